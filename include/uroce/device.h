@@ -1,0 +1,93 @@
+/// The device: an open port with its poll loops. Everything else is made from it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "uroce/config.h"
+#include "uroce/result.h"
+#include "uroce/types.h"
+
+namespace uroce {
+
+/// Same meaning as the fields of struct ibv_device_attr.
+struct Limits {
+  std::uint32_t max_qp = 65536;
+  std::uint32_t max_qp_wr = 32768;
+  std::uint32_t max_sge = 32;
+  std::uint32_t max_inline = 1024;        ///< bytes
+  std::uint32_t max_cqe = 1U << 22;
+  std::uint32_t max_rd_atomic = 128;      ///< READs and atomics in flight per QP, each way
+  std::uint64_t max_msg_bytes = 1ULL << 31;
+};
+
+/// An address of the port. IBA A17.
+struct GidEntry {
+  Gid gid;
+  unsigned prefix_len = 0;
+};
+
+struct Counter {
+  std::string name;
+  std::uint64_t value = 0;
+};
+
+/// Something that happened to an object outside any completion. Same values as enum ibv_event_type.
+enum class AsyncEventType : std::uint8_t {
+  kCqErr = 0,
+  kQpFatal = 1,
+  kQpReqErr = 2,
+  kQpAccessErr = 3,
+  kCommEst = 4,
+  kSqDrained = 5,
+};
+
+struct AsyncEvent {
+  AsyncEventType type{};
+  Qpn qpn{};          ///< the QP concerned (kCqErr: the QP whose completion did not fit)
+  std::string text;   ///< one sentence saying why
+};
+
+/// An open RoCE device.
+///
+/// Threads: control calls from any thread, one after the other is not required. Lifetime: must outlive every object
+/// made from it.
+class Device {
+ public:
+  /// Opens the port, starts the loops (Mode::kLcore) or the helper (Mode::kAuto).
+  /// @return the failure of the port or the configuration, with the command that mends it.
+  static Result<Device> open(const Config& config);
+  Device(Device&&) noexcept;
+  Device& operator=(Device&&) noexcept;
+  ~Device();
+
+  [[nodiscard]] const Limits& limits() const noexcept;
+  [[nodiscard]] const Config& config() const noexcept;
+  /// Index 0 is the link-local fe80:: address made from the MAC; then those of Config::ip in order.
+  [[nodiscard]] std::vector<GidEntry> gids() const;
+  [[nodiscard]] MacAddress mac() const noexcept;
+  /// Bytes of the largest Ethernet payload, and the path MTU that fits.
+  [[nodiscard]] std::uint32_t link_mtu() const noexcept;
+  [[nodiscard]] PathMtu active_mtu() const noexcept;
+
+  /// All counters, summed over the loops, in a fixed order.
+  [[nodiscard]] std::vector<Counter> counters() const;
+  /// The next asynchronous event, if any. async_fd() is readable while there is one.
+  [[nodiscard]] bool next_async_event(AsyncEvent& event);
+  [[nodiscard]] int async_fd() const noexcept;
+
+  /// Runs the loops once in the calling thread if nobody else does (kApp, kAuto): for programs that only serve
+  /// one-sided requests. Does nothing in kLcore mode.
+  void progress() noexcept;
+
+  struct Impl;
+  [[nodiscard]] Impl& impl() const noexcept { return *impl_; }
+
+ private:
+  explicit Device(std::unique_ptr<Impl> impl) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace uroce

@@ -1,0 +1,84 @@
+/// The seam below which drivers live: an rx queue and a tx queue that carry Ethernet frames.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "uroce/types.h"
+
+namespace uroce::port {
+
+/// One received frame, shown in place in the driver's own buffer.
+struct RxFrame {
+  const std::byte* data = nullptr;  ///< first byte of the Ethernet header
+  std::uint32_t len = 0;            ///< bytes, without FCS; may include padding behind the IP packet
+};
+
+/// Most frames shown or written per burst.
+inline constexpr unsigned kBurst = 32;
+
+/// Facts about a port that do not change while it is open.
+struct PortInfo {
+  std::string name;              ///< as the user wrote it, e.g. "shm:demo"
+  MacAddress mac{};              ///< unique on the link
+  std::uint32_t link_mtu = 1500;  ///< largest Ethernet payload, bytes; a frame is at most this + 14 (+ 4 with VLAN)
+  unsigned side = 0;             ///< of a two-ended local link: 0 or 1, whichever end this is; else 0
+  bool two_ended = false;        ///< exactly one peer, no network: default addresses may be derived from `side`
+};
+
+/// What a port counted by itself. All monotonic.
+struct PortCounters {
+  std::uint64_t rx_frames = 0;
+  std::uint64_t rx_bytes = 0;
+  std::uint64_t tx_frames = 0;
+  std::uint64_t tx_bytes = 0;
+  std::uint64_t rx_missed = 0;        ///< arrived, but had to be dropped for lack of buffers
+  std::uint64_t rx_malformed = 0;     ///< the link's own framing was broken (hostile or dead peer)
+  std::uint64_t tx_dropped = 0;       ///< committed, but the link did not take them (peer gone, ring full at flush)
+  std::uint64_t tx_no_room = 0;       ///< tx_claim() answered nullptr
+  std::uint64_t peer_restarts = 0;    ///< the other end of a two-ended link went away or came back
+};
+
+/// One rx queue and one tx queue of a link.
+///
+/// Threads: one thread at a time (the loop that owns it), except counters() and info(), which any thread may call.
+/// Lifetime: frames shown by rx_burst() stay valid until rx_release(). Nothing below allocates, throws or logs after
+/// construction. A peer's death is never an error here: frames are dropped and counted until it is back.
+class Port {
+ public:
+  virtual ~Port() = default;
+
+  [[nodiscard]] virtual const PortInfo& info() const noexcept = 0;
+
+  /// Shows up to frames.size() (at most kBurst) received frames.
+  /// @return how many. rx_release() must be called before the next rx_burst() if it was not 0.
+  virtual unsigned rx_burst(std::span<RxFrame> frames) noexcept = 0;
+  /// Gives all shown frames back.
+  virtual void rx_release() noexcept = 0;
+
+  /// Lends room for one frame of exactly `len` bytes (from 14 up to info().link_mtu + 18), 8-byte aligned or better
+  /// at the start.
+  /// @return nullptr if there is none now (the caller keeps the packet and tries in a later iteration).
+  [[nodiscard]] virtual std::byte* tx_claim(std::uint32_t len) noexcept = 0;
+  /// The frame last claimed is complete and may leave. A claim without commit is forgotten at the next claim.
+  virtual void tx_commit() noexcept = 0;
+  /// Everything committed must leave now: the doorbell, once per loop iteration.
+  virtual void tx_flush() noexcept = 0;
+
+  /// A descriptor that becomes readable when frames arrive after arm_rx(); -1 if the port has none.
+  [[nodiscard]] virtual int rx_fd() const noexcept { return -1; }
+  /// Asks for one wake-up through rx_fd().
+  /// @return false if frames are already waiting (do not sleep).
+  virtual bool arm_rx() noexcept { return true; }
+  /// Ends waiting: clears rx_fd().
+  virtual void disarm_rx() noexcept {}
+
+  /// Called once by each thread that is going to poll this port, before it does.
+  virtual void enter_thread() noexcept {}
+
+  [[nodiscard]] virtual PortCounters counters() const noexcept = 0;
+};
+
+}  // namespace uroce::port
