@@ -1,0 +1,56 @@
+/// Views of raw frame bytes with a length known at compile time.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/endian.h"
+
+namespace uroce::wire {
+
+/// The `N` bytes at `at`. The caller has proved that they are there.
+template <std::size_t N>
+[[nodiscard]] constexpr std::span<const std::byte, N> bytes_at(const std::byte* at) noexcept {
+  return std::span<const std::byte, N>{at, N};
+}
+
+/// The `N` writable bytes at `at`.
+template <std::size_t N>
+[[nodiscard]] constexpr std::span<std::byte, N> bytes_at(std::byte* at) noexcept {
+  return std::span<std::byte, N>{at, N};
+}
+
+/// Reads a header of type `H` at `at`.
+template <typename H>
+[[nodiscard]] constexpr H parse_at(const std::byte* at) noexcept {
+  return H::parse(bytes_at<H::kSize>(at));
+}
+
+/// Writes `header` at `at`. @return the first byte behind it.
+template <typename H>
+constexpr std::byte* emit_at(std::byte* at, const H& header) noexcept {
+  header.emit(bytes_at<H::kSize>(at));
+  return at + H::kSize;
+}
+
+/// Copies `N` bytes at `Offset` into an array of numbers, as addresses are kept.
+template <std::size_t Offset, std::size_t N, std::size_t Extent>
+[[nodiscard]] constexpr std::array<std::uint8_t, N> load_array(
+    std::span<const std::byte, Extent> in) noexcept {
+  static_assert(Offset + N <= Extent);
+  std::array<std::uint8_t, N> out{};
+  for (std::size_t i = 0; i < N; ++i) out[i] = std::to_integer<std::uint8_t>(in[Offset + i]);
+  return out;
+}
+
+/// Writes an array of numbers at `Offset`.
+template <std::size_t Offset, std::size_t N, std::size_t Extent>
+constexpr void store_array(std::span<std::byte, Extent> out, const std::array<std::uint8_t, N>& in) noexcept {
+  static_assert(Offset + N <= Extent);
+  for (std::size_t i = 0; i < N; ++i) out[Offset + i] = std::byte{in[i]};
+}
+
+}  // namespace uroce::wire

@@ -1,0 +1,102 @@
+#include "wire/frame_template.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "wire/bth.h"
+#include "wire/ether.h"
+#include "wire/icrc.h"
+#include "wire/ipv4.h"
+#include "wire/ipv6.h"
+#include "wire/udp.h"
+
+namespace uroce::wire {
+namespace {
+
+constexpr std::size_t kSmallestRoce = Bth::kSize + kIcrcSize;
+
+/// Bytes copied in one go: a constant, at least the longest head, at most the shortest frame.
+constexpr std::size_t kCopyV4 = 48;
+constexpr std::size_t kCopyV6 = 72;
+constexpr std::size_t kHeadV4 = Ether::kSize + Ipv4::kSize + Udp::kSize;
+constexpr std::size_t kHeadV6 = Ether::kSize + Ipv6::kSize + Udp::kSize;
+static_assert(kCopyV4 >= kHeadV4 + Vlan::kSize && kCopyV4 <= kHeadV4 + kSmallestRoce);
+static_assert(kCopyV6 >= kHeadV6 + Vlan::kSize && kCopyV6 <= kHeadV6 + kSmallestRoce);
+
+std::array<std::uint8_t, 4> v4_part(const Gid& gid) noexcept {
+  return {gid.raw[12], gid.raw[13], gid.raw[14], gid.raw[15]};
+}
+
+std::byte* emit_ether(std::byte* at, const FrameAddress& address, EtherType type) noexcept {
+  const EtherType outer = address.vlan_tci ? EtherType::kVlan : type;
+  at = emit_at(at, Ether{.dst = address.dst_mac, .src = address.src_mac, .type = outer});
+  return address.vlan_tci ? emit_at(at, Vlan{.tci = *address.vlan_tci, .type = type}) : at;
+}
+
+}  // namespace
+
+FrameTemplate::FrameTemplate(const FrameAddress& address) noexcept : is_v6_(!address.dgid.is_v4()) {
+  assert(address.sgid.is_v4() == address.dgid.is_v4());
+  const std::uint8_t hop_limit = address.hop_limit == 0 ? std::uint8_t{64} : address.hop_limit;
+  std::byte* at = emit_ether(head_.data(), address, is_v6_ ? EtherType::kIpv6 : EtherType::kIpv4);
+  l3_offset_ = static_cast<std::uint16_t>(at - head_.data());
+  if (is_v6_) {
+    at = emit_at(at, Ipv6{.traffic_class = address.traffic_class,
+                          .flow_label = address.flow_label,
+                          .hop_limit = hop_limit,
+                          .src = address.sgid,
+                          .dst = address.dgid});
+  } else {
+    const std::byte* header = at;
+    at = emit_at(at, Ipv4{.tos = address.traffic_class,
+                          .ttl = hop_limit,
+                          .src = v4_part(address.sgid),
+                          .dst = v4_part(address.dgid)});
+    ip_sum_ = static_cast<std::uint32_t>(add_words(bytes_at<Ipv4::kSize>(header)));
+  }
+  at = emit_at(at, Udp{.src_port = address.udp_src_port});
+  overhead_ = static_cast<std::uint16_t>(at - head_.data());
+}
+
+std::byte* FrameTemplate::emit_head(std::byte* frame, std::uint32_t roce_len) const noexcept {
+  assert(roce_len >= kSmallestRoce && roce_len + Udp::kSize + Ipv4::kSize <= 0xffff);
+  const auto udp_len = static_cast<std::uint16_t>(Udp::kSize + roce_len);
+  std::byte* l3 = frame + l3_offset_;
+  if (is_v6_) {
+    std::memcpy(frame, head_.data(), kCopyV6);
+    const auto ip = bytes_at<Ipv6::kSize + Udp::kSize>(l3);
+    store_be<4, 2>(ip, udp_len);
+    store_be<Ipv6::kSize + 4, 2>(ip, udp_len);
+  } else {
+    std::memcpy(frame, head_.data(), kCopyV4);
+    const auto ip = bytes_at<Ipv4::kSize + Udp::kSize>(l3);
+    const auto total = static_cast<std::uint16_t>(Ipv4::kSize + udp_len);
+    store_be<2, 2>(ip, total);
+    store_be<10, 2>(ip, finish_sum(std::uint64_t{ip_sum_} + total));
+    store_be<Ipv4::kSize + 4, 2>(ip, udp_len);
+  }
+  return frame + overhead_;
+}
+
+void FrameTemplate::seal(std::byte* frame, std::uint32_t frame_len) const noexcept {
+  assert(frame_len >= overhead_ + kSmallestRoce);
+  const std::size_t covered = frame_len - l3_offset_ - kIcrcSize;
+  const std::uint32_t icrc = compute_icrc({frame + l3_offset_, covered}, is_v6_);
+  store_icrc(bytes_at<kIcrcSize>(frame + frame_len - kIcrcSize), icrc);
+}
+
+std::uint16_t udp_source_port(std::uint32_t flow_label, Qpn local, Qpn remote) noexcept {
+  std::uint64_t label = flow_label & 0xf'ffff;
+  if (label == 0) {
+    label = std::uint64_t{raw(local)} * raw(remote);
+    label ^= label >> 20;
+    label ^= label >> 40;
+    label &= 0xf'ffff;
+  }
+  const std::uint64_t low = label & 0x3fff;
+  const std::uint64_t high = label >> 14;
+  return static_cast<std::uint16_t>((low ^ high) | 0xc000);
+}
+
+}  // namespace uroce::wire

@@ -1,0 +1,86 @@
+/// The part of a QP's frames that never changes, built once and then copied and patched for each packet.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <type_traits>
+
+#include "uroce/types.h"
+
+namespace uroce::wire {
+
+/// Where a QP's packets go, and how they are marked.
+struct FrameAddress {
+  MacAddress src_mac{};
+  MacAddress dst_mac{};
+  std::optional<std::uint16_t> vlan_tci = std::nullopt;
+  Gid sgid{};  ///< of the same family as dgid
+  Gid dgid{};
+  std::uint16_t udp_src_port = 0xc000;
+  std::uint8_t traffic_class = 0;  ///< DSCP:6 ECN:2
+  std::uint8_t hop_limit = 64;     ///< 0 stands for 64
+  std::uint32_t flow_label = 0;    ///< 20 bits, IPv6 only
+};
+
+/// Ethernet, VLAN, IP and UDP headers of one address pair. IPv4: DF, identification 0. UDP checksum 0.
+///
+/// Threads: const members from any thread. A value: copy it freely.
+class FrameTemplate {
+ public:
+  /// Addressed to nobody; only assignment makes it useful.
+  FrameTemplate() noexcept = default;
+  explicit FrameTemplate(const FrameAddress& address) noexcept;
+
+  /// Bytes before the BTH.
+  [[nodiscard]] std::uint32_t overhead() const noexcept { return overhead_; }
+  [[nodiscard]] bool is_v6() const noexcept { return is_v6_; }
+
+  /// Bytes from the BTH up to and with the ICRC.
+  /// @param header_bytes  BTH and extension headers: OpcodeInfo::header_bytes
+  [[nodiscard]] static constexpr std::uint32_t roce_len(std::uint32_t header_bytes, std::uint32_t payload,
+                                                        std::uint32_t pad) noexcept {
+    return header_bytes + payload + pad + 4;
+  }
+  /// Bytes of the whole frame, with the ICRC.
+  [[nodiscard]] std::uint32_t frame_len(std::uint32_t header_bytes, std::uint32_t payload,
+                                        std::uint32_t pad) const noexcept {
+    return overhead_ + roce_len(header_bytes, payload, pad);
+  }
+
+  /// Writes all that stands before the BTH. May scribble over bytes behind that, which the caller writes
+  /// next.
+  ///
+  /// @param frame     room for overhead() + roce_len bytes
+  /// @param roce_len  at least 16
+  /// @return where the BTH goes
+  std::byte* emit_head(std::byte* frame, std::uint32_t roce_len) const noexcept;
+
+  /// Computes the ICRC over a frame that is complete but for it, and writes it into the last four bytes.
+  ///
+  /// @param frame_len  bytes, as frame_len() gave them
+  void seal(std::byte* frame, std::uint32_t frame_len) const noexcept;
+
+ private:
+  std::array<std::byte, 72> head_{};  ///< at most 66 used; the rest makes the copy one of constant size
+  std::uint32_t ip_sum_ = 0;          ///< sum of the IPv4 header's words with total length and checksum 0
+  std::uint16_t overhead_ = 0;
+  std::uint16_t l3_offset_ = 0;
+  bool is_v6_ = false;
+};
+static_assert(std::is_trivially_copyable_v<FrameTemplate> && sizeof(FrameTemplate) <= 128);
+
+/// Pad bytes that bring `payload` bytes to a multiple of 4.
+[[nodiscard]] constexpr std::uint8_t pad_for(std::uint32_t payload) noexcept {
+  return static_cast<std::uint8_t>(-payload & 3);
+}
+
+/// The UDP source port of a QP's packets: the same in both directions, and one flow per QP. IBA A17.9.
+///
+/// @param flow_label  of the address; if 0 one is made from the QP numbers
+/// @return 0xc000..0xffff
+[[nodiscard]] std::uint16_t udp_source_port(std::uint32_t flow_label, Qpn local, Qpn remote) noexcept;
+
+}  // namespace uroce::wire

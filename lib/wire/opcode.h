@@ -1,0 +1,272 @@
+/// Opcodes of the Base Transport Header: one constexpr row per opcode says all that depends on it. IBA 9.2.1.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "uroce/types.h"
+
+namespace uroce::wire {
+
+/// First byte of the BTH. Bits 7-5 name the transport, bits 4-0 the operation.
+enum class Opcode : std::uint8_t {
+  kRcSendFirst = 0x00,
+  kRcSendMiddle,
+  kRcSendLast,
+  kRcSendLastImm,
+  kRcSendOnly,
+  kRcSendOnlyImm,
+  kRcWriteFirst,
+  kRcWriteMiddle,
+  kRcWriteLast,
+  kRcWriteLastImm,
+  kRcWriteOnly,
+  kRcWriteOnlyImm,
+  kRcReadRequest,
+  kRcReadResponseFirst,
+  kRcReadResponseMiddle,
+  kRcReadResponseLast,
+  kRcReadResponseOnly,
+  kRcAck,
+  kRcAtomicAck,
+  kRcCompareSwap,
+  kRcFetchAdd,
+  kRcSendLastInv = 0x16,
+  kRcSendOnlyInv = 0x17,
+
+  kUcSendFirst = 0x20,
+  kUcSendMiddle,
+  kUcSendLast,
+  kUcSendLastImm,
+  kUcSendOnly,
+  kUcSendOnlyImm,
+  kUcWriteFirst,
+  kUcWriteMiddle,
+  kUcWriteLast,
+  kUcWriteLastImm,
+  kUcWriteOnly,
+  kUcWriteOnlyImm,
+
+  kUdSendOnly = 0x64,
+  kUdSendOnlyImm = 0x65,
+
+  kCnp = 0x81,  // congestion notification packet, IBA A17.9.3
+};
+
+/// Which kind of QP a packet belongs to.
+enum class Transport : std::uint8_t { kRc, kUc, kUd, kCnp };
+
+[[nodiscard]] constexpr std::string_view name(Transport transport) noexcept {
+  constexpr std::array<std::string_view, 4> kNames{"RC", "UC", "UD", "CNP"};
+  return kNames[raw(transport)];
+}
+
+/// Everything that follows from an opcode alone. Unknown opcodes have `known == false` and nothing else.
+struct OpcodeInfo {
+  const char* name = "UNKNOWN";  ///< without the transport: "WRITE_FIRST"
+  bool known = false;
+  Transport transport = Transport::kRc;
+  std::uint8_t header_bytes = 0;  ///< BTH and extension headers
+
+  // Whose packet it is.
+  bool is_request = false;   ///< from a requester to a responder
+  bool is_response = false;  ///< from a responder to a requester (CNP is neither)
+
+  // The operation: exactly one is set for a known opcode, except CNP.
+  bool is_send = false;
+  bool is_write = false;
+  bool is_read_request = false;
+  bool is_read_response = false;
+  bool is_atomic_request = false;
+  bool is_ack = false;  ///< plain acknowledge, ACK or NAK
+  bool is_atomic_ack = false;
+
+  // The place in its message; both for ONLY, neither for MIDDLE.
+  bool starts_message = false;
+  bool ends_message = false;
+
+  // Headers, in wire order; has_atomic_ack implies has_aeth.
+  bool has_deth = false;
+  bool has_reth = false;
+  bool has_atomic_eth = false;
+  bool has_aeth = false;
+  bool has_atomic_ack = false;
+  bool has_imm = false;
+  bool has_ieth = false;
+
+  // Payload and effect.
+  bool has_payload = false;     ///< may carry payload: else it must be empty
+  bool payload_is_mtu = false;  ///< FIRST and MIDDLE: exactly the path MTU
+  bool takes_recv =
+      false;  ///< this packet takes a receive WQE: start of a SEND, end of a WRITE with immediate
+
+  [[nodiscard]] constexpr bool is_only() const noexcept { return starts_message && ends_message; }
+  /// LAST carries at least one byte, ONLY may be empty.
+  [[nodiscard]] constexpr bool payload_may_be_empty() const noexcept { return is_only(); }
+};
+static_assert(sizeof(OpcodeInfo) == 32);  // two rows per cache line
+
+namespace detail {
+
+/// Bytes of all headers that a row claims. IBA 9.2, 9.3.
+constexpr std::uint8_t header_bytes(const OpcodeInfo& row) noexcept {
+  unsigned size = 12;  // BTH
+  if (row.has_deth) size += 8;
+  if (row.has_reth) size += 16;
+  if (row.has_atomic_eth) size += 28;
+  if (row.has_aeth) size += 4;
+  if (row.has_atomic_ack) size += 8;
+  if (row.has_imm) size += 4;
+  if (row.has_ieth) size += 4;
+  if (row.transport == Transport::kCnp) size += 16;  // reserved, zero
+  return static_cast<std::uint8_t>(size);
+}
+
+/// What follows the operation and its place in the message.
+constexpr OpcodeInfo complete(OpcodeInfo row) noexcept {
+  row.known = true;
+  row.header_bytes = header_bytes(row);
+  row.is_request = row.is_send || row.is_write || row.is_read_request || row.is_atomic_request;
+  row.is_response = row.is_read_response || row.is_ack || row.is_atomic_ack;
+  row.has_payload = row.is_send || row.is_write || row.is_read_response;
+  row.payload_is_mtu = row.has_payload && !row.ends_message;
+  row.takes_recv = (row.is_send && row.starts_message) || (row.is_write && row.has_imm);
+  return row;
+}
+
+using OpcodeTable = std::array<OpcodeInfo, 256>;
+
+/// SEND and WRITE, which RC and UC share. IBA table 38.
+constexpr void add_connected_rows(OpcodeTable& t, Transport x, std::size_t base) noexcept {
+  OpcodeInfo* row = &t[base];
+  *row++ = {.name = "SEND_FIRST", .transport = x, .is_send = true, .starts_message = true};
+  *row++ = {.name = "SEND_MIDDLE", .transport = x, .is_send = true};
+  *row++ = {.name = "SEND_LAST", .transport = x, .is_send = true, .ends_message = true};
+  *row++ = {.name = "SEND_LAST_IMM", .transport = x, .is_send = true, .ends_message = true, .has_imm = true};
+  *row++ = {
+      .name = "SEND_ONLY", .transport = x, .is_send = true, .starts_message = true, .ends_message = true};
+  *row++ = {.name = "SEND_ONLY_IMM",
+            .transport = x,
+            .is_send = true,
+            .starts_message = true,
+            .ends_message = true,
+            .has_imm = true};
+  *row++ = {
+      .name = "WRITE_FIRST", .transport = x, .is_write = true, .starts_message = true, .has_reth = true};
+  *row++ = {.name = "WRITE_MIDDLE", .transport = x, .is_write = true};
+  *row++ = {.name = "WRITE_LAST", .transport = x, .is_write = true, .ends_message = true};
+  *row++ = {
+      .name = "WRITE_LAST_IMM", .transport = x, .is_write = true, .ends_message = true, .has_imm = true};
+  *row++ = {.name = "WRITE_ONLY",
+            .transport = x,
+            .is_write = true,
+            .starts_message = true,
+            .ends_message = true,
+            .has_reth = true};
+  *row++ = {.name = "WRITE_ONLY_IMM",
+            .transport = x,
+            .is_write = true,
+            .starts_message = true,
+            .ends_message = true,
+            .has_reth = true,
+            .has_imm = true};
+}
+
+/// READ, ACK, atomics and SEND with invalidate: RC alone.
+constexpr void add_reliable_rows(OpcodeTable& t) noexcept {
+  OpcodeInfo* row = &t[0x0c];
+  *row++ = {.name = "READ_REQUEST",
+            .is_read_request = true,
+            .starts_message = true,
+            .ends_message = true,
+            .has_reth = true};
+  *row++ = {
+      .name = "READ_RESPONSE_FIRST", .is_read_response = true, .starts_message = true, .has_aeth = true};
+  *row++ = {.name = "READ_RESPONSE_MIDDLE", .is_read_response = true};
+  *row++ = {.name = "READ_RESPONSE_LAST", .is_read_response = true, .ends_message = true, .has_aeth = true};
+  *row++ = {.name = "READ_RESPONSE_ONLY",
+            .is_read_response = true,
+            .starts_message = true,
+            .ends_message = true,
+            .has_aeth = true};
+  *row++ = {.name = "ACK", .is_ack = true, .starts_message = true, .ends_message = true, .has_aeth = true};
+  *row++ = {.name = "ATOMIC_ACK",
+            .is_atomic_ack = true,
+            .starts_message = true,
+            .ends_message = true,
+            .has_aeth = true,
+            .has_atomic_ack = true};
+  for (const char* atomic : {"COMPARE_SWAP", "FETCH_ADD"}) {
+    *row++ = {.name = atomic,
+              .is_atomic_request = true,
+              .starts_message = true,
+              .ends_message = true,
+              .has_atomic_eth = true};
+  }
+  t[0x16] = {.name = "SEND_LAST_INV", .is_send = true, .ends_message = true, .has_ieth = true};
+  t[0x17] = {.name = "SEND_ONLY_INV",
+             .is_send = true,
+             .starts_message = true,
+             .ends_message = true,
+             .has_ieth = true};
+}
+
+constexpr OpcodeTable make_opcode_table() noexcept {
+  OpcodeTable t{};
+  add_connected_rows(t, Transport::kRc, 0x00);
+  add_reliable_rows(t);
+  add_connected_rows(t, Transport::kUc, 0x20);
+  t[0x64] = {.name = "SEND_ONLY",
+             .transport = Transport::kUd,
+             .is_send = true,
+             .starts_message = true,
+             .ends_message = true,
+             .has_deth = true};
+  t[0x65] = t[0x64];
+  t[0x65].name = "SEND_ONLY_IMM";
+  t[0x65].has_imm = true;
+  t[0x81] = {.name = "CNP", .transport = Transport::kCnp, .starts_message = true, .ends_message = true};
+
+  constexpr std::string_view kUnknown = OpcodeInfo{}.name;
+  for (OpcodeInfo& row : t) {
+    if (row.name != kUnknown) row = complete(row);
+  }
+  return t;
+}
+
+inline constexpr OpcodeTable kOpcodeTable = make_opcode_table();
+
+}  // namespace detail
+
+/// The row of any opcode, known or not.
+[[nodiscard]] constexpr const OpcodeInfo& info(Opcode opcode) noexcept {
+  return detail::kOpcodeTable[raw(opcode)];
+}
+
+static_assert([] {  // 23 RC, 12 UC, 2 UD opcodes and CNP; whatever is known is one operation of one side
+  std::size_t known = 0;
+  for (const OpcodeInfo& row : detail::kOpcodeTable) {
+    if (!row.known) continue;
+    ++known;
+    const int operations = row.is_send + row.is_write + row.is_read_request + row.is_read_response +
+                           row.is_atomic_request + row.is_ack + row.is_atomic_ack;
+    const int sides = row.is_request + row.is_response;
+    const int wanted = row.transport == Transport::kCnp ? 0 : 1;
+    if (operations != wanted || sides != wanted) return false;
+    if (row.header_bytes % 4 != 0 || row.header_bytes < 12) return false;
+  }
+  return known == 38;
+}());
+static_assert(info(Opcode::kRcWriteOnlyImm).header_bytes == 32 && info(Opcode::kRcWriteOnlyImm).takes_recv);
+static_assert(info(Opcode::kRcFetchAdd).header_bytes == 40 && info(Opcode::kRcFetchAdd).has_atomic_eth);
+static_assert(info(Opcode::kRcAtomicAck).header_bytes == 24 && info(Opcode::kRcAck).header_bytes == 16);
+static_assert(info(Opcode::kRcReadResponseMiddle).header_bytes == 12);
+static_assert(info(Opcode::kRcReadResponseMiddle).payload_is_mtu);
+static_assert(info(Opcode::kRcSendOnlyInv).has_ieth && info(Opcode::kRcSendOnlyInv).takes_recv);
+static_assert(!info(Opcode::kRcSendLast).takes_recv && !info(Opcode::kRcWriteOnly).takes_recv);
+static_assert(info(Opcode::kUdSendOnlyImm).header_bytes == 24 && info(Opcode::kCnp).header_bytes == 28);
+static_assert(!info(Opcode{0x15}).known && !info(Opcode{0x40}).known && !info(Opcode{0xff}).known);
+
+}  // namespace uroce::wire

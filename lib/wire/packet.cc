@@ -1,0 +1,153 @@
+#include "wire/packet.h"
+
+#include <array>
+#include <cstring>
+
+namespace uroce::wire {
+namespace {
+
+/// Loads eight bytes in memory order: the byte order does not matter to a one's complement sum that is only
+/// compared with all ones. RFC 1071 2(B).
+template <typename T>
+T load_native(const std::byte* at) noexcept {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+/// The checksum over the 20 bytes of an IPv4 header without options.
+bool ipv4_checksum_ok(const std::byte* header) noexcept {
+  std::uint64_t sum = 0;
+  for (std::size_t i = 0; i < Ipv4::kSize; i += 4) sum += load_native<std::uint32_t>(header + i);
+  return fold_sum(sum) == 0xffff;
+}
+
+/// The Ethernet header and at most one VLAN tag. @return the ethertype of what lies at out.l3_offset.
+EtherType parse_ether(std::span<const std::byte> frame, PacketView& out) noexcept {
+  auto type = EtherType{load_be<12, 2>(bytes_at<Ether::kSize>(frame.data()))};
+  out.l3_offset = Ether::kSize;
+  out.has_vlan = false;
+  if (type == EtherType::kVlan && frame.size() >= Ether::kSize + Vlan::kSize) [[unlikely]] {
+    const auto vlan = parse_at<Vlan>(frame.data() + Ether::kSize);
+    out.vlan_tci = vlan.tci;
+    out.has_vlan = true;
+    out.l3_offset = Ether::kSize + Vlan::kSize;
+    type = vlan.type;
+  }
+  return type;
+}
+
+/// @return kRoce if it is UDP; then and for ICMP, out.ip_payload is all that the header claims.
+ParseResult parse_ipv4(std::span<const std::byte> packet, PacketView& out) noexcept {
+  using enum ParseResult;
+  if (packet.size() < Ipv4::kSize) return kTooShort;
+  const auto header = bytes_at<Ipv4::kSize>(packet.data());
+  const std::size_t total = load_be<2, 2>(header);
+  if (load_be<0, 1>(header) != Ipv4::kVersionIhl || total < Ipv4::kSize) return kBadIpHeader;
+  if (!ipv4_checksum_ok(packet.data())) return kBadIpHeader;
+  if (total > packet.size()) return kTooShort;
+  if ((load_be<6, 2>(header) & Ipv4::kFragmentMask) != 0) return kFragment;
+
+  out.is_v6 = false;
+  out.ip_payload = packet.subspan(Ipv4::kSize, total - Ipv4::kSize);
+  const auto protocol = IpProtocol{load_be<9, 1>(header)};
+  if (protocol == IpProtocol::kUdp) return kRoce;
+  return protocol == IpProtocol::kIcmp ? kIcmp : kNotUdp;
+}
+
+ParseResult parse_ipv6(std::span<const std::byte> packet, PacketView& out) noexcept {
+  using enum ParseResult;
+  if (packet.size() < Ipv6::kSize) return kTooShort;
+  const auto header = bytes_at<Ipv6::kSize>(packet.data());
+  const std::size_t length = load_be<4, 2>(header);
+  if (load_be<0, 1>(header) >> 4 != 6) return kBadIpHeader;
+  if (length > packet.size() - Ipv6::kSize) return kTooShort;
+
+  out.is_v6 = true;
+  out.ip_payload = packet.subspan(Ipv6::kSize, length);
+  const auto next = IpProtocol{load_be<6, 1>(header)};
+  if (next == IpProtocol::kUdp) return kRoce;
+  return next == IpProtocol::kIcmp6 ? kIcmp6 : kNotUdp;
+}
+
+/// The BTH, and the lengths that the opcode demands. `ib` is the UDP payload.
+ParseResult parse_roce(std::span<const std::byte> ib, PacketView& out) noexcept {
+  using enum ParseResult;
+  if (ib.size() < Bth::kSize + kIcrcSize) return kBadLength;
+  const auto header = bytes_at<Bth::kSize>(ib.data());
+  out.bth = Bth::parse(header);
+  out.op = &info(out.bth.opcode);
+  if (!out.op->known) return kUnknownOpcode;
+  if ((load_be<1, 1>(header) & 0x0f) != 0) return kBadVersion;
+
+  const std::size_t headers = out.op->header_bytes;
+  const std::size_t around = headers + out.bth.pad + kIcrcSize;
+  if (ib.size() < around) return kBadLength;
+  if (ib.size() % 4 != 0) return kBadPad;
+  const std::size_t payload = ib.size() - around;
+  if (!out.op->has_payload && payload + out.bth.pad != 0) return kBadLength;
+
+  out.roce_len = static_cast<std::uint32_t>(ib.size());
+  out.ext = ib.data() + Bth::kSize;
+  out.payload = ib.subspan(headers, payload);
+  return kRoce;
+}
+
+}  // namespace
+
+std::string_view name(ParseResult result) noexcept {
+  constexpr std::array<std::string_view, kParseResults> kNames{
+      "roce",          "arp",        "icmp",    "icmp6",         "too_short", "bad_ethertype",
+      "bad_ip_header", "fragment",   "not_udp", "not_roce_port", "bad_udp",   "unknown_opcode",
+      "bad_version",   "bad_length", "bad_pad"};
+  return kNames[raw(result)];
+}
+static_assert(raw(ParseResult::kBadPad) + 1 == kParseResults);
+
+ParseResult parse_packet(std::span<const std::byte> frame, PacketView& out) noexcept {
+  using enum ParseResult;
+  if (frame.size() < Ether::kSize) return kTooShort;
+  out.frame = frame.data();
+  out.frame_len = static_cast<std::uint32_t>(frame.size());
+  const EtherType type = parse_ether(frame, out);
+  const auto packet = frame.subspan(out.l3_offset);
+
+  ParseResult result = kBadEthertype;
+  if (type == EtherType::kIpv4) {
+    result = parse_ipv4(packet, out);
+  } else if (type == EtherType::kIpv6) {
+    result = parse_ipv6(packet, out);
+  } else if (type == EtherType::kArp) {
+    return kArp;
+  }
+  if (result != kRoce) return result;
+
+  const auto datagram = out.ip_payload;
+  if (datagram.size() < Udp::kSize) return kBadUdp;
+  const auto udp = bytes_at<Udp::kSize>(datagram.data());
+  if (load_be<2, 2>(udp) != kRoceUdpPort) return kNotRocePort;
+  if (load_be<4, 2>(udp) != datagram.size()) return kBadUdp;
+  out.bth_offset = static_cast<std::uint16_t>(datagram.data() + Udp::kSize - frame.data());
+  return parse_roce(datagram.subspan(Udp::kSize), out);
+}
+
+bool icrc_ok(const PacketView& packet) noexcept {
+  return compute_icrc(packet.icrc_covered(), packet.is_v6) == packet.icrc();
+}
+
+Gid PacketView::src_gid() const noexcept {
+  return is_v6 ? Gid{load_array<8, 16>(bytes_at<Ipv6::kSize>(l3()))}
+               : Gid::from_v4(load_array<12, 4>(bytes_at<Ipv4::kSize>(l3())));
+}
+
+Gid PacketView::dst_gid() const noexcept {
+  return is_v6 ? Gid{load_array<24, 16>(bytes_at<Ipv6::kSize>(l3()))}
+               : Gid::from_v4(load_array<16, 4>(bytes_at<Ipv4::kSize>(l3())));
+}
+
+std::uint8_t PacketView::traffic_class() const noexcept {
+  if (!is_v6) return std::to_integer<std::uint8_t>(l3()[1]);
+  return static_cast<std::uint8_t>(load_be<0, 2>(bytes_at<2>(l3())) >> 4 & 0xff);
+}
+
+}  // namespace uroce::wire

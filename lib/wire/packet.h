@@ -1,0 +1,137 @@
+/// Whole frame -> PacketView. parse_packet() is the only place that checks lengths.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "uroce/types.h"
+#include "wire/aeth.h"
+#include "wire/atomic_ack_eth.h"
+#include "wire/atomic_eth.h"
+#include "wire/bth.h"
+#include "wire/deth.h"
+#include "wire/ether.h"
+#include "wire/icrc.h"
+#include "wire/ieth.h"
+#include "wire/imm_dt.h"
+#include "wire/ipv4.h"
+#include "wire/ipv6.h"
+#include "wire/reth.h"
+#include "wire/udp.h"
+
+namespace uroce::wire {
+
+/// What a frame is, or why it is dropped; each value owns a telemetry counter.
+enum class ParseResult : std::uint8_t {
+  kRoce,   ///< RoCE v2; the ICRC is not yet checked
+  kArp,    ///< ethertype only; parse_arp() judges the rest
+  kIcmp,   ///< ICMP in a valid IPv4 header
+  kIcmp6,  ///< ICMPv6 in a valid IPv6 header
+  // From here on: reasons to drop, in the order of the checks.
+  kTooShort,      ///< ends within the Ethernet, IP or UDP header, or before the end that the IP header states
+  kBadEthertype,  ///< neither ARP, IPv4 nor IPv6
+  kBadIpHeader,   ///< version, options, total length or checksum
+  kFragment,      ///< part of an IPv4 datagram
+  kNotUdp,        ///< another IP protocol, or IPv6 extension headers
+  kNotRocePort,   ///< UDP to another port
+  kBadUdp,        ///< UDP length is not the IP payload's
+  kUnknownOpcode,  ///< or XRC, RD and vendor opcodes, which are not spoken here
+  kBadVersion,     ///< TVer is not 0
+  kBadLength,      ///< shorter than the headers of the opcode, or payload where it allows none
+  kBadPad,         ///< payload and pad are no multiple of 4
+};
+inline constexpr std::size_t kParseResults = 15;
+
+[[nodiscard]] std::string_view name(ParseResult result) noexcept;
+[[nodiscard]] constexpr bool is_drop(ParseResult result) noexcept {
+  return result >= ParseResult::kTooShort;
+}
+
+/// A parsed frame, shown in place. Filled only as far as the frame goes: all of it for kRoce; up to `is_v6`
+/// and `ip_payload` for kIcmp and kIcmp6; up to `l3_offset` for kArp.
+///
+/// Lifetime: points into the frame. The accessors of extension headers may be called only if `op` has that
+/// header.
+struct PacketView {
+  const std::byte* frame = nullptr;
+  std::uint32_t frame_len = 0;  ///< bytes as received, with Ethernet padding
+  std::uint16_t l3_offset = 0;
+  std::uint16_t bth_offset = 0;
+  std::uint16_t vlan_tci = 0;
+  bool has_vlan = false;
+  bool is_v6 = false;
+  std::uint32_t roce_len = 0;  ///< bytes, BTH up to and with the ICRC
+  Bth bth{};
+  const OpcodeInfo* op = nullptr;
+  const std::byte* ext = nullptr;           ///< first byte behind the BTH
+  std::span<const std::byte> payload{};     ///< without pad
+  std::span<const std::byte> ip_payload{};  ///< all that the IP header claims behind itself
+
+  [[nodiscard]] Reth reth() const noexcept { return parse_at<Reth>(ext); }
+  [[nodiscard]] AtomicEth atomic_eth() const noexcept { return parse_at<AtomicEth>(ext); }
+  [[nodiscard]] Deth deth() const noexcept { return parse_at<Deth>(ext); }
+  [[nodiscard]] Aeth aeth() const noexcept { return parse_at<Aeth>(ext); }
+  [[nodiscard]] AtomicAckEth atomic_ack_eth() const noexcept {
+    return parse_at<AtomicAckEth>(ext + Aeth::kSize);
+  }
+  /// ImmDt and IETH are always the last header.
+  [[nodiscard]] ImmDt imm() const noexcept { return parse_at<ImmDt>(last_header(ImmDt::kSize)); }
+  [[nodiscard]] Ieth ieth() const noexcept { return parse_at<Ieth>(last_header(Ieth::kSize)); }
+
+  [[nodiscard]] Ether ether() const noexcept { return parse_at<Ether>(frame); }
+  [[nodiscard]] MacAddress src_mac() const noexcept {
+    return {load_array<6, 6>(bytes_at<Ether::kSize>(frame))};
+  }
+  [[nodiscard]] MacAddress dst_mac() const noexcept {
+    return {load_array<0, 6>(bytes_at<Ether::kSize>(frame))};
+  }
+  /// 802.1Q VLAN identifier; 0 is a priority tag without VLAN.
+  [[nodiscard]] std::optional<std::uint16_t> vlan_id() const noexcept {
+    return has_vlan ? std::optional<std::uint16_t>{static_cast<std::uint16_t>(vlan_tci & 0xfff)}
+                    : std::nullopt;
+  }
+
+  [[nodiscard]] const std::byte* l3() const noexcept { return frame + l3_offset; }
+  [[nodiscard]] Ipv4 ipv4() const noexcept { return parse_at<Ipv4>(l3()); }
+  [[nodiscard]] Ipv6 ipv6() const noexcept { return parse_at<Ipv6>(l3()); }
+  [[nodiscard]] Udp udp() const noexcept { return parse_at<Udp>(frame + bth_offset - Udp::kSize); }
+  [[nodiscard]] std::uint16_t udp_src_port() const noexcept { return udp().src_port; }
+
+  /// Addresses of the IP header as GIDs: IPv4 as ::ffff:a.b.c.d.
+  [[nodiscard]] Gid src_gid() const noexcept;
+  [[nodiscard]] Gid dst_gid() const noexcept;
+  /// IPv4 TOS or IPv6 traffic class: DSCP:6 ECN:2.
+  [[nodiscard]] std::uint8_t traffic_class() const noexcept;
+  /// RFC 3168: 0 not ECN capable, 1 and 2 capable, 3 congestion experienced.
+  [[nodiscard]] std::uint8_t ecn() const noexcept { return traffic_class() & 3; }
+  [[nodiscard]] std::uint8_t hop_limit() const noexcept {
+    return std::to_integer<std::uint8_t>(l3()[is_v6 ? 7 : 8]);
+  }
+
+  /// From the IP header up to the pad: what the ICRC covers.
+  [[nodiscard]] std::span<const std::byte> icrc_covered() const noexcept {
+    return {l3(), std::size_t{bth_offset} - l3_offset + roce_len - kIcrcSize};
+  }
+  /// The ICRC that the packet carries.
+  [[nodiscard]] std::uint32_t icrc() const noexcept {
+    return load_icrc(bytes_at<kIcrcSize>(frame + bth_offset + roce_len - kIcrcSize));
+  }
+
+ private:
+  [[nodiscard]] const std::byte* last_header(std::size_t size) const noexcept {
+    return ext + op->header_bytes - Bth::kSize - size;
+  }
+};
+
+/// Tells what `frame` is and, for RoCE, fills `out`. Reads nothing beyond the frame, takes all lengths from
+/// the IP and UDP headers and ignores what follows them. One VLAN tag is accepted. Any UDP source port and
+/// any UDP checksum is accepted.
+[[nodiscard]] ParseResult parse_packet(std::span<const std::byte> frame, PacketView& out) noexcept;
+
+/// Whether a packet that parse_packet() called kRoce arrived as it was sent.
+[[nodiscard]] bool icrc_ok(const PacketView& packet) noexcept;
+
+}  // namespace uroce::wire

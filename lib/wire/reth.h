@@ -1,0 +1,39 @@
+#pragma once
+
+#include "uroce/types.h"
+#include "wire/bytes.h"
+
+namespace uroce::wire {
+
+/// RDMA Extended Transport Header: what a WRITE or READ touches at the responder. IBA 9.3.3.
+///
+///    0-7  virtual address    8-11  R_Key    12-15  DMA length, bytes of the whole message
+struct Reth {
+  static constexpr std::size_t kSize = 16;  // bytes
+
+  std::uint64_t va = 0;
+  Rkey rkey{};
+  std::uint32_t length = 0;
+
+  friend constexpr bool operator==(const Reth&, const Reth&) = default;
+
+  [[nodiscard]] static constexpr Reth parse(std::span<const std::byte, kSize> in) noexcept {
+    return {.va = load_be<0, 8>(in), .rkey = Rkey{load_be<8, 4>(in)}, .length = load_be<12, 4>(in)};
+  }
+
+  constexpr void emit(std::span<std::byte, kSize> out) const noexcept {
+    store_be<0, 8>(out, va);
+    store_be<8, 4>(out, raw(rkey));
+    store_be<12, 4>(out, length);
+  }
+};
+
+static_assert([] {
+  constexpr Reth h{.va = 0x0102'0304'0506'0708, .rkey = Rkey{0xa1b2'c3d4}, .length = 0x8000'0001};
+  std::array<std::byte, Reth::kSize> b{};
+  h.emit(b);
+  return b[0] == std::byte{1} && b[7] == std::byte{8} && b[8] == std::byte{0xa1} &&
+         b[12] == std::byte{0x80} && b[15] == std::byte{1} && Reth::parse(b) == h;
+}());
+
+}  // namespace uroce::wire
