@@ -26,23 +26,35 @@ struct Config {
   std::string gateway;             ///< next hop for destinations outside the prefixes; empty: none
   std::uint32_t mtu = 0;           ///< link MTU in bytes; 0: the port's own
   Mode mode = Mode::kApp;
-  std::string lcores;              ///< core list such as "2-5,8", one loop each; empty: one loop, not pinned
-  bool no_huge = false;            ///< do without hugepages
-  std::string fault;               ///< fault rules applied to this port, see drivers/fault/README.md
-  std::string pcap;                ///< capture file for every frame; empty: none
-  std::uint64_t seed = 0;          ///< seed of keys, numbers and faults; 0: from the system
+  std::string lcores;      ///< core list such as "2-5,8", one loop each; empty: one loop, not pinned
+  bool no_huge = false;    ///< do without hugepages
+  std::string fault;       ///< fault rules applied to this port, see drivers/fault/README.md
+  std::string pcap;        ///< capture file for every frame; empty: none
+  std::uint64_t seed = 0;  ///< seed of keys, numbers and faults; 0: from the system
   std::uint32_t max_qp = 65536;
-  std::uint32_t max_unacked = 256;  ///< packets in flight per QP, 1..4096
+  std::uint32_t max_unacked = 256;     ///< packets in flight per QP, 1..4096
   std::uint32_t arp_timeout_ms = 200;  ///< between ARP / neighbour solicitation attempts
 };
 
-/// One configuration key: the single description that the TOML file, flags, environment and docs are made from.
+/// How a value is written in the file.
+enum class ConfigType : std::uint8_t {
+  kText,     ///< "text"
+  kInteger,  ///< 1500
+  kBoolean,  ///< true or false
+  kTexts,    ///< ["one", "two"] or "one,two"
+};
+
+/// One configuration key: the single description that the TOML file, flags, environment and docs are made
+/// from.
 struct ConfigKey {
-  std::string_view name;      ///< key in the file; flag is --name, environment is UROCE_NAME
-  std::string_view metavar;   ///< what a value looks like
-  std::string_view help;      ///< one line
-  bool is_flag = false;       ///< takes no value on the command line
-  /// Sets the key from text. Fails with kConfig and the allowed values.
+  std::string_view name;  ///< key in the file; flag is --name; environment is UROCE_NAME, upper case, - as _
+  std::string_view metavar;  ///< what a value looks like
+  std::string_view help;     ///< one line
+  std::string_view allowed;  ///< the values it takes
+  ConfigType type = ConfigType::kText;
+  bool is_flag = false;  ///< needs no value on the command line; without one it means "true"
+  /// Sets the key from text; a list comma-separated. Fails with kConfig and "key: what is wrong; allowed
+  /// ...".
   Status (*set)(Config&, std::string_view text) = nullptr;
   /// The present value as text.
   std::string (*get)(const Config&) = nullptr;
@@ -50,11 +62,23 @@ struct ConfigKey {
 
 [[nodiscard]] std::span<const ConfigKey> config_keys() noexcept;
 
-/// Reads a TOML file over `base`. Unknown keys and wrong types are errors "file:line: key: ...".
+/// Reads a TOML file over `base`: keys that it does not name keep their value.
+/// @return kNotFound if it cannot be read; kConfig "file:line: key: what is wrong; allowed ..." for unknown
+/// keys,
+///         wrong types and values that are not allowed.
 [[nodiscard]] Result<Config> load_config_file(const std::string& path, Config base = {});
-/// Applies UROCE_* environment variables over `base`.
+
+/// Environment variable of a key: "no-huge" -> "UROCE_NO_HUGE".
+[[nodiscard]] std::string environment_name(const ConfigKey& key);
+
+/// Applies UROCE_* environment variables over `base`. UROCE_CONFIG and UROCE_TEST_* are left to programs; any
+/// other unknown one is an error, so that a mistyped name is not ignored.
 [[nodiscard]] Result<Config> apply_environment(Config base);
-/// Core list "2-5,8" -> {2,3,4,5,8}.
+
+/// Checks every key of a Config that was filled in by hand.
+[[nodiscard]] Status check_config(const Config& config);
+
+/// Core list "2-5,8" -> {2,3,4,5,8}: ascending, no core twice, cores 0..1023. Masks ("0x3c") are refused.
 [[nodiscard]] Result<std::vector<unsigned>> parse_core_list(std::string_view text);
 
 }  // namespace uroce

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "uroce/async_event.h"
 #include "uroce/config.h"
 #include "uroce/result.h"
 #include "uroce/types.h"
@@ -32,22 +33,6 @@ struct GidEntry {
 struct Counter {
   std::string name;
   std::uint64_t value = 0;
-};
-
-/// Something that happened to an object outside any completion. Same values as enum ibv_event_type.
-enum class AsyncEventType : std::uint8_t {
-  kCqErr = 0,
-  kQpFatal = 1,
-  kQpReqErr = 2,
-  kQpAccessErr = 3,
-  kCommEst = 4,
-  kSqDrained = 5,
-};
-
-struct AsyncEvent {
-  AsyncEventType type{};
-  Qpn qpn{};          ///< the QP concerned (kCqErr: the QP whose completion did not fit)
-  std::string text;   ///< one sentence saying why
 };
 
 /// An open RoCE device.

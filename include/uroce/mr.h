@@ -6,18 +6,11 @@
 #include <memory>
 #include <span>
 
+#include "uroce/access.h"
 #include "uroce/pd.h"
+#include "uroce/wr.h"
 
 namespace uroce {
-
-/// Same values as enum ibv_access_flags.
-namespace access {
-inline constexpr std::uint32_t kLocalWrite = 1;
-inline constexpr std::uint32_t kRemoteWrite = 2;
-inline constexpr std::uint32_t kRemoteRead = 4;
-inline constexpr std::uint32_t kRemoteAtomic = 8;
-inline constexpr std::uint32_t kAll = 15;
-}  // namespace access
 
 /// Memory region: bytes that work requests and, with the right flags, the peer may name by key. IBA 10.6.
 ///
@@ -39,7 +32,7 @@ class Mr {
   [[nodiscard]] Lkey lkey() const noexcept;
   [[nodiscard]] Rkey rkey() const noexcept;
   /// An SGE over `length` bytes from `offset`.
-  [[nodiscard]] struct Sge sge(std::size_t offset, std::uint32_t length) const noexcept;
+  [[nodiscard]] Sge sge(std::size_t offset, std::uint32_t length) const noexcept;
 
  private:
   struct Impl;

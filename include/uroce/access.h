@@ -1,0 +1,19 @@
+/// Access rights of memory regions and queue pairs. Standard library only.
+#pragma once
+
+#include <cstdint>
+
+namespace uroce {
+
+/// Same values as enum ibv_access_flags.
+namespace access {
+inline constexpr std::uint32_t kLocalWrite = 1;
+inline constexpr std::uint32_t kRemoteWrite = 2;
+inline constexpr std::uint32_t kRemoteRead = 4;
+inline constexpr std::uint32_t kRemoteAtomic = 8;
+inline constexpr std::uint32_t kAll = 15;
+/// The peer may invalidate the region's key by SEND with invalidate. An extension: verbs has no such flag.
+inline constexpr std::uint32_t kInvalidatable = 1U << 30;
+}  // namespace access
+
+}  // namespace uroce

@@ -1,0 +1,27 @@
+/// Asynchronous events. Standard library only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "uroce/types.h"
+
+namespace uroce {
+
+/// Something that happened to an object outside any completion. Same values as enum ibv_event_type.
+enum class AsyncEventType : std::uint8_t {
+  kCqErr = 0,
+  kQpFatal = 1,
+  kQpReqErr = 2,
+  kQpAccessErr = 3,
+  kCommEst = 4,
+  kSqDrained = 5,
+};
+
+struct AsyncEvent {
+  AsyncEventType type{};
+  Qpn qpn{};          ///< the QP concerned (kCqErr: the QP whose completion did not fit)
+  std::string text;   ///< one sentence saying why
+};
+
+}  // namespace uroce

@@ -1,0 +1,97 @@
+/// Hashed timer wheel with lazy deadlines.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/time.h"
+
+namespace uroce {
+
+/// One timer, embedded in its owner. The owner's true deadline may move later without telling the wheel: when the
+/// node comes up, the owner is asked and armed again. So the packet path never touches the wheel.
+struct TimerNode {
+  TimerNode* next = nullptr;
+  TimerNode* previous = nullptr;
+  Ticks due;  ///< slot it sits in; unset: not in the wheel
+};
+
+/// Timers with a resolution of 4 us. A node fires at the earliest at its deadline, at the latest one slot later.
+///
+/// Threads: loop.
+class TimerWheel {
+ public:
+  static constexpr std::uint64_t kSlotNs = 4096;
+  static constexpr std::size_t kSlots = 4096;  // one turn: 17 ms; later deadlines go round again
+
+  TimerWheel() noexcept {
+    for (auto& head : slots_) head.next = head.previous = &head;
+  }
+  TimerWheel(const TimerWheel&) = delete;
+  TimerWheel& operator=(const TimerWheel&) = delete;
+
+  /// Puts `node` in, or moves it, to fire at `due`.
+  void arm(TimerNode& node, Ticks due) noexcept {
+    cancel(node);
+    node.due = due;
+    TimerNode& head = slots_[slot_of(due)];
+    node.next = &head;
+    node.previous = head.previous;
+    head.previous->next = &node;
+    head.previous = &node;
+    ++armed_;
+  }
+  void cancel(TimerNode& node) noexcept {
+    if (!node.due.is_set()) return;
+    node.previous->next = node.next;
+    node.next->previous = node.previous;
+    node.due = Ticks{};
+    --armed_;
+  }
+
+  /// Calls `on_due(node)` for every node whose time has come. The node is out of the wheel by then and may be armed
+  /// again from inside; no other node may be cancelled from inside.
+  template <typename F>
+  void expire(Ticks now, F&& on_due) {
+    const std::uint64_t target = now.ns() / kSlotNs;
+    if (target == done_slot_) return;
+    if (armed_ == 0 || target - done_slot_ > kSlots) {
+      if (armed_ == 0) {
+        done_slot_ = target;
+        return;
+      }
+      done_slot_ = target - kSlots;
+    }
+    while (done_slot_ < target) expire_slot(done_slot_++, now, on_due);
+  }
+
+  [[nodiscard]] std::size_t armed() const noexcept { return armed_; }
+
+ private:
+  // The slot that ends at or after `due`, never one that has been passed.
+  [[nodiscard]] std::size_t slot_of(Ticks due) const noexcept {
+    const std::uint64_t slot = due.ns() / kSlotNs;
+    return (slot < done_slot_ ? done_slot_ : slot) % kSlots;
+  }
+
+  template <typename F>
+  void expire_slot(std::uint64_t slot, Ticks now, F& on_due) {
+    TimerNode& head = slots_[slot % kSlots];
+    TimerNode* node = head.next;
+    while (node != &head) {
+      TimerNode* next = node->next;
+      if (node->due <= now) {
+        cancel(*node);
+        on_due(*node);
+      }
+      node = next;
+    }
+  }
+
+  std::array<TimerNode, kSlots> slots_;
+  std::uint64_t done_slot_ = 0;  // slots before this one have been expired
+  std::size_t armed_ = 0;
+};
+
+}  // namespace uroce

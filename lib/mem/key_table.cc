@@ -1,0 +1,102 @@
+#include "mem/key_table.h"
+
+#include <new>
+
+namespace uroce::mem {
+
+KeyTable::KeyTable(std::uint64_t seed, std::function<void()> quiesce)
+    : table_(new Table(64)), quiesce_(std::move(quiesce)), random_(seed) {}
+
+KeyTable::~KeyTable() { delete table_.load(); }
+
+KeyTable::Slot* KeyTable::find(Table& table, std::uint32_t key) noexcept {
+  for (std::size_t i = hash(key) & table.mask;; i = (i + 1) & table.mask) {
+    const std::uint32_t found = table.slots[i].key.load(std::memory_order_acquire);  // pairs with place()
+    if (found == key) return &table.slots[i];
+    if (found == 0) return nullptr;
+  }
+}
+
+void KeyTable::place(Table& table, std::uint32_t key, const Region& region, bool valid) {
+  std::size_t i = hash(key) & table.mask;
+  while (table.slots[i].key.load(std::memory_order_relaxed) != 0) i = (i + 1) & table.mask;
+  table.slots[i].region = region;
+  table.slots[i].valid.store(valid, std::memory_order_relaxed);
+  table.slots[i].key.store(key, std::memory_order_release);  // pairs with find()
+}
+
+void KeyTable::rebuild(std::size_t capacity) {
+  auto fresh = std::make_unique<Table>(capacity);
+  Table* old = table_.load();
+  for (auto& slot : old->slots) {
+    const std::uint32_t key = slot.key.load();
+    if (key > kRemoved) place(*fresh, key, slot.region, slot.valid.load());
+  }
+  Table* published = fresh.release();
+  table_.store(published, std::memory_order_release);  // pairs with resolve()
+  quiesce_();
+  for (auto& slot : old->slots) {  // a loop may have invalidated keys in the old table meanwhile
+    const std::uint32_t key = slot.key.load();
+    if (key <= kRemoved || slot.valid.load()) continue;
+    if (Slot* moved = find(*published, key)) moved->valid.store(false, std::memory_order_relaxed);
+  }
+  delete old;
+  used_ = live_;
+}
+
+Result<std::uint32_t> KeyTable::insert(const Region& region) {
+  const std::lock_guard lock(control_);
+  try {
+    if (2 * (used_ + 1) > table_.load()->slots.size()) {
+      std::size_t capacity = 64;
+      while (capacity < 4 * (live_ + 1)) capacity *= 2;
+      rebuild(capacity);
+    }
+  } catch (const std::bad_alloc&) {
+    return Error{Errc::kNoMemory, "no memory for another memory region"};
+  }
+  std::uint32_t key = 0;
+  do {
+    key = random_.next32();
+  } while (key <= kRemoved || find(*table_.load(), key) != nullptr);
+  place(*table_.load(), key, region, true);
+  ++live_;
+  ++used_;
+  return key;
+}
+
+void KeyTable::remove(std::uint32_t key) {
+  const std::lock_guard lock(control_);
+  Slot* slot = key > kRemoved ? find(*table_.load(), key) : nullptr;
+  if (slot == nullptr) return;
+  slot->key.store(kRemoved, std::memory_order_release);
+  --live_;
+  quiesce_();
+}
+
+std::byte* KeyTable::resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t access, std::uint64_t addr,
+                             std::uint64_t length, KeyFault& fault) const noexcept {
+  Table& table = *table_.load(std::memory_order_acquire);  // pairs with rebuild()
+  const Slot* slot = key > kRemoved ? find(table, key) : nullptr;
+  fault = KeyFault::kNone;
+  if (slot == nullptr || !slot->valid.load(std::memory_order_relaxed)) {
+    fault = KeyFault::kUnknownKey;
+  } else if (slot->region.pd != pd) {
+    fault = KeyFault::kWrongPd;
+  } else if ((slot->region.access & access) != access) {
+    fault = KeyFault::kNoRights;
+  } else if (addr < slot->region.addr || length > slot->region.length ||
+             addr - slot->region.addr > slot->region.length - length) {
+    fault = KeyFault::kOutOfRange;
+  }
+  return fault == KeyFault::kNone ? reinterpret_cast<std::byte*>(addr) : nullptr;
+}
+
+bool KeyTable::invalidate(std::uint32_t key, std::uint32_t pd) noexcept {
+  Slot* slot = key > kRemoved ? find(*table_.load(std::memory_order_acquire), key) : nullptr;
+  if (slot == nullptr || slot->region.pd != pd || (slot->region.access & access::kInvalidatable) == 0) return false;
+  slot->valid.store(false, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace uroce::mem

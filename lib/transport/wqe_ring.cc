@@ -1,0 +1,79 @@
+#include "transport/wqe_ring.h"
+
+#include <algorithm>
+
+namespace uroce::transport {
+
+namespace {
+
+constexpr std::uint64_t kMaxMessage = 1ULL << 31;  // bytes; IBA 9.4.3 ?
+
+constexpr std::uint32_t send_stride(std::uint32_t max_sge, std::uint32_t max_inline) noexcept {
+  const std::uint32_t body = std::max<std::uint32_t>(max_sge * sizeof(Sge), max_inline);
+  return (static_cast<std::uint32_t>(sizeof(SendWqe)) + body + 63) & ~63U;
+}
+
+std::uint64_t total(std::span<const Sge> sges) noexcept {
+  std::uint64_t bytes = 0;
+  for (const Sge& sge : sges) bytes += sge.length;
+  return bytes;
+}
+
+std::byte* body_of(void* wqe, std::size_t header) noexcept { return static_cast<std::byte*>(wqe) + header; }
+
+void copy_inline(std::span<const Sge> sges, std::byte* out) noexcept {
+  for (const Sge& sge : sges) {
+    if (sge.length == 0) continue;
+    std::memcpy(out, std::bit_cast<const void*>(sge.addr), sge.length);
+    out += sge.length;
+  }
+}
+
+}  // namespace
+
+SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline)
+    : WqeRing(depth, send_stride(max_sge, max_inline)), max_sge_(max_sge), max_inline_(max_inline) {}
+
+bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
+  const bool is_inline = (wr.flags & send_flag::kInline) != 0;
+  const std::uint64_t length = total(wr.sges);
+  if (is_inline ? length > max_inline_ : wr.sges.size() > max_sge_) return false;
+  SendWqe* wqe = claim(ahead);
+  if (wqe == nullptr) return false;
+  const bool has_key = wr.opcode == WrOpcode::kSendWithInv;
+  *wqe = {.wr_id = wr.wr_id,
+          .remote_addr = wr.remote_addr,
+          .compare_add = wr.compare_add,
+          .swap = wr.swap,
+          .length = static_cast<std::uint32_t>(std::min(length, kMaxMessage)),
+          .imm_or_rkey = has_key ? raw(wr.invalidate_rkey) : wr.imm_data,
+          .rkey = raw(wr.rkey),
+          .opcode = wr.opcode,
+          .flags = wr.flags,
+          .num_sge = static_cast<std::uint8_t>(is_inline ? 0 : wr.sges.size()),
+          .malformed = length > kMaxMessage};
+  std::byte* body = body_of(wqe, sizeof(SendWqe));
+  if (is_inline) {
+    copy_inline(wr.sges, body);
+  } else if (!wr.sges.empty()) {
+    std::memcpy(body, wr.sges.data(), wr.sges.size_bytes());
+  }
+  return true;
+}
+
+RecvQueue::RecvQueue(std::uint32_t depth, std::uint32_t max_sge)
+    : WqeRing(depth, static_cast<std::uint32_t>(sizeof(RecvWqe) + std::max(max_sge, 1U) * sizeof(Sge))),
+      max_sge_(max_sge) {}
+
+bool RecvQueue::put(const RecvWr& wr, std::uint32_t ahead) noexcept {
+  if (wr.sges.size() > max_sge_) return false;
+  RecvWqe* wqe = claim(ahead);
+  if (wqe == nullptr) return false;
+  *wqe = {.wr_id = wr.wr_id,
+          .num_sge = static_cast<std::uint32_t>(wr.sges.size()),
+          .length = static_cast<std::uint32_t>(std::min<std::uint64_t>(total(wr.sges), UINT32_MAX))};
+  if (!wr.sges.empty()) std::memcpy(body_of(wqe, sizeof(RecvWqe)), wr.sges.data(), wr.sges.size_bytes());
+  return true;
+}
+
+}  // namespace uroce::transport

@@ -1,0 +1,140 @@
+/// Send and receive queues: rings of work queue elements from the application to the loop.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <span>
+
+#include "uroce/wr.h"
+
+namespace uroce::transport {
+
+/// A posted send. The SGE list, or the inline data, follows it in the slot.
+struct SendWqe {
+  std::uint64_t wr_id;
+  std::uint64_t remote_addr;
+  std::uint64_t compare_add;
+  std::uint64_t swap;
+  std::uint32_t length;       // bytes of the message
+  std::uint32_t imm_or_rkey;  // immediate data, or the rkey to invalidate
+  std::uint32_t rkey;
+  WrOpcode opcode;
+  std::uint8_t flags;
+  std::uint8_t num_sge;
+  std::uint8_t malformed;  // found wrong while posting: completes with LOC_LEN_ERR / LOC_QP_OP_ERR
+
+  [[nodiscard]] bool has(std::uint8_t flag) const noexcept { return (flags & flag) != 0; }
+  [[nodiscard]] bool is_read() const noexcept { return opcode == WrOpcode::kRdmaRead; }
+  [[nodiscard]] bool is_atomic() const noexcept {
+    return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kAtomicFetchAndAdd;
+  }
+  [[nodiscard]] std::span<const Sge> sges() const noexcept {
+    return {static_cast<const Sge*>(static_cast<const void*>(this + 1)), num_sge};
+  }
+  [[nodiscard]] const std::byte* inline_data() const noexcept {
+    return static_cast<const std::byte*>(static_cast<const void*>(this + 1));
+  }
+};
+static_assert(sizeof(SendWqe) == 48 && sizeof(Sge) == 16, "one SGE and its WQE share a cache line");
+
+/// A posted receive; its SGE list follows it in the slot.
+struct RecvWqe {
+  std::uint64_t wr_id;
+  std::uint32_t num_sge;
+  std::uint32_t length;  // sum of the SGE lengths, saturated
+
+  [[nodiscard]] std::span<const Sge> sges() const noexcept {
+    return {static_cast<const Sge*>(static_cast<const void*>(this + 1)), num_sge};
+  }
+};
+static_assert(sizeof(RecvWqe) == 16);
+
+/// Ring of variable-stride slots. Indices run freely; a slot is free again once the loop has retired it.
+///
+/// Threads: free(), claim(), publish() by one application thread; the rest by the loop.
+template <typename Wqe>
+class WqeRing {
+ public:
+  /// @param depth  slots, rounded up to a power of two
+  /// @param stride  bytes per slot, a multiple of 16
+  WqeRing(std::uint32_t depth, std::uint32_t stride)
+      : mask_(std::bit_ceil(depth) - 1),
+        stride_(stride),
+        memory_(static_cast<std::byte*>(std::aligned_alloc(64, round64((std::size_t{mask_} + 1) * stride)))) {
+    if (memory_ == nullptr) throw std::bad_alloc();
+    std::memset(memory_.get(), 0, round64((std::size_t{mask_} + 1) * stride));
+  }
+
+  [[nodiscard]] std::uint32_t depth() const noexcept { return mask_ + 1; }
+
+  /// Application: the slot to fill next, or nullptr when full.
+  [[nodiscard]] Wqe* claim(std::uint32_t ahead) noexcept {
+    const std::uint32_t index = tail_.load(std::memory_order_relaxed) + ahead;
+    if (index - cached_retired_ > mask_) {
+      cached_retired_ = retired_.load(std::memory_order_acquire);  // pairs with retire()
+      if (index - cached_retired_ > mask_) return nullptr;
+    }
+    return slot(index);
+  }
+  /// Application: makes the next `count` claimed slots visible.
+  void publish(std::uint32_t count) noexcept {
+    tail_.store(tail_.load(std::memory_order_relaxed) + count, std::memory_order_release);  // pairs with tail()
+  }
+
+  /// Loop: one past the newest posted index.
+  [[nodiscard]] std::uint32_t tail() const noexcept { return tail_.load(std::memory_order_acquire); }
+  [[nodiscard]] Wqe& at(std::uint32_t index) noexcept { return *slot(index); }
+  [[nodiscard]] const Wqe& at(std::uint32_t index) const noexcept {
+    return *static_cast<const Wqe*>(static_cast<const void*>(memory_.get() + std::size_t{index & mask_} * stride_));
+  }
+  /// Loop: all slots before `index` are free again.
+  void retire(std::uint32_t index) noexcept { retired_.store(index, std::memory_order_release); }
+
+ private:
+  struct Free {
+    void operator()(std::byte* memory) const noexcept { std::free(memory); }
+  };
+  static constexpr std::size_t round64(std::size_t n) noexcept { return (n + 63) & ~std::size_t{63}; }
+  [[nodiscard]] Wqe* slot(std::uint32_t index) noexcept {
+    return static_cast<Wqe*>(static_cast<void*>(memory_.get() + std::size_t{index & mask_} * stride_));
+  }
+
+  std::uint32_t mask_;
+  std::uint32_t stride_;
+  std::unique_ptr<std::byte, Free> memory_;
+  alignas(64) std::atomic<std::uint32_t> tail_{0};  // application's line
+  std::uint32_t cached_retired_ = 0;
+  alignas(64) std::atomic<std::uint32_t> retired_{0};  // loop's line
+};
+
+/// What a QP's send queue holds, and how a SendWr gets into it.
+class SendQueue : public WqeRing<SendWqe> {
+ public:
+  SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline);
+
+  /// Copies `wr` into the slot `ahead` of the tail; publish() makes it visible.
+  /// @return false if the ring is full or `wr` exceeds the QP's capacities.
+  [[nodiscard]] bool put(const SendWr& wr, std::uint32_t ahead) noexcept;
+  [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
+
+ private:
+  std::uint32_t max_sge_;
+  std::uint32_t max_inline_;
+};
+
+class RecvQueue : public WqeRing<RecvWqe> {
+ public:
+  RecvQueue(std::uint32_t depth, std::uint32_t max_sge);
+  [[nodiscard]] bool put(const RecvWr& wr, std::uint32_t ahead) noexcept;
+
+ private:
+  std::uint32_t max_sge_;
+};
+
+}  // namespace uroce::transport
