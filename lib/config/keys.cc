@@ -1,0 +1,268 @@
+// The table of configuration keys: names, texts, limits and access, each in one place.
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "uroce/config.h"
+#include "uroce/types.h"
+
+namespace uroce {
+namespace {
+
+/// Failure of one key; adds what the table says is allowed.
+Error refused(std::string_view key, std::string_view text, std::string_view why);
+
+struct Limits {
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+  bool or_zero = false;  ///< 0 has a meaning of its own
+};
+
+template <typename T>
+Status set_number(std::string_view key, std::string_view text, Limits limits, T& out) {
+  std::uint64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool is_negative = text.size() > 1 && text.front() == '-' &&
+                           std::ranges::all_of(text.substr(1), [](char c) { return c >= '0' && c <= '9'; });
+  if (error == std::errc::result_out_of_range || is_negative) return refused(key, text, "is out of range");
+  if (error != std::errc{} || end != text.data() + text.size()) {
+    return refused(key, text, "is not a whole number");
+  }
+  const bool in_range = (value >= limits.low && value <= limits.high) || (limits.or_zero && value == 0);
+  if (!in_range) return refused(key, text, "is out of range");
+  out = static_cast<T>(value);
+  return {};
+}
+
+Status set_boolean(std::string_view key, std::string_view text, bool& out) {
+  if (text != "true" && text != "false") return refused(key, text, "is neither true nor false");
+  out = text == "true";
+  return {};
+}
+
+std::string boolean_text(bool value) {
+  return value ? "true" : "false";
+}
+
+Status set_port(Config& config, std::string_view text) {
+  const auto driver = text.substr(0, text.find(':'));
+  const bool is_word = std::ranges::all_of(
+      driver, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_'; });
+  if (driver.empty() || driver.size() == text.size() || !is_word) {
+    return refused("port", text, "does not begin with a driver's name and a colon");
+  }
+  config.port = text;
+  return {};
+}
+
+/// An address that a port can own: neither zero nor multicast.
+bool is_unicast(std::string_view text) {
+  const auto gid = Gid::parse(text);
+  if (!gid || gid->is_zero() || gid->is_multicast()) return false;
+  return *gid != Gid::from_v4({0, 0, 0, 0}) && *gid != Gid::from_v4({255, 255, 255, 255});
+}
+
+bool is_prefixed_address(std::string_view text) {
+  const auto slash = text.find('/');
+  if (slash == std::string_view::npos || !is_unicast(text.substr(0, slash))) return false;
+  const auto prefix = text.substr(slash + 1);
+  const unsigned most = text.find(':') == std::string_view::npos ? 32 : 128;
+  unsigned bits = 0;
+  const auto [end, error] = std::from_chars(prefix.data(), prefix.data() + prefix.size(), bits);
+  return error == std::errc{} && end == prefix.data() + prefix.size() && bits >= 1 && bits <= most;
+}
+
+Status set_ip(Config& config, std::string_view text) {
+  std::vector<std::string> addresses;
+  for (std::size_t begin = 0; !text.empty() && begin <= text.size();) {
+    const auto comma = std::min(text.find(',', begin), text.size());
+    const auto one = text.substr(begin, comma - begin);
+    if (!is_prefixed_address(one)) return refused("ip", one, "is not a unicast address with a prefix length");
+    if (std::ranges::find(addresses, one) != addresses.end()) return refused("ip", one, "is given twice");
+    addresses.emplace_back(one);
+    begin = comma + 1;
+  }
+  config.ip = std::move(addresses);
+  return {};
+}
+
+std::string get_ip(const Config& config) {
+  std::string text;
+  for (const auto& address : config.ip) {
+    if (!text.empty()) text += ',';
+    text += address;
+  }
+  return text;
+}
+
+Status set_gateway(Config& config, std::string_view text) {
+  if (!text.empty() && !is_unicast(text)) return refused("gateway", text, "is not a unicast address");
+  config.gateway = text;
+  return {};
+}
+
+struct ModeName {
+  Mode mode{};
+  std::string_view name;
+};
+constexpr std::array kModes = {ModeName{.mode = Mode::kLcore, .name = "lcore"},
+                               ModeName{.mode = Mode::kApp, .name = "app"},
+                               ModeName{.mode = Mode::kAuto, .name = "auto"}};
+
+Status set_mode(Config& config, std::string_view text) {
+  const auto* row = std::ranges::find(kModes, text, &ModeName::name);
+  if (row == kModes.end()) return refused("mode", text, "is not a mode");
+  config.mode = row->mode;
+  return {};
+}
+
+std::string get_mode(const Config& config) {
+  const auto* row = std::ranges::find(kModes, config.mode, &ModeName::mode);
+  return row == kModes.end() ? std::string() : std::string(row->name);
+}
+
+Status set_lcores(Config& config, std::string_view text) {
+  if (!text.empty()) {
+    if (auto cores = parse_core_list(text); !cores) {
+      return Error{.code = Errc::kConfig, .text = "lcores: " + cores.error().text};
+    }
+  }
+  config.lcores = text;
+  return {};
+}
+
+constexpr std::array kKeys = {
+    ConfigKey{.name = "port",
+              .metavar = "SPEC",
+              .help = "the port to open: a driver and what it needs",
+              .allowed = "DRIVER:ARGUMENT[,KEY=VALUE...], such as shm:demo, memif:/run/x.sock,role=server or "
+                         "af_packet:eth0",
+              .set = set_port,
+              .get = [](const Config& c) { return c.port; }},
+    ConfigKey{.name = "ip",
+              .metavar = "ADDR/PREFIX",
+              .help = "addresses of the port; none: derived on links with two ends",
+              .allowed = "comma-separated ADDR/PREFIX, such as 10.0.0.1/24 or fd00::1/64",
+              .type = ConfigType::kTexts,
+              .set = set_ip,
+              .get = get_ip},
+    ConfigKey{.name = "gateway",
+              .metavar = "ADDR",
+              .help = "next hop for destinations outside the prefixes; empty: none",
+              .allowed = "one IPv4 or IPv6 unicast address, or nothing",
+              .set = set_gateway,
+              .get = [](const Config& c) { return c.gateway; }},
+    ConfigKey{.name = "mtu",
+              .metavar = "BYTES",
+              .help = "link MTU, the bytes after the Ethernet header; 0: the port's own",
+              .allowed = "0 or 352..9600",
+              .type = ConfigType::kInteger,
+              .set =
+                  [](Config& c, std::string_view t) {
+                    return set_number("mtu", t, {352, 9600, true}, c.mtu);
+                  },
+              .get = [](const Config& c) { return std::to_string(c.mtu); }},
+    ConfigKey{.name = "mode",
+              .metavar = "MODE",
+              .help = "who calls the poll loop: pinned threads, the application, or whoever is awake",
+              .allowed = "lcore, app or auto",
+              .set = set_mode,
+              .get = get_mode},
+    ConfigKey{.name = "lcores",
+              .metavar = "LIST",
+              .help = "cores to run on, one poll loop each; empty: one loop, not pinned",
+              .allowed = "cores 0..1023 and ranges, such as 2-5,8",
+              .set = set_lcores,
+              .get = [](const Config& c) { return c.lcores; }},
+    ConfigKey{.name = "no-huge",
+              .metavar = "BOOL",
+              .help = "do without hugepages: runs everywhere, slower",
+              .allowed = "true or false",
+              .type = ConfigType::kBoolean,
+              .is_flag = true,
+              .set = [](Config& c, std::string_view t) { return set_boolean("no-huge", t, c.no_huge); },
+              .get = [](const Config& c) { return boolean_text(c.no_huge); }},
+    ConfigKey{.name = "fault",
+              .metavar = "RULES",
+              .help = "faults put on this port's frames; empty: none",
+              .allowed = "rules as drivers/fault/README.md lists them, or nothing",
+              .set =
+                  [](Config& c, std::string_view t) {
+                    c.fault = t;
+                    return Status{};
+                  },
+              .get = [](const Config& c) { return c.fault; }},
+    ConfigKey{.name = "pcap",
+              .metavar = "FILE",
+              .help = "capture file for every frame of the port; empty: none",
+              .allowed = "a file that can be written, or nothing",
+              .set =
+                  [](Config& c, std::string_view t) {
+                    c.pcap = t;
+                    return Status{};
+                  },
+              .get = [](const Config& c) { return c.pcap; }},
+    ConfigKey{.name = "seed",
+              .metavar = "N",
+              .help = "seed of keys, first packet numbers and faults; 0: from the system",
+              .allowed = "0..9223372036854775807",
+              .type = ConfigType::kInteger,
+              .set =
+                  [](Config& c, std::string_view t) {
+                    return set_number("seed", t, {0, INT64_MAX}, c.seed);
+                  },
+              .get = [](const Config& c) { return std::to_string(c.seed); }},
+    ConfigKey{.name = "max-qp",
+              .metavar = "N",
+              .help = "most queue pairs of the device",
+              .allowed = "1..16777213",
+              .type = ConfigType::kInteger,
+              .set =
+                  [](Config& c, std::string_view t) {
+                    return set_number("max-qp", t, {1, 0xff'fffd}, c.max_qp);
+                  },
+              .get = [](const Config& c) { return std::to_string(c.max_qp); }},
+    ConfigKey{.name = "max-unacked",
+              .metavar = "PACKETS",
+              .help = "packets in flight of one queue pair",
+              .allowed = "1..4096",
+              .type = ConfigType::kInteger,
+              .set =
+                  [](Config& c, std::string_view t) {
+                    return set_number("max-unacked", t, {1, 4096}, c.max_unacked);
+                  },
+              .get = [](const Config& c) { return std::to_string(c.max_unacked); }},
+    ConfigKey{.name = "arp-timeout-ms",
+              .metavar = "MS",
+              .help = "milliseconds between ARP or neighbour solicitation attempts",
+              .allowed = "1..60000",
+              .type = ConfigType::kInteger,
+              .set =
+                  [](Config& c, std::string_view t) {
+                    return set_number("arp-timeout-ms", t, {1, 60'000}, c.arp_timeout_ms);
+                  },
+              .get = [](const Config& c) { return std::to_string(c.arp_timeout_ms); }},
+};
+
+Error refused(std::string_view key, std::string_view text, std::string_view why) {
+  const auto* row = std::ranges::find(kKeys, key, &ConfigKey::name);
+  std::string line = std::string(key) + ": '" + std::string(text) + "' " + std::string(why);
+  if (row != kKeys.end()) line += "; allowed " + std::string(row->allowed);
+  return {.code = Errc::kConfig, .text = std::move(line)};
+}
+
+}  // namespace
+
+std::span<const ConfigKey> config_keys() noexcept {
+  return kKeys;
+}
+
+Status check_config(const Config& config) {
+  Config copy;
+  for (const auto& key : kKeys) {
+    if (auto status = key.set(copy, key.get(config)); !status) return status;
+  }
+  return {};
+}
+
+}  // namespace uroce
