@@ -1,5 +1,7 @@
 #pragma once
 
+#include <optional>
+
 #include "uroce/types.h"
 #include "wire/bytes.h"
 
@@ -61,6 +63,25 @@ struct Vlan {
   constexpr void emit(std::span<std::byte, kSize> out) const noexcept {
     store_be<0, 2>(out, tci);
     store_be<2, 2>(out, raw(type));
+  }
+};
+
+/// Between whom a frame travels on one link.
+struct LinkAddress {
+  MacAddress src{};
+  MacAddress dst{};
+  std::optional<std::uint16_t> vlan_tci = std::nullopt;
+
+  friend constexpr bool operator==(const LinkAddress&, const LinkAddress&) = default;
+
+  /// Bytes of the Ethernet header, with the VLAN tag if there is one.
+  [[nodiscard]] constexpr std::uint32_t header_bytes() const noexcept {
+    return vlan_tci ? Ether::kSize + Vlan::kSize : Ether::kSize;
+  }
+  /// Writes header_bytes() bytes. @return the first byte behind them.
+  constexpr std::byte* emit(std::byte* at, EtherType type) const noexcept {
+    at = emit_at(at, Ether{.dst = dst, .src = src, .type = vlan_tci ? EtherType::kVlan : type});
+    return vlan_tci ? emit_at(at, Vlan{.tci = *vlan_tci, .type = type}) : at;
   }
 };
 

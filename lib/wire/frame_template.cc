@@ -24,22 +24,13 @@ constexpr std::size_t kHeadV6 = Ether::kSize + Ipv6::kSize + Udp::kSize;
 static_assert(kCopyV4 >= kHeadV4 + Vlan::kSize && kCopyV4 <= kHeadV4 + kSmallestRoce);
 static_assert(kCopyV6 >= kHeadV6 + Vlan::kSize && kCopyV6 <= kHeadV6 + kSmallestRoce);
 
-std::array<std::uint8_t, 4> v4_part(const Gid& gid) noexcept {
-  return {gid.raw[12], gid.raw[13], gid.raw[14], gid.raw[15]};
-}
-
-std::byte* emit_ether(std::byte* at, const FrameAddress& address, EtherType type) noexcept {
-  const EtherType outer = address.vlan_tci ? EtherType::kVlan : type;
-  at = emit_at(at, Ether{.dst = address.dst_mac, .src = address.src_mac, .type = outer});
-  return address.vlan_tci ? emit_at(at, Vlan{.tci = *address.vlan_tci, .type = type}) : at;
-}
-
 }  // namespace
 
 FrameTemplate::FrameTemplate(const FrameAddress& address) noexcept : is_v6_(!address.dgid.is_v4()) {
   assert(address.sgid.is_v4() == address.dgid.is_v4());
   const std::uint8_t hop_limit = address.hop_limit == 0 ? std::uint8_t{64} : address.hop_limit;
-  std::byte* at = emit_ether(head_.data(), address, is_v6_ ? EtherType::kIpv6 : EtherType::kIpv4);
+  const LinkAddress link{.src = address.src_mac, .dst = address.dst_mac, .vlan_tci = address.vlan_tci};
+  std::byte* at = link.emit(head_.data(), is_v6_ ? EtherType::kIpv6 : EtherType::kIpv4);
   l3_offset_ = static_cast<std::uint16_t>(at - head_.data());
   if (is_v6_) {
     at = emit_at(at, Ipv6{.traffic_class = address.traffic_class,

@@ -9,6 +9,11 @@ namespace uroce::wire {
 /// Protocol numbers of IPv4 and next headers of IPv6.
 enum class IpProtocol : std::uint8_t { kIcmp = 1, kUdp = 17, kIbaGrh = 0x1b, kIcmp6 = 58 };
 
+/// The IPv4 address inside a GID of the form ::ffff:a.b.c.d.
+[[nodiscard]] constexpr std::array<std::uint8_t, 4> v4_part(const Gid& gid) noexcept {
+  return {gid.raw[12], gid.raw[13], gid.raw[14], gid.raw[15]};
+}
+
 /// IPv4 header without options, which RoCE does not allow. RFC 791; IBA A17.
 ///
 ///    0  version:4 IHL:4    1  TOS           2-3    total length

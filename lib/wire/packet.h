@@ -82,6 +82,11 @@ struct PacketView {
   [[nodiscard]] Ieth ieth() const noexcept { return parse_at<Ieth>(last_header(Ieth::kSize)); }
 
   [[nodiscard]] Ether ether() const noexcept { return parse_at<Ether>(frame); }
+  [[nodiscard]] LinkAddress link() const noexcept {
+    return {.src = src_mac(),
+            .dst = dst_mac(),
+            .vlan_tci = has_vlan ? std::optional<std::uint16_t>{vlan_tci} : std::nullopt};
+  }
   [[nodiscard]] MacAddress src_mac() const noexcept {
     return {load_array<6, 6>(bytes_at<Ether::kSize>(frame))};
   }
