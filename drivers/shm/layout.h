@@ -1,0 +1,134 @@
+/// What two processes share: one FIFO byte ring per direction and queue, and the words that keep them in
+/// step.
+///
+///   page 0     LinkHeader, SideLine[2]
+///   page 1..   RingControl[queues][2]
+///   then       the rings themselves, [queues][2], page aligned
+///
+/// A ring is a stream of records. A record starts on a cache line: a 4-byte header, then the frame. The
+/// header is stored last, with release, and carries the stream's tag; the header behind it is cleared before.
+/// Records never straddle the end of the ring: a skip record sends the reader back to the start.
+///
+/// A stream starts at offset 0 when both ends agree on it: the producer offers (stream id, consumer epoch), a
+/// consumer of that epoch acknowledges it, and only then does the producer write. A restarted end therefore
+/// never sees records that were not meant for it, and never overwrites what the other one is still reading.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace uroce::drivers::shm {
+
+inline constexpr std::size_t kCacheLine = 64;
+inline constexpr std::size_t kPage = 4096;
+inline constexpr std::uint64_t kMagic = 0x6d68'7365'636f'7275;  // "uroceshm"
+inline constexpr std::uint32_t kLayoutVersion = 1;
+
+// Record header: tag:17 skip:1 length:14.
+inline constexpr std::uint32_t kHeaderBytes = 4;
+inline constexpr std::uint32_t kLengthMask = 0x3fff;
+inline constexpr std::uint32_t kSkip = 0x4000;
+inline constexpr std::uint32_t kTagMask = 0xffff'8000;
+/// A tag that no stream has.
+inline constexpr std::uint32_t kNoTag = kTagMask;
+
+inline constexpr std::uint32_t kMaxLinkMtu = 9600;
+inline constexpr std::uint32_t kFrameOverhead = 18;  // Ethernet header and one VLAN tag
+inline constexpr std::uint32_t kMinFrame = 14;
+static_assert(kMaxLinkMtu + kFrameOverhead <= kLengthMask);
+
+/// Bytes that a frame of `len` bytes takes in the ring.
+[[nodiscard]] constexpr std::uint32_t record_bytes(std::uint32_t len) noexcept {
+  return (len + kHeaderBytes + (kCacheLine - 1)) & ~static_cast<std::uint32_t>(kCacheLine - 1);
+}
+
+/// The tag that the records of stream `id` carry; neither 0 (a cleared header) nor kNoTag.
+[[nodiscard]] constexpr std::uint32_t stream_tag(std::uint32_t id) noexcept {
+  return (id % 0x1'fffe + 1) << 15;
+}
+static_assert(stream_tag(0) != 0 && stream_tag(0x1'fffd) < kNoTag);
+
+[[nodiscard]] constexpr std::uint64_t make_offer(std::uint32_t id, std::uint32_t epoch) noexcept {
+  return static_cast<std::uint64_t>(id) << 32 | epoch;
+}
+[[nodiscard]] constexpr std::uint32_t offer_id(std::uint64_t offer) noexcept {
+  return static_cast<std::uint32_t>(offer >> 32);
+}
+[[nodiscard]] constexpr std::uint32_t offer_epoch(std::uint64_t offer) noexcept {
+  return static_cast<std::uint32_t>(offer);
+}
+
+/// Written once, under the file's setup lock, while nobody is attached.
+struct alignas(kCacheLine) LinkHeader {
+  std::uint64_t magic = 0;
+  std::uint32_t version = 0;
+  std::uint32_t queues = 0;
+  std::uint32_t ring_bytes = 0;
+  std::uint32_t link_mtu = 0;
+};
+
+/// One end. Written by it alone.
+struct alignas(kCacheLine) SideLine {
+  std::atomic<std::uint32_t> epoch;  ///< incarnations of this end so far
+  std::atomic<std::int32_t> pid;     ///< of the present one, for messages
+};
+
+/// Written by the producer, when a stream starts.
+struct alignas(2 * kCacheLine) ProducerLine {
+  std::atomic<std::uint64_t> offer;
+};
+
+/// Written by the consumer, when it comes, goes, or falls asleep: the producer looks here for every frame.
+struct alignas(kCacheLine) ConsumerLine {
+  std::atomic<std::uint64_t> ack;       ///< the offer that is being read; 0: none
+  std::atomic<std::uint32_t> epoch;     ///< incarnations and resynchronisations of this consumer so far
+  std::atomic<std::uint32_t> attached;  ///< 0 after an orderly leave
+  std::atomic<std::uint32_t> sleeping;  ///< 1: wants the bell rung
+};
+
+/// Written by the consumer for every burst: the producer looks here only when it seems to have run out of
+/// room.
+struct alignas(2 * kCacheLine) ReleaseLine {
+  std::atomic<std::uint64_t> bytes;   ///< of the stream, given back so far
+  std::atomic<std::uint64_t> frames;  ///< of the stream, given back so far
+};
+
+struct RingControl {
+  ProducerLine producer;
+  alignas(2 * kCacheLine) ConsumerLine consumer;
+  ReleaseLine release;
+};
+
+// Adjacent lines are fetched in pairs, so what is written often keeps a pair to itself.
+static_assert(offsetof(RingControl, consumer) == 2 * kCacheLine);
+static_assert(offsetof(RingControl, release) == 4 * kCacheLine);
+static_assert(sizeof(RingControl) == 6 * kCacheLine);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+/// Sizes that both ends must agree on.
+struct Geometry {
+  std::uint32_t queues = 1;
+  std::uint32_t ring_bytes = 1U << 20;
+  std::uint32_t link_mtu = 4200;
+
+  friend constexpr bool operator==(const Geometry&, const Geometry&) noexcept = default;
+
+  [[nodiscard]] constexpr std::uint32_t max_frame() const noexcept { return link_mtu + kFrameOverhead; }
+  /// The producer of direction `d` is side `d`.
+  [[nodiscard]] static constexpr std::size_t control_at(std::uint32_t queue, unsigned direction) noexcept {
+    return kPage + (queue * 2UL + direction) * sizeof(RingControl);
+  }
+  [[nodiscard]] constexpr std::size_t ring_at(std::uint32_t queue, unsigned direction) const noexcept {
+    const std::size_t controls = control_at(queues, 0);
+    return ((controls + kPage - 1) & ~(kPage - 1)) + (queue * 2UL + direction) * ring_bytes;
+  }
+  [[nodiscard]] constexpr std::size_t total_bytes() const noexcept { return ring_at(queues, 0); }
+};
+
+/// The word at the start of a record.
+[[nodiscard]] inline std::atomic_ref<std::uint32_t> record_header(std::byte* record) noexcept {
+  return std::atomic_ref<std::uint32_t>(*static_cast<std::uint32_t*>(static_cast<void*>(record)));
+}
+
+}  // namespace uroce::drivers::shm

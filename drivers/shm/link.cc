@@ -1,0 +1,325 @@
+#include "drivers/shm/link.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+
+namespace uroce::drivers::shm {
+namespace {
+
+// Bytes of the backing file that locks are laid on; the locks have nothing to do with what is stored there.
+constexpr off_t kSetupLock = 0;
+constexpr off_t kSideLock = 1;  // and 2
+
+constexpr std::uint32_t kMaxQueues = 64;
+constexpr std::uint32_t kMaxRingBytes = 1U << 28;
+constexpr std::uint32_t kRecordsPerRing =
+    8;  // of the largest kind: a frame must be far smaller than the ring
+
+Error system_error(const std::string& what) {
+  const Errc code = errno == EACCES || errno == EPERM ? Errc::kPermission : Errc::kSystem;
+  return Error{code, what + ": " + std::strerror(errno)};
+}
+
+/// Open file description locks: they belong to the open file, so two ends in one process exclude each other
+/// too, and the kernel drops them when the process dies.
+struct flock lock_of(off_t byte) noexcept {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = byte;
+  lock.l_len = 1;
+  return lock;
+}
+
+bool try_lock(int file, off_t byte) noexcept {
+  struct flock lock = lock_of(byte);
+  return ::fcntl(file, F_OFD_SETLK, &lock) == 0;
+}
+
+void unlock(int file, off_t byte) noexcept {
+  struct flock lock = lock_of(byte);
+  lock.l_type = F_UNLCK;
+  ::fcntl(file, F_OFD_SETLK, &lock);
+}
+
+bool is_locked_by_other(int file, off_t byte) noexcept {
+  struct flock lock = lock_of(byte);
+  return ::fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+/// Waits up to `tries` ms.
+bool lock_within(int file, off_t byte, int tries) noexcept {
+  for (int i = 0; i < tries; ++i) {
+    if (try_lock(file, byte)) return true;
+    const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
+    ::nanosleep(&pause, nullptr);
+  }
+  return try_lock(file, byte);
+}
+
+/// False if somebody has removed or replaced the file since it was opened.
+bool is_still_at(int file, const std::string& path) noexcept {
+  struct stat by_file {};
+  struct stat by_path {};
+  return ::fstat(file, &by_file) == 0 && ::lstat(path.c_str(), &by_path) == 0 &&
+         by_file.st_ino == by_path.st_ino && by_file.st_dev == by_path.st_dev;
+}
+
+bool is_valid_name(std::string_view name) noexcept {
+  const auto is_allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-' || c == '.';
+  };
+  return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), is_allowed);
+}
+
+Status check_limits(const Geometry& geometry) {
+  if (geometry.queues == 0 || geometry.queues > kMaxQueues) {
+    return Error{Errc::kConfig, "shm: queues=" + std::to_string(geometry.queues) +
+                                    " is out of range; allowed: 1 to " + std::to_string(kMaxQueues)};
+  }
+  if (geometry.link_mtu < 576 || geometry.link_mtu > kMaxLinkMtu) {
+    return Error{Errc::kConfig, "shm: link MTU " + std::to_string(geometry.link_mtu) +
+                                    " is out of range; allowed: 576 to " + std::to_string(kMaxLinkMtu)};
+  }
+  const std::uint32_t least = std::bit_ceil(kRecordsPerRing * record_bytes(geometry.max_frame()));
+  if (!std::has_single_bit(geometry.ring_bytes) || geometry.ring_bytes < least ||
+      geometry.ring_bytes > kMaxRingBytes) {
+    return Error{Errc::kConfig, "shm: ring=" + std::to_string(geometry.ring_bytes) +
+                                    " is not allowed; it must be a power of two from " +
+                                    std::to_string(least) + " to " + std::to_string(kMaxRingBytes)};
+  }
+  return {};
+}
+
+Error mismatch(const char* what, std::uint64_t wanted, std::uint64_t present) {
+  return Error{Errc::kConfig, std::string("shm: ") + what + " " + std::to_string(wanted) +
+                                  " differs from the other end's " + std::to_string(present) +
+                                  "; give both ends the same"};
+}
+
+struct Preamble {
+  LinkHeader header;
+  SideLine sides[2];
+};
+
+bool read_preamble(int file, Preamble& preamble) noexcept {
+  return ::pread(file, &preamble, sizeof(preamble), 0) == static_cast<ssize_t>(sizeof(preamble));
+}
+
+Result<int> open_file(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0) return system_error("shm: cannot open " + path);
+  struct stat status {};
+  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != ::geteuid()) {
+    ::close(file);
+    return Error{Errc::kPermission, "shm: " + path + " is not a file of this user; remove it: rm -f " + path};
+  }
+  return file;
+}
+
+}  // namespace
+
+std::string link_path(std::string_view name) {
+  const char* dir = std::getenv("UROCE_RUNTIME_DIR");
+  const std::string base = dir != nullptr && *dir != '\0' ? dir : "/dev/shm";
+  return base + "/uroce-" + std::to_string(::geteuid()) + "-" + std::string(name);
+}
+
+Result<std::shared_ptr<Link>> Link::open(const LinkConfig& config) {
+  if (!is_valid_name(config.name)) {
+    return Error{Errc::kConfig,
+                 "shm: \"" + config.name +
+                     "\" is not a link name; use 1 to 64 letters, digits, '.', '_' or '-', e.g. "
+                     "shm:demo"};
+  }
+  const std::string path = link_path(config.name);
+  // The last end to leave removes the file; whoever opened it just before that starts over.
+  for (int tries = 0; tries < 100; ++tries) {
+    const Result<int> file = open_file(path);
+    if (!file) return file.error();
+    std::shared_ptr<Link> link(new Link(path, *file));
+    if (!lock_within(*file, kSetupLock, 2000)) {
+      return Error{Errc::kTimeout, "shm: link \"" + config.name + "\" is being set up by another process (" +
+                                       link->holders() + ") that has stopped; end it, then retry"};
+    }
+    if (!is_still_at(*file, path)) continue;
+    if (Status status = link->attach(config); !status) return status.error();
+    unlock(*file, kSetupLock);
+    return link;
+  }
+  return Error{Errc::kTimeout, "shm: " + path + " keeps being replaced; choose another link name"};
+}
+
+Status Link::attach(const LinkConfig& config) {
+  owner_pid_ = ::getpid();
+  if (Status status = take_side(config); !status) return status;
+  // With the setup lock held and the other side free nobody has the file mapped: it may be made anew.
+  const bool alone = !is_peer_alive();
+  if (Status status = alone ? initialise(config) : agree(config); !status) return status;
+  if (Status status = map(); !status) return status;
+  if (Status status = open_bells(); !status) return status;
+  fence_free_ = register_producer();
+  SideLine& line = side_line(side_);
+  line.pid.store(owner_pid_, std::memory_order_relaxed);
+  line.epoch.fetch_add(1, std::memory_order_release);
+  return {};
+}
+
+Status Link::take_side(const LinkConfig& config) {
+  const unsigned first = config.side.value_or(0);
+  const unsigned last = config.side.value_or(1);
+  for (unsigned side = first; side <= last; ++side) {
+    if (!try_lock(file_, kSideLock + static_cast<off_t>(side))) continue;
+    side_ = side;
+    holds_side_ = true;
+    return {};
+  }
+  const std::string what = config.side ? "side " + std::to_string(*config.side) : "each end";
+  return Error{Errc::kNameInUse, "shm: " + what + " of link \"" + config.name + "\" is held (" + holders() +
+                                     "); end a holder with \"kill PID\" or choose another name, e.g. shm:" +
+                                     config.name + "-2"};
+}
+
+Status Link::agree(const LinkConfig& config) {
+  Preamble present;
+  struct stat status {};
+  if (!read_preamble(file_, present) || ::fstat(file_, &status) != 0 || present.header.magic != kMagic ||
+      present.header.version != kLayoutVersion) {
+    return Error{Errc::kConfig,
+                 "shm: link \"" + config.name +
+                     "\" is held by another version of this program; use the same on both ends"};
+  }
+  geometry_ = {.queues = present.header.queues,
+               .ring_bytes = present.header.ring_bytes,
+               .link_mtu = present.header.link_mtu};
+  if (config.queues != geometry_.queues) return mismatch("queues", config.queues, geometry_.queues);
+  if (config.ring_bytes.value_or(geometry_.ring_bytes) != geometry_.ring_bytes) {
+    return mismatch("ring size", *config.ring_bytes, geometry_.ring_bytes);
+  }
+  if (config.link_mtu.value_or(geometry_.link_mtu) != geometry_.link_mtu) {
+    return mismatch("link MTU", *config.link_mtu, geometry_.link_mtu);
+  }
+  if (Status limits = check_limits(geometry_); !limits) return limits;
+  if (static_cast<std::size_t>(status.st_size) != geometry_.total_bytes()) {
+    return Error{Errc::kConfig,
+                 "shm: " + path_ + " has been cut; end the process that holds it (" + holders() + ")"};
+  }
+  return {};
+}
+
+Status Link::initialise(const LinkConfig& config) {
+  const Geometry defaults;
+  geometry_ = {.queues = config.queues,
+               .ring_bytes = config.ring_bytes.value_or(defaults.ring_bytes),
+               .link_mtu = config.link_mtu.value_or(defaults.link_mtu)};
+  if (Status limits = check_limits(geometry_); !limits) return limits;
+  const auto total = static_cast<off_t>(geometry_.total_bytes());
+  if (::ftruncate(file_, 0) != 0 || ::ftruncate(file_, total) != 0)
+    return system_error("shm: cannot size " + path_);
+  // Pages are taken now: a full file system shall be an error here, not a SIGBUS later.
+  if (const int error = ::posix_fallocate(file_, 0, total); error != 0) {
+    return Error{Errc::kNoMemory, "shm: " + std::to_string(total) + " bytes for " + path_ +
+                                      " are not to be had (" + std::strerror(error) +
+                                      "); give a smaller ring, e.g. ring=256K, or more room: " +
+                                      "mount -o remount,size=1G /dev/shm"};
+  }
+  const LinkHeader header{.magic = kMagic,
+                          .version = kLayoutVersion,
+                          .queues = geometry_.queues,
+                          .ring_bytes = geometry_.ring_bytes,
+                          .link_mtu = geometry_.link_mtu};
+  if (::pwrite(file_, &header, sizeof(header), 0) != static_cast<ssize_t>(sizeof(header))) {
+    return system_error("shm: cannot write " + path_);
+  }
+  return {};
+}
+
+Status Link::map() {
+  void* base =
+      ::mmap(nullptr, geometry_.total_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file_, 0);
+  if (base == MAP_FAILED) return system_error("shm: cannot map " + path_);
+  base_ = static_cast<std::byte*>(base);
+  return {};
+}
+
+Status Link::open_bells() {
+  bells_.reserve(geometry_.queues * 2UL);
+  for (std::uint32_t queue = 0; queue < geometry_.queues; ++queue) {
+    for (const unsigned side : {side_, 1 - side_}) {
+      Result<Bell> bell = Bell::open(bell_path(side, queue));
+      if (!bell) return bell.error();
+      bells_.push_back(std::move(*bell));
+    }
+  }
+  return {};
+}
+
+Link::~Link() {
+  if (base_ != nullptr) ::munmap(base_, geometry_.total_bytes());
+  if (holds_side_ && is_owned_here() && (lock_within(file_, kSetupLock, 200))) {
+    if (!is_peer_alive() && is_still_at(file_, path_)) remove_files();
+  }
+  ::close(file_);  // drops the locks
+}
+
+void Link::remove_files() const noexcept {
+  for (std::uint32_t queue = 0; queue < geometry_.queues; ++queue) {
+    ::unlink(bell_path(0, queue).c_str());
+    ::unlink(bell_path(1, queue).c_str());
+  }
+  ::unlink(path_.c_str());
+}
+
+bool Link::is_owned_here() const noexcept {
+  return owner_pid_ == ::getpid();
+}
+
+RingControl& Link::control(std::uint32_t queue, unsigned direction) const noexcept {
+  void* at = base_ + Geometry::control_at(queue, direction);
+  return *static_cast<RingControl*>(at);
+}
+
+std::byte* Link::ring(std::uint32_t queue, unsigned direction) const noexcept {
+  return base_ + geometry_.ring_at(queue, direction);
+}
+
+SideLine& Link::side_line(unsigned side) const noexcept {
+  void* at = base_ + offsetof(Preamble, sides) + side * sizeof(SideLine);
+  return *static_cast<SideLine*>(at);
+}
+
+std::uint32_t Link::peer_epoch() const noexcept {
+  return side_line(1 - side_).epoch.load(std::memory_order_acquire);
+}
+
+bool Link::is_peer_alive() const noexcept {
+  return is_locked_by_other(file_, kSideLock + static_cast<off_t>(1 - side_));
+}
+
+std::string Link::holders() const {
+  Preamble present;
+  if (!read_preamble(file_, present) || present.header.magic != kMagic) return "PID unknown";
+  std::string text;
+  for (unsigned side = 0; side < 2; ++side) {
+    if (!is_locked_by_other(file_, kSideLock + static_cast<off_t>(side))) continue;
+    text += (text.empty() ? "side " : ", side ") + std::to_string(side) + ": PID " +
+            std::to_string(present.sides[side].pid.load(std::memory_order_relaxed));
+  }
+  return text.empty() ? "PID unknown" : text;
+}
+
+std::string Link::bell_path(unsigned side, std::uint32_t queue) const {
+  return path_ + "~" + std::to_string(side) + "." + std::to_string(queue);  // '~' is in no link name
+}
+
+}  // namespace uroce::drivers::shm

@@ -1,0 +1,71 @@
+#include "drivers/shm/ring_reader.h"
+
+namespace uroce::drivers::shm {
+
+RingReader::RingReader(const Place& place, PeerWatch& watch, port::LivePortCounters& counters) noexcept
+    : place_(place), counters_(counters), watch_(watch) {
+  begin_epoch();
+  place_.control->consumer.attached.store(1, std::memory_order_release);
+}
+
+/// Forgets the stream. The producer sees the new epoch at its next claim and offers another stream.
+void RingReader::begin_epoch() noexcept {
+  ConsumerLine& line = place_.control->consumer;
+  ack_ = 0;
+  tag_ = kNoTag;
+  line.ack.store(0, std::memory_order_relaxed);
+  line.sleeping.store(0, std::memory_order_relaxed);
+  epoch_ = line.epoch.load(std::memory_order_relaxed) + 1;
+  line.epoch.store(epoch_, std::memory_order_release);  // pairs with RingWriter::claim_unsynchronised
+}
+
+/// @return true if reading goes on at the start of the ring.
+bool RingReader::skip(std::uint32_t header, std::uint32_t offset) noexcept {
+  if ((header & ~kTagMask) == kSkip && offset != 0) {
+    position_ += place_.ring_bytes - offset;
+    return true;
+  }
+  counters_.rx_malformed.add();
+  is_broken_ = true;  // the frames shown so far stay; the stream ends at the next read
+  tag_ = kNoTag;
+  return false;
+}
+
+void RingReader::resynchronise() noexcept {
+  is_broken_ = false;
+  begin_epoch();
+}
+
+/// Called when nothing is left to read, so what an earlier producer had published is not lost.
+void RingReader::take_offer() noexcept {
+  const std::uint64_t offer = place_.control->producer.offer.load(std::memory_order_acquire);
+  if (is_broken_ || offer == ack_ || offer_epoch(offer) != epoch_)
+    return;  // meant for an earlier incarnation
+  watch_.look();
+  position_ = 0;
+  frames_ = 0;
+  ack_ = offer;
+  tag_ = stream_tag(offer_id(offer));
+  place_.control->release.bytes.store(0, std::memory_order_relaxed);
+  place_.control->release.frames.store(0, std::memory_order_relaxed);
+  place_.control->consumer.ack.store(offer, std::memory_order_release);  // pairs with RingWriter::claim
+}
+
+bool RingReader::fall_asleep() noexcept {
+  place_.control->consumer.sleeping.store(1, std::memory_order_relaxed);
+  expose_to_producers();
+  const auto offset = static_cast<std::uint32_t>(position_ & (place_.ring_bytes - 1));
+  const std::uint32_t header = record_header(place_.ring + offset).load(std::memory_order_acquire);
+  const std::uint64_t offer = place_.control->producer.offer.load(std::memory_order_acquire);
+  const bool has_work =
+      is_broken_ || (header & kTagMask) == tag_ || (offer != ack_ && offer_epoch(offer) == epoch_);
+  if (has_work) wake_up();
+  return !has_work;
+}
+
+void RingReader::detach() noexcept {
+  place_.control->consumer.attached.store(0, std::memory_order_release);
+  place_.control->consumer.ack.store(0, std::memory_order_release);
+}
+
+}  // namespace uroce::drivers::shm

@@ -1,0 +1,96 @@
+/// The consuming end of one ring.
+#pragma once
+
+#include <atomic>
+#include <span>
+
+#include "drivers/shm/layout.h"
+#include "drivers/shm/peer_watch.h"
+#include "port/port_counters.h"
+
+namespace uroce::drivers::shm {
+
+/// Shows records in place. Believes nothing that it reads: a header that cannot be true is counted and makes
+/// both ends start a new stream.
+///
+/// Threads: loop. Lifetime: the mapping, the watch and the counters outlive it. Construction begins a new
+/// epoch of the consumer, destruction says goodbye.
+class RingReader {
+ public:
+  struct Place {
+    RingControl* control = nullptr;
+    std::byte* ring = nullptr;
+    std::uint32_t ring_bytes = 0;
+    std::uint32_t max_frame = 0;
+  };
+  RingReader(const Place& place, PeerWatch& watch, port::LivePortCounters& counters) noexcept;
+  /// Must not run in a process that does not own the link (a forked child): see detach().
+  ~RingReader() = default;
+  RingReader(const RingReader&) = delete;
+  RingReader& operator=(const RingReader&) = delete;
+
+  unsigned read(std::span<port::RxFrame> frames) noexcept {
+    if (is_broken_) resynchronise();
+    unsigned count = 0;
+    std::uint64_t bytes = 0;
+    while (count < frames.size()) {
+      const auto offset = static_cast<std::uint32_t>(position_ & (place_.ring_bytes - 1));
+      // pairs with RingWriter::commit
+      const std::uint32_t header = record_header(place_.ring + offset).load(std::memory_order_acquire);
+      if ((header & kTagMask) != tag_) break;
+      const std::uint32_t len = header & kLengthMask;
+      const std::uint32_t taken = record_bytes(len);
+      if ((header & kSkip) != 0 || !is_plausible(offset, len, taken)) {
+        if (skip(header, offset)) continue;
+        break;
+      }
+      frames[count++] = {.data = place_.ring + offset + kHeaderBytes, .len = len};
+      bytes += len;
+      position_ += taken;
+    }
+    if (count == 0) {
+      if (place_.control->producer.offer.load(std::memory_order_acquire) != ack_) take_offer();
+      return 0;
+    }
+    frames_ += count;
+    counters_.rx_frames.add(count);
+    counters_.rx_bytes.add(bytes);
+    return count;
+  }
+
+  /// Gives the room of all shown frames back to the producer.
+  void release() noexcept {
+    if (ack_ == 0) return;
+    place_.control->release.frames.store(frames_, std::memory_order_relaxed);
+    // pairs with RingWriter::claim_crowded
+    place_.control->release.bytes.store(position_, std::memory_order_release);
+  }
+
+  /// Asks the producer to ring. @return false if there is something to read already.
+  bool fall_asleep() noexcept;
+  void wake_up() noexcept { place_.control->consumer.sleeping.store(0, std::memory_order_relaxed); }
+  /// Leaves in good order: the producer stops at once.
+  void detach() noexcept;
+
+ private:
+  [[nodiscard]] bool is_plausible(std::uint32_t offset, std::uint32_t len,
+                                  std::uint32_t taken) const noexcept {
+    return len >= kMinFrame && len <= place_.max_frame && taken <= place_.ring_bytes - offset;
+  }
+  bool skip(std::uint32_t header, std::uint32_t offset) noexcept;
+  void take_offer() noexcept;
+  void resynchronise() noexcept;
+  void begin_epoch() noexcept;
+
+  Place place_;
+  std::uint64_t position_ = 0;  // of the stream, bytes read
+  std::uint64_t ack_ = 0;       // the offer being read; 0: none
+  std::uint32_t tag_ = kNoTag;
+  bool is_broken_ = false;
+  std::uint32_t epoch_ = 0;
+  std::uint64_t frames_ = 0;  // of the stream
+  port::LivePortCounters& counters_;
+  PeerWatch& watch_;
+};
+
+}  // namespace uroce::drivers::shm

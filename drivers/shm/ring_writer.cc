@@ -1,0 +1,125 @@
+#include "drivers/shm/ring_writer.h"
+
+#include <algorithm>
+#include <ctime>
+
+namespace uroce::drivers::shm {
+namespace {
+
+/// How long a consumer may give no sign of life before the kernel is asked about it.
+constexpr std::uint64_t kPatienceNs = 1'000'000;
+
+/// Off the fast path only.
+std::uint64_t clock_ns() noexcept {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::uint64_t>(now.tv_sec) * 1'000'000'000U + static_cast<std::uint64_t>(now.tv_nsec);
+}
+
+}  // namespace
+
+RingWriter::RingWriter(const Place& place, PeerWatch& watch, const Bell& bell,
+                       port::LivePortCounters& counters)
+    : place_(place),
+      counters_(counters),
+      watch_(watch),
+      bell_(bell),
+      offer_(place.control->producer.offer.load(std::memory_order_relaxed)),
+      private_room_(std::make_unique<std::byte[]>(place.max_frame + kCacheLine)) {}
+
+std::byte* RingWriter::claim_crowded(std::uint32_t len) noexcept {
+  // pairs with RingReader::release
+  const std::uint64_t released = place_.control->release.bytes.load(std::memory_order_acquire);
+  if (released <= position_ && released >= cached_released_) {
+    cached_released_ = released;
+  } else {
+    counters_.rx_malformed.add();  // a peer gone wrong; what it says is not believed
+  }
+  const std::uint64_t start = start_of(len);
+  if (start + record_bytes(len) + kCacheLine - cached_released_ > place_.ring_bytes) return refuse(len);
+  waiting_since_ns_ = 0;
+  return lend(start, len);
+}
+
+std::byte* RingWriter::claim_unsynchronised(std::uint32_t len) noexcept {
+  if (consumer().attached.load(std::memory_order_acquire) == 0) {
+    lose_unread();
+    return lend_private(len);
+  }
+  const std::uint32_t epoch = consumer().epoch.load(std::memory_order_acquire);
+  if (!has_offered_ || epoch != offer_epoch(offer_)) {
+    offer_stream(epoch);
+  } else if (!is_consumer_dead_ && consumer().ack.load(std::memory_order_acquire) == offer_) {
+    start_stream();
+    return claim(len);
+  }
+  return refuse(len);
+}
+
+/// The peer cannot take the frame now. If it is dead, the frame will be dropped; else the caller keeps it.
+std::byte* RingWriter::refuse(std::uint32_t len) noexcept {
+  if (!is_consumer_dead_) {
+    const std::uint64_t now = clock_ns();
+    if (waiting_since_ns_ == 0) waiting_since_ns_ = now;
+    if (now - waiting_since_ns_ > kPatienceNs) {
+      waiting_since_ns_ = now;
+      is_consumer_dead_ = !watch_.is_peer_alive();
+    }
+  }
+  if (is_consumer_dead_) {
+    lose_unread();
+    return lend_private(len);
+  }
+  claimed_len_ = 0;
+  counters_.tx_no_room.add();
+  return nullptr;
+}
+
+std::byte* RingWriter::lend_private(std::uint32_t len) noexcept {
+  claimed_start_ = kPrivate;
+  claimed_len_ = len;
+  return private_room_.get();
+}
+
+/// Offers a new stream to the consumer's incarnation `epoch`. Nothing is written to the ring until it is
+/// taken, because an earlier incarnation's frames may still be in use there.
+void RingWriter::offer_stream(std::uint32_t epoch) noexcept {
+  lose_unread();
+  watch_.look();
+  offer_ = make_offer(offer_id(offer_) + 1, epoch);
+  has_offered_ = true;
+  is_consumer_dead_ = false;
+  waiting_since_ns_ = 0;
+  place_.control->producer.offer.store(offer_,
+                                       std::memory_order_release);  // pairs with RingReader::take_offer
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (consumer().sleeping.load(std::memory_order_relaxed) != 0) wake_consumer();
+}
+
+void RingWriter::start_stream() noexcept {
+  live_offer_ = offer_;
+  tag_ = stream_tag(offer_id(offer_));
+  position_ = 0;
+  cached_released_ = 0;
+  published_ = 0;
+  waiting_since_ns_ = 0;
+}
+
+/// Ends the stream; what its consumer has not given back counts as dropped.
+void RingWriter::lose_unread() noexcept {
+  if (live_offer_ == kNever) return;
+  live_offer_ = kNever;
+  const std::uint64_t taken = place_.control->release.frames.load(std::memory_order_relaxed);
+  counters_.tx_dropped.add(published_ - std::min(taken, published_));
+}
+
+void RingWriter::drop() noexcept {
+  claimed_len_ = 0;
+  counters_.tx_dropped.add();
+}
+
+void RingWriter::wake_consumer() noexcept {
+  if (consumer().sleeping.exchange(0, std::memory_order_acq_rel) != 0) bell_.ring();
+}
+
+}  // namespace uroce::drivers::shm

@@ -1,0 +1,121 @@
+/// The producing end of one ring.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "drivers/shm/layout.h"
+#include "drivers/shm/peer_watch.h"
+#include "port/port_counters.h"
+
+namespace uroce::drivers::shm {
+
+/// Lends room in the ring and publishes each record by itself.
+///
+/// With no consumer, or a dead one, it lends private room instead and drops what is committed: a missing peer
+/// never blocks a sender. A consumer that lives but does not read makes claim() answer nullptr.
+///
+/// Threads: loop. Lifetime: the mapping, the watch, the bell and the counters outlive it.
+class RingWriter {
+ public:
+  struct Place {
+    RingControl* control = nullptr;
+    std::byte* ring = nullptr;
+    std::uint32_t ring_bytes = 0;
+    std::uint32_t max_frame = 0;
+    bool fence_free = false;  ///< see Link::is_fence_free()
+  };
+  RingWriter(const Place& place, PeerWatch& watch, const Bell& bell, port::LivePortCounters& counters);
+
+  [[nodiscard]] std::byte* claim(std::uint32_t len) noexcept {
+    if (len < kMinFrame || len > place_.max_frame) return refuse_length();
+    if (consumer().ack.load(std::memory_order_acquire) != live_offer_) return claim_unsynchronised(len);
+    const std::uint64_t start = start_of(len);
+    // One cache line more: the header behind the record is cleared with it.
+    if (start + record_bytes(len) + kCacheLine - cached_released_ > place_.ring_bytes)
+      return claim_crowded(len);
+    return lend(start, len);
+  }
+
+  void commit() noexcept {
+    if (claimed_len_ == 0) return;
+    if (claimed_start_ == kPrivate) return drop();
+    const std::uint64_t next = claimed_start_ + record_bytes(claimed_len_);
+    record_header(at(next)).store(0, std::memory_order_relaxed);
+    // pairs with RingReader::read
+    record_header(at(claimed_start_)).store(tag_ | claimed_len_, std::memory_order_release);
+    if (claimed_start_ != position_) {
+      record_header(at(position_)).store(tag_ | kSkip, std::memory_order_release);
+    }
+    position_ = next;
+    ++published_;
+    counters_.tx_frames.add();
+    counters_.tx_bytes.add(claimed_len_);
+    claimed_len_ = 0;
+  }
+
+  /// Rings for a consumer that sleeps.
+  void flush() noexcept {
+    // Publishing and this look must not change places. The sleeper takes care of the processor
+    // (expose_to_producers), this of the compiler.
+    if (place_.fence_free) {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    } else {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    }
+    if (consumer().sleeping.load(std::memory_order_relaxed) != 0) wake_consumer();
+  }
+
+ private:
+  static constexpr std::uint64_t kNever = ~std::uint64_t{0};    // no acknowledgement has this value
+  static constexpr std::uint64_t kPrivate = ~std::uint64_t{0};  // as claimed_start_: not in the ring
+
+  [[nodiscard]] ConsumerLine& consumer() const noexcept { return place_.control->consumer; }
+  [[nodiscard]] std::byte* at(std::uint64_t position) const noexcept {
+    return place_.ring + (position & (place_.ring_bytes - 1));
+  }
+  /// Where a record of `len` bytes goes: at the end of the stream, or behind a skip record.
+  [[nodiscard]] std::uint64_t start_of(std::uint32_t len) const noexcept {
+    const std::uint64_t offset = position_ & (place_.ring_bytes - 1);
+    return offset + record_bytes(len) <= place_.ring_bytes ? position_
+                                                           : position_ + place_.ring_bytes - offset;
+  }
+  [[nodiscard]] std::byte* lend(std::uint64_t start, std::uint32_t len) noexcept {
+    claimed_start_ = start;
+    claimed_len_ = len;
+    return at(start) + kHeaderBytes;
+  }
+  [[nodiscard]] std::byte* refuse_length() noexcept {
+    claimed_len_ = 0;
+    return nullptr;
+  }
+  [[nodiscard]] std::byte* claim_crowded(std::uint32_t len) noexcept;
+  [[nodiscard]] std::byte* claim_unsynchronised(std::uint32_t len) noexcept;
+  [[nodiscard]] std::byte* refuse(std::uint32_t len) noexcept;
+  [[nodiscard]] std::byte* lend_private(std::uint32_t len) noexcept;
+  void offer_stream(std::uint32_t epoch) noexcept;
+  void start_stream() noexcept;
+  void lose_unread() noexcept;
+  void drop() noexcept;
+  void wake_consumer() noexcept;
+
+  Place place_;
+  std::uint64_t live_offer_ = kNever;  // the offer that the consumer reads; kNever: none
+  std::uint64_t position_ = 0;         // of the stream, bytes published
+  std::uint64_t cached_released_ = 0;
+  std::uint64_t claimed_start_ = 0;
+  std::uint32_t claimed_len_ = 0;  // 0: nothing is claimed
+  std::uint32_t tag_ = 0;
+  std::uint64_t published_ = 0;  // frames of the stream
+  port::LivePortCounters& counters_;
+  PeerWatch& watch_;
+  const Bell& bell_;
+
+  std::uint64_t offer_;                 // as published last, perhaps by an earlier incarnation
+  bool has_offered_ = false;            // offer_ is of this incarnation
+  bool is_consumer_dead_ = false;       // known from the kernel; until its epoch changes
+  std::uint64_t waiting_since_ns_ = 0;  // 0: not waiting
+  std::unique_ptr<std::byte[]> private_room_;
+};
+
+}  // namespace uroce::drivers::shm

@@ -1,0 +1,51 @@
+/// "shm:NAME": the default link between two processes on one machine.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "drivers/registry.h"
+#include "drivers/shm/link.h"
+#include "drivers/shm/ring_reader.h"
+#include "drivers/shm/ring_writer.h"
+
+namespace uroce::drivers {
+
+/// One queue of one end of a shared-memory link.
+///
+/// Survives the death of the peer at any instruction, and its restart. No system call on the data path; the
+/// exceptions are a peer that sleeps (a bell is rung) and one that takes nothing for a millisecond (the
+/// kernel is asked whether it lives).
+class ShmPort final : public port::Port {
+ public:
+  ShmPort(std::shared_ptr<shm::Link> link, std::uint32_t queue, port::PortInfo info);
+  ~ShmPort() override;
+
+  [[nodiscard]] const port::PortInfo& info() const noexcept override { return info_; }
+  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override {
+    return reader_.read(frames.first(std::min<std::size_t>(frames.size(), port::kBurst)));
+  }
+  void rx_release() noexcept override { reader_.release(); }
+  [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override { return writer_.claim(len); }
+  void tx_commit() noexcept override { writer_.commit(); }
+  void tx_flush() noexcept override { writer_.flush(); }
+  [[nodiscard]] int rx_fd() const noexcept override { return link_->own_bell(queue_).fd(); }
+  bool arm_rx() noexcept override { return reader_.fall_asleep(); }
+  void disarm_rx() noexcept override;
+  [[nodiscard]] port::PortCounters counters() const noexcept override { return counters_.snapshot(); }
+
+ private:
+  std::shared_ptr<shm::Link> link_;
+  std::uint32_t queue_;
+  port::PortInfo info_;
+  port::LivePortCounters counters_;
+  shm::PeerWatch watch_;
+  shm::RingWriter writer_;
+  shm::RingReader reader_;
+};
+
+/// Opens an end of a link. Options: ring=BYTES, side=0|1.
+/// @return one Port per queue; see shm::Link::open() for failures.
+Result<std::vector<std::unique_ptr<port::Port>>> open_shm(const PortOptions& options);
+
+}  // namespace uroce::drivers
