@@ -47,6 +47,8 @@ struct QpAttr {
 /// Which fields of QpAttr a modify() sets. Same values as enum ibv_qp_attr_mask.
 namespace qp_attr {
 inline constexpr std::uint32_t kState = 1U << 0;
+inline constexpr std::uint32_t kCurState = 1U << 1;
+inline constexpr std::uint32_t kEnSqdAsyncNotify = 1U << 2;
 inline constexpr std::uint32_t kAccessFlags = 1U << 3;
 inline constexpr std::uint32_t kPkeyIndex = 1U << 4;
 inline constexpr std::uint32_t kPort = 1U << 5;

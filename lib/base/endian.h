@@ -37,6 +37,11 @@ constexpr void store_be(std::span<std::byte, Extent> out, std::type_identity_t<U
   }
 }
 
+/// Host to network byte order and back.
+[[nodiscard]] constexpr std::uint32_t network_order(std::uint32_t value) noexcept {
+  return std::endian::native == std::endian::little ? __builtin_bswap32(value) : value;
+}
+
 /// `value` moved to bit `Bit` of a byte.
 template <unsigned Bit>
 [[nodiscard]] constexpr std::uint8_t at_bit(unsigned value) noexcept {

@@ -1,0 +1,269 @@
+// The completer: what responses and timeouts do to the send queue.
+#include <algorithm>
+#include <cstring>
+
+#include "transport/requester.h"
+#include "wire/timer_codes.h"
+
+namespace uroce::transport {
+
+namespace {
+
+constexpr std::uint8_t kForever = 7;  // rnr_retry; IBA 9.7.5.2.8
+
+constexpr WcOpcode wc_opcode(WrOpcode opcode) noexcept {
+  switch (opcode) {
+    case WrOpcode::kRdmaWrite:
+    case WrOpcode::kRdmaWriteWithImm: return WcOpcode::kRdmaWrite;
+    case WrOpcode::kRdmaRead: return WcOpcode::kRdmaRead;
+    case WrOpcode::kAtomicCmpAndSwp: return WcOpcode::kCompSwap;
+    case WrOpcode::kAtomicFetchAndAdd: return WcOpcode::kFetchAdd;
+    default: return WcOpcode::kSend;
+  }
+}
+
+constexpr Fault fault_of_nak(std::uint8_t syndrome) noexcept {
+  switch (syndrome) {
+    case wire::syndrome::kNakInvalidRequest: return Fault::kRemoteInvalidRequest;
+    case wire::syndrome::kNakRemoteAccess: return Fault::kRemoteAccess;
+    case wire::syndrome::kNakRemoteOp: return Fault::kRemoteOperation;
+    case wire::syndrome::kNakInvalidRdRequest: return Fault::kRemoteInvalidRd;
+    default: return Fault::kReservedSyndrome;
+  }
+}
+
+}  // namespace
+
+void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept {
+  // Only PSNs in flight mean anything; the rest are late duplicates or forgeries. IBA 9.7.6.1.1 ?
+  if (span_from(packet.bth.psn, unacked_psn_) >= in_flight()) {
+    qp_.counters.add(Count::kRequesterGhostResponses);
+    return;
+  }
+  if (packet.op->is_read_response) {
+    on_read_response(packet, now);
+  } else if (packet.op->is_atomic_ack) {
+    on_atomic_response(packet, now);
+  } else {
+    on_ack(packet.aeth().syndrome, packet.bth.psn, now);
+  }
+}
+
+void Requester::on_ack(std::uint8_t syndrome, Psn psn, Ticks now) noexcept {
+  using wire::syndrome::Kind;
+  const std::uint32_t before_psn = span_from(psn, unacked_psn_);
+  switch (wire::syndrome::classify(syndrome)) {
+    case Kind::kAck: acknowledge(before_psn + 1, now); break;
+    case Kind::kRnrNak:
+      if (acknowledge(before_psn, now)) on_rnr_nak(wire::syndrome::code(syndrome), now);
+      break;
+    case Kind::kNak:
+      if (acknowledge(before_psn, now)) on_nak(syndrome, now);
+      break;
+    case Kind::kReserved: fail_oldest(Fault::kReservedSyndrome); break;
+  }
+}
+
+/// Acknowledges `packets` PSNs from the oldest unacknowledged one on.
+/// @return false if a READ or atomic among them lacks its response: an implied NAK. IBA 9.7.5.1.4 ?
+bool Requester::acknowledge(std::uint32_t packets, Ticks now) noexcept {
+  bool moved = false;
+  while (packets > 0) {
+    const Progress& state = progress(oldest_);
+    const SendWqe& wqe = qp_.sq.at(oldest_);
+    if (wqe.is_read() || wqe.is_atomic()) {
+      if (moved) on_progress(now);
+      qp_.counters.add(Count::kRequesterImpliedNaks);
+      if (!recovering_ && take_retry()) {
+        go_back(now);
+        recovering_ = true;
+      }
+      return false;
+    }
+    const std::uint32_t left = state.packets - span_from(unacked_psn_, state.first_psn);
+    const std::uint32_t step = std::min(left, packets);
+    unacked_psn_ = unacked_psn_ + step;
+    packets -= step;
+    moved = true;
+    if (step == left) retire(Fault::kNone);
+  }
+  if (moved) on_progress(now);
+  return !qp_.has_failed();
+}
+
+void Requester::on_progress(Ticks now) noexcept {
+  retries_left_ = qp_.attr.retry_cnt;
+  rnr_retries_left_ = qp_.attr.rnr_retry;
+  recovering_ = false;
+  ack_deadline_ = in_flight() > 0 ? ack_deadline_from(now) : Ticks{};
+  while (reads_in_flight_ > 0 && before(read_ends_[read_head_], unacked_psn_)) {
+    read_head_ = static_cast<std::uint32_t>((read_head_ + 1) % read_ends_.size());
+    --reads_in_flight_;
+  }
+  catch_up();
+}
+
+/// Acknowledged packets need not be sent (again).
+void Requester::catch_up() noexcept {
+  if (static_cast<std::int32_t>(oldest_ - current_) > 0) {
+    current_ = oldest_;
+    sent_packets_ = 0;
+    cursor_.rewind();
+  }
+  if (current_ != oldest_) return;
+  if (oldest_ != started_) {
+    sent_packets_ = std::max(sent_packets_, span_from(unacked_psn_, progress(oldest_).first_psn));
+  }
+  if (broken_ != Fault::kNone) fail_oldest(broken_);
+}
+
+void Requester::on_nak(std::uint8_t syndrome, Ticks now) noexcept {
+  if (syndrome != wire::syndrome::kNakPsnSequence) {
+    fail_oldest(fault_of_nak(syndrome));
+    return;
+  }
+  qp_.counters.add(Count::kRequesterSeqNaks);
+  // One go-back per loss; a responder that is not ready may also report the gap that the RNR NAK made.
+  if (recovering_ || rnr_until_.is_set()) return;
+  if (!take_retry()) return;
+  go_back(now);
+  recovering_ = true;
+}
+
+void Requester::on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept {
+  qp_.counters.add(Count::kRequesterRnrNaks);
+  if (rnr_until_.is_set()) return;  // a duplicate
+  if (qp_.attr.rnr_retry != kForever) {
+    if (rnr_retries_left_ == 0) {
+      fail_oldest(Fault::kRnrRetryExceeded);
+      return;
+    }
+    --rnr_retries_left_;
+  }
+  go_back(now);
+  ack_deadline_ = Ticks{};
+  rnr_until_ = now + wire::rnr_timer_ns(timer_code);
+}
+
+void Requester::on_read_response(const wire::PacketView& packet, Ticks now) noexcept {
+  if (!acknowledge(span_from(packet.bth.psn, unacked_psn_), now)) return;
+  const SendWqe& wqe = qp_.sq.at(oldest_);
+  if (!wqe.is_read()) {
+    fail_oldest(Fault::kUnexpectedResponse);
+    return;
+  }
+  Progress& state = progress(oldest_);
+  const std::uint64_t at = std::uint64_t{state.received} * qp_.mtu;
+  if (packet.payload.size() != std::min<std::uint64_t>(qp_.mtu, wqe.length - at)) {
+    fail_oldest(Fault::kReadResponseLength);
+    return;
+  }
+  if (state.received == 0) read_cursor_.rewind();
+  if (read_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, at, packet.payload) != mem::KeyFault::kNone) {
+    fail_oldest(Fault::kLocalKey);
+    return;
+  }
+  ++state.received;
+  unacked_psn_ = unacked_psn_ + 1;
+  if (state.received == state.packets) retire(Fault::kNone);
+  on_progress(now);
+}
+
+void Requester::on_atomic_response(const wire::PacketView& packet, Ticks now) noexcept {
+  if (!acknowledge(span_from(packet.bth.psn, unacked_psn_), now)) return;
+  const SendWqe& wqe = qp_.sq.at(oldest_);
+  if (!wqe.is_atomic()) {
+    fail_oldest(Fault::kUnexpectedResponse);
+    return;
+  }
+  // The original value lands in host byte order, as ibv_post_send(3) promises.
+  const std::uint64_t original = packet.atomic_ack_eth().original;
+  read_cursor_.rewind();
+  if (read_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, 0, std::as_bytes(std::span{&original, 1})) !=
+      mem::KeyFault::kNone) {
+    fail_oldest(Fault::kLocalKey);
+    return;
+  }
+  unacked_psn_ = unacked_psn_ + 1;
+  retire(Fault::kNone);
+  on_progress(now);
+}
+
+void Requester::on_timer(Ticks now) noexcept {
+  if (rnr_until_.is_set() && rnr_until_ <= now) rnr_until_ = Ticks{};
+  if (!ack_deadline_.is_set() || now < ack_deadline_) return;
+  ack_deadline_ = Ticks{};
+  if (in_flight() == 0 && qp_.resolved) return;
+  qp_.counters.add(Count::kRequesterTimeouts);
+  if (!take_retry()) return;
+  go_back(now);
+  recovering_ = false;  // the peer may still tell of a gap that we do not know
+}
+
+void Requester::on_resolved() noexcept {
+  retries_left_ = qp_.attr.retry_cnt;
+  if (in_flight() == 0) ack_deadline_ = Ticks{};
+}
+
+/// Uses up one retry. @return false if there was none: the oldest WQE has failed.
+bool Requester::take_retry() noexcept {
+  if (retries_left_ == 0) {
+    fail_oldest(Fault::kRetryExceeded);
+    return false;
+  }
+  --retries_left_;
+  return true;
+}
+
+/// Sends everything again from the oldest unacknowledged PSN.
+void Requester::go_back(Ticks now) noexcept {
+  qp_.counters.add(Count::kRequesterGoBacks);
+  current_ = oldest_;
+  sent_packets_ = oldest_ == started_ ? 0 : span_from(unacked_psn_, progress(oldest_).first_psn);
+  reads_in_flight_ = 0;
+  since_ack_req_ = 0;
+  broken_ = Fault::kNone;
+  cursor_.rewind();
+  ack_deadline_ = ack_deadline_from(now);
+}
+
+/// Completes the oldest WQE.
+void Requester::retire(Fault fault) noexcept {
+  const SendWqe& wqe = qp_.sq.at(oldest_);
+  const bool reads = wqe.is_read() || wqe.is_atomic();
+  if (reads && oldest_ != started_) --reads_unfinished_;
+  if (fault != Fault::kNone || qp_.init.sq_sig_all || wqe.has(send_flag::kSignaled)) {
+    const bool ok = fault == Fault::kNone;
+    qp_.complete(qp_.send_cq, {.wr_id = wqe.wr_id,
+                               .byte_len = ok && reads ? wqe.length : 0,
+                               .qpn = qp_.qpn,
+                               .src_qpn = qp_.attr.dest_qpn,
+                               .status = row(fault).status,
+                               .opcode = wc_opcode(wqe.opcode),
+                               .vendor_err = raw(fault)});
+  }
+  if (oldest_ == started_) ++started_;
+  ++oldest_;
+  qp_.sq.retire(oldest_);
+}
+
+void Requester::fail_oldest(Fault fault) noexcept {
+  if (qp_.has_failed()) return;
+  qp_.fail(fault, true);
+  retire(fault);
+}
+
+void Requester::flush() noexcept {
+  const std::uint32_t tail = qp_.sq.tail();
+  while (oldest_ != tail) {
+    qp_.counters.add(Count::kFlushed);
+    retire(Fault::kFlushed);
+  }
+  current_ = oldest_;
+  started_ = oldest_;
+  sent_psn_ = unacked_psn_;
+  reads_in_flight_ = 0;
+  ack_deadline_ = rnr_until_ = Ticks{};
+}
+
+}  // namespace uroce::transport

@@ -1,0 +1,80 @@
+/// What the requester and the responder of one QP share.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/counters.h"
+#include "base/time.h"
+#include "mem/key_table.h"
+#include "port/port.h"
+#include "transport/cq_ring.h"
+#include "transport/faults.h"
+#include "transport/wqe_ring.h"
+#include "uroce/qp_attr.h"
+#include "wire/frame_template.h"
+
+namespace uroce::transport {
+
+/// P_Key of the default partition, full member. IBA 10.9.2.
+inline constexpr std::uint16_t kDefaultPkey = 0xffff;
+
+/// Shared state of a QP's two halves.
+///
+/// Threads: loop, except `state`, which application threads read, and the application sides of the rings.
+struct QpContext {
+  QpContext(Qpn number, std::uint32_t pd_number, const QpInitAttr& capacities, mem::KeyTable& key_table,
+            Counters& count, CqRing& send, CqRing& recv)
+      : qpn(number),
+        pd(pd_number),
+        init(capacities),
+        keys(key_table),
+        counters(count),
+        send_cq(send),
+        recv_cq(recv),
+        sq(capacities.max_send_wr, capacities.max_send_sge, capacities.max_inline_data),
+        rq(capacities.max_recv_wr, capacities.max_recv_sge) {}
+
+  const Qpn qpn;
+  const std::uint32_t pd;
+  const QpInitAttr init;
+  mem::KeyTable& keys;
+  Counters& counters;
+  CqRing& send_cq;
+  CqRing& recv_cq;
+  SendQueue sq;
+  RecvQueue rq;
+
+  std::atomic<QpState> state{QpState::kReset};
+  QpAttr attr;
+  std::uint32_t mtu = 1024;          ///< bytes(attr.path_mtu)
+  std::uint32_t max_unacked = 256;   ///< packets in flight
+  wire::FrameTemplate head;          ///< valid once `resolved`
+  bool resolved = false;             ///< the peer's Ethernet address is known
+  Fault fatal = Fault::kNone;        ///< why the QP is in Error
+  bool fatal_blames_wr = false;      ///< a work request carries the reason
+
+  /// Adds a completion; a full CQ moves the QP to Error. IBA 11.6.3.3 ?
+  void complete(CqRing& cq, const Wc& wc, bool solicited = false) noexcept {
+    counters.add(Count::kCompletions);
+    if (!cq.push(wc, solicited)) fail(Fault::kCqOverflow);
+  }
+
+  /// Notes the first fatal fault. The QP itself moves to Error and flushes once the present step is over.
+  void fail(Fault fault, bool blames_wr = false) noexcept {
+    if (fatal != Fault::kNone) return;
+    fatal = fault;
+    fatal_blames_wr = blames_wr;
+    counters.add(row(fault).counter);
+  }
+  [[nodiscard]] bool has_failed() const noexcept { return fatal != Fault::kNone; }
+};
+
+/// What one transmit step needs besides the QP.
+struct TxContext {
+  port::Port& port;
+  Ticks now;
+  unsigned budget;  ///< packets left in this turn
+};
+
+}  // namespace uroce::transport

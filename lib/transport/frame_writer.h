@@ -1,0 +1,69 @@
+/// Writes one packet into room lent by the port.
+#pragma once
+
+#include <cstring>
+#include <span>
+
+#include "transport/context.h"
+#include "wire/bth.h"
+#include "wire/opcode.h"
+
+namespace uroce::transport {
+
+/// A packet under construction: claim, extension headers, payload, send.
+class FrameWriter {
+ public:
+  /// Claims room and writes everything up to the BTH.
+  /// @return false if the port has no room now; nothing has happened then.
+  [[nodiscard]] bool begin(const QpContext& qp, TxContext& tx, wire::Opcode opcode, Psn psn, std::uint32_t payload_len,
+                           bool ack_req = false, bool solicited = false) noexcept {
+    const std::uint32_t headers = wire::info(opcode).header_bytes;
+    const std::uint32_t pad = (4 - (payload_len & 3)) & 3;
+    const std::uint32_t roce_len = headers + payload_len + pad + 4;
+    frame_len_ = qp.head.overhead() + roce_len;
+    frame_ = tx.port.tx_claim(frame_len_);
+    if (frame_ == nullptr) return false;
+    std::byte* at = qp.head.emit_head(frame_, roce_len);
+    const wire::Bth bth{.opcode = opcode,
+                        .solicited = solicited,
+                        .pad = static_cast<std::uint8_t>(pad),
+                        .pkey = kDefaultPkey,
+                        .dest_qpn = qp.attr.dest_qpn,
+                        .ack_req = ack_req,
+                        .psn = psn};
+    bth.emit(std::span<std::byte, wire::Bth::kSize>{at, wire::Bth::kSize});
+    next_ = at + wire::Bth::kSize;
+    payload_ = at + headers;
+    payload_len_ = payload_len;
+    pad_ = pad;
+    return true;
+  }
+
+  /// Writes the next extension header.
+  template <typename Header>
+  void put(const Header& header) noexcept {
+    header.emit(std::span<std::byte, Header::kSize>{next_, Header::kSize});
+    next_ += Header::kSize;
+  }
+
+  [[nodiscard]] std::span<std::byte> payload() const noexcept { return {payload_, payload_len_}; }
+
+  /// Adds pad and ICRC and hands the frame to the port.
+  void send(const QpContext& qp, TxContext& tx) noexcept {
+    if (pad_ != 0) std::memset(payload_ + payload_len_, 0, pad_);
+    qp.head.seal(frame_, frame_len_);
+    tx.port.tx_commit();
+    --tx.budget;
+    qp.counters.add(Count::kTxRoce);
+  }
+
+ private:
+  std::byte* frame_ = nullptr;
+  std::byte* next_ = nullptr;
+  std::byte* payload_ = nullptr;
+  std::uint32_t frame_len_ = 0;
+  std::uint32_t payload_len_ = 0;
+  std::uint32_t pad_ = 0;
+};
+
+}  // namespace uroce::transport

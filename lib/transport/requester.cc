@@ -1,0 +1,251 @@
+#include "transport/requester.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/endian.h"
+#include "transport/frame_writer.h"
+#include "wire/atomic_eth.h"
+#include "wire/ieth.h"
+#include "wire/imm_dt.h"
+#include "wire/reth.h"
+#include "wire/timer_codes.h"
+
+namespace uroce::transport {
+
+namespace {
+
+using wire::Opcode;
+
+/// The packet opcodes of a SEND or WRITE, by place in the message.
+struct DataOpcodes {
+  Opcode first, middle, last, only;
+};
+
+constexpr DataOpcodes data_opcodes(WrOpcode opcode) noexcept {
+  using enum Opcode;
+  switch (opcode) {
+    case WrOpcode::kRdmaWrite: return {kRcWriteFirst, kRcWriteMiddle, kRcWriteLast, kRcWriteOnly};
+    case WrOpcode::kRdmaWriteWithImm: return {kRcWriteFirst, kRcWriteMiddle, kRcWriteLastImm, kRcWriteOnlyImm};
+    case WrOpcode::kSendWithImm: return {kRcSendFirst, kRcSendMiddle, kRcSendLastImm, kRcSendOnlyImm};
+    case WrOpcode::kSendWithInv: return {kRcSendFirst, kRcSendMiddle, kRcSendLastInv, kRcSendOnlyInv};
+    default: return {kRcSendFirst, kRcSendMiddle, kRcSendLast, kRcSendOnly};
+  }
+}
+
+constexpr bool is_known(WrOpcode opcode) noexcept {
+  return raw(opcode) <= raw(WrOpcode::kAtomicFetchAndAdd) || opcode == WrOpcode::kSendWithInv;
+}
+
+}  // namespace
+
+Requester::Requester(QpContext& qp)
+    : qp_(qp),
+      mask_(qp.sq.depth() - 1),
+      progress_(std::make_unique<Progress[]>(qp.sq.depth())),
+      read_ends_(1) {}
+
+void Requester::reset() noexcept {
+  oldest_ = current_ = started_ = qp_.sq.tail();
+  qp_.sq.retire(oldest_);
+  sent_packets_ = read_head_ = reads_in_flight_ = reads_unfinished_ = since_ack_req_ = 0;
+  unacked_psn_ = sent_psn_ = next_wqe_psn_ = Psn{};
+  broken_ = Fault::kNone;
+  recovering_ = false;
+  ack_deadline_ = rnr_until_ = Ticks{};
+  cursor_.rewind();
+  read_cursor_.rewind();
+}
+
+void Requester::start() noexcept {
+  unacked_psn_ = sent_psn_ = next_wqe_psn_ = qp_.attr.sq_psn;
+  retries_left_ = qp_.attr.retry_cnt;
+  rnr_retries_left_ = qp_.attr.rnr_retry;
+}
+
+void Requester::resize_read_window() {
+  if (read_ends_.size() < qp_.attr.max_rd_atomic && reads_in_flight_ == 0) {
+    read_ends_.resize(qp_.attr.max_rd_atomic);
+    read_head_ = 0;
+  }
+}
+
+Gate Requester::gate(Ticks now) const noexcept {
+  if (current_ == started_ && current_ == qp_.sq.tail()) return Gate::kIdle;
+  const QpState state = qp_.state.load(std::memory_order_relaxed);
+  if (qp_.has_failed() || broken_ != Fault::kNone) return Gate::kStopped;
+  if (state != QpState::kRts && !(state == QpState::kSqd && current_ != started_)) return Gate::kStopped;
+  if (!qp_.resolved) return Gate::kUnresolved;
+  if (rnr_until_.is_set() && now < rnr_until_) return Gate::kRnrWait;
+  const SendWqe& wqe = qp_.sq.at(current_);
+  if (current_ == started_ && wqe.has(send_flag::kFence) && reads_unfinished_ > 0) {
+    return Gate::kFenced;  // IBA 10.8.3.3
+  }
+  if (span_from(send_psn(), unacked_psn_) >= qp_.max_unacked) return Gate::kWindowFull;
+  if ((wqe.is_read() || wqe.is_atomic()) && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.attr.max_rd_atomic) {
+    return Gate::kReadDepth;
+  }
+  return Gate::kOpen;
+}
+
+Gate Requester::transmit(TxContext& tx) noexcept {
+  Gate why = gate(tx.now);
+  while (why == Gate::kOpen && tx.budget > 0) {
+    if (!emit_current(tx)) return Gate::kOpen;
+    why = gate(tx.now);
+  }
+  switch (why) {
+    case Gate::kUnresolved:
+      if (!ack_deadline_.is_set()) ack_deadline_ = ack_deadline_from(tx.now);
+      qp_.counters.add(Count::kGateUnresolved);
+      break;
+    case Gate::kRnrWait: qp_.counters.add(Count::kGateRnrWait); break;
+    case Gate::kFenced: qp_.counters.add(Count::kGateFenced); break;
+    case Gate::kWindowFull: qp_.counters.add(Count::kGateWindowFull); break;
+    case Gate::kReadDepth: qp_.counters.add(Count::kGateReadDepth); break;
+    default: break;
+  }
+  return why;
+}
+
+/// Gives the next WQE its PSNs. @return false if it cannot be sent at all.
+bool Requester::start_wqe(const SendWqe& wqe) noexcept {
+  Fault fault = Fault::kNone;
+  const bool reads = wqe.is_read() || wqe.is_atomic();
+  if (!is_known(wqe.opcode) || (reads && qp_.attr.max_rd_atomic == 0) || (reads && wqe.has(send_flag::kInline))) {
+    fault = Fault::kLocalOpcode;
+  } else if (wqe.malformed != 0 || (wqe.is_atomic() && wqe.length != 8)) {
+    fault = Fault::kLocalLength;
+  }
+  if (fault != Fault::kNone) {
+    break_wqe(fault);
+    return false;
+  }
+  const std::uint32_t packets = std::max(1U, (wqe.length + qp_.mtu - 1) / qp_.mtu);
+  progress(started_) = {.first_psn = next_wqe_psn_, .packets = wqe.is_atomic() ? 1 : packets, .received = 0};
+  next_wqe_psn_ = next_wqe_psn_ + progress(started_).packets;
+  ++started_;
+  if (reads) ++reads_unfinished_;
+  cursor_.rewind();
+  qp_.counters.add(Count::kRequesterMessages);
+  return true;
+}
+
+/// Sends the next packet of the current WQE. @return false if the port has no room.
+bool Requester::emit_current(TxContext& tx) noexcept {
+  const SendWqe& wqe = qp_.sq.at(current_);
+  if (current_ == started_ && !start_wqe(wqe)) return true;
+  const Progress& state = progress(current_);
+  if (wqe.is_read()) return emit_read(wqe, state, tx);
+  if (wqe.is_atomic()) return emit_atomic(wqe, state, tx);
+  return emit_data(wqe, state, tx);
+}
+
+bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
+  const bool first = sent_packets_ == 0;
+  const bool last = sent_packets_ + 1 == state.packets;
+  const std::uint64_t at = std::uint64_t{sent_packets_} * qp_.mtu;
+  const auto payload = static_cast<std::uint32_t>(std::min<std::uint64_t>(qp_.mtu, wqe.length - at));
+  const DataOpcodes ops = data_opcodes(wqe.opcode);
+  const Opcode opcode = first ? (last ? ops.only : ops.first) : (last ? ops.last : ops.middle);
+  const wire::OpcodeInfo& info = wire::info(opcode);
+  const bool solicited = last && wqe.has(send_flag::kSolicited) && (info.is_send || info.has_imm);
+
+  // An ACK is asked for at the end of a message, four times per window, and before the window closes.
+  const Psn psn = state.first_psn + sent_packets_;
+  const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;
+  const bool ack_req = last || 4 * (since_ack_req_ + 1) >= qp_.max_unacked || unacked >= qp_.max_unacked;
+
+  FrameWriter frame;
+  if (!frame.begin(qp_, tx, opcode, psn, payload, ack_req, solicited)) return false;
+  if (info.has_reth) {
+    frame.put(wire::Reth{.va = wqe.remote_addr, .rkey = Rkey{wqe.rkey}, .length = wqe.length});
+  }
+  if (info.has_imm) frame.put(wire::ImmDt{.value = network_order(wqe.imm_or_rkey)});
+  if (info.has_ieth) frame.put(wire::Ieth{.rkey = Rkey{wqe.imm_or_rkey}});
+  if (const Fault fault = fill_payload(wqe, at, frame.payload()); fault != Fault::kNone) {
+    break_wqe(fault);
+    return true;
+  }
+  frame.send(qp_, tx);
+  since_ack_req_ = ack_req ? 0 : since_ack_req_ + 1;
+  on_sent(1, tx.now);
+  return true;
+}
+
+Fault Requester::fill_payload(const SendWqe& wqe, std::uint64_t at, std::span<std::byte> out) noexcept {
+  if (wqe.has(send_flag::kInline)) {
+    if (!out.empty()) std::memcpy(out.data(), wqe.inline_data() + at, out.size());
+    return Fault::kNone;
+  }
+  const mem::KeyFault fault = cursor_.gather(wqe.sges(), qp_.keys, qp_.pd, at, out);
+  return fault == mem::KeyFault::kNone ? Fault::kNone : Fault::kLocalKey;
+}
+
+/// Asks for the READ's next chunk. Chunks of half a window keep the responses in flight bounded; their borders are
+/// the same when they are asked for again, so a responder finds them among the requests that it remembers.
+bool Requester::emit_read(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
+  const std::uint32_t chunk = std::max(1U, qp_.max_unacked / 2);
+  const std::uint32_t end = std::min(state.packets, (sent_packets_ / chunk + 1) * chunk);
+  const std::uint64_t from = std::uint64_t{sent_packets_} * qp_.mtu;
+  const std::uint64_t to = std::min<std::uint64_t>(wqe.length, std::uint64_t{end} * qp_.mtu);
+  const Psn psn = state.first_psn + sent_packets_;
+
+  FrameWriter frame;
+  if (!frame.begin(qp_, tx, Opcode::kRcReadRequest, psn, 0, true)) return false;
+  frame.put(wire::Reth{.va = wqe.remote_addr + from,
+                       .rkey = Rkey{wqe.rkey},
+                       .length = static_cast<std::uint32_t>(to - from)});
+  frame.send(qp_, tx);
+  const std::uint32_t packets = end - sent_packets_;
+  note_read_in_flight(psn + (packets - 1));
+  on_sent(packets, tx.now);
+  return true;
+}
+
+bool Requester::emit_atomic(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
+  const bool swaps = wqe.opcode == WrOpcode::kAtomicCmpAndSwp;
+  FrameWriter frame;
+  const Opcode opcode = swaps ? Opcode::kRcCompareSwap : Opcode::kRcFetchAdd;
+  if (!frame.begin(qp_, tx, opcode, state.first_psn, 0, true)) return false;
+  frame.put(wire::AtomicEth{.va = wqe.remote_addr,
+                            .rkey = Rkey{wqe.rkey},
+                            .swap_add = swaps ? wqe.swap : wqe.compare_add,
+                            .compare = swaps ? wqe.compare_add : 0});
+  frame.send(qp_, tx);
+  note_read_in_flight(state.first_psn);
+  on_sent(1, tx.now);
+  return true;
+}
+
+void Requester::note_read_in_flight(Psn last_psn) noexcept {
+  read_ends_[(read_head_ + reads_in_flight_) % read_ends_.size()] = last_psn;
+  ++reads_in_flight_;
+}
+
+void Requester::on_sent(std::uint32_t packets, Ticks now) noexcept {
+  qp_.counters.add(Count::kRequesterPackets);
+  sent_packets_ += packets;
+  if (sent_packets_ == progress(current_).packets) {
+    ++current_;
+    sent_packets_ = 0;
+    cursor_.rewind();
+  }
+  const Psn next = send_psn();
+  if (before(sent_psn_, next)) sent_psn_ = next;
+  if (!ack_deadline_.is_set()) ack_deadline_ = ack_deadline_from(now);
+}
+
+/// The current WQE cannot be sent. It completes with `fault` once it is the oldest. IBA 9.9.2.3
+void Requester::break_wqe(Fault fault) noexcept {
+  broken_ = fault;
+  if (current_ == oldest_) fail_oldest(fault);
+}
+
+Ticks Requester::ack_deadline_from(Ticks now) const noexcept {
+  const std::uint64_t timeout = wire::ack_timeout_ns(qp_.attr.timeout);
+  return timeout == 0 ? Ticks{} : now + timeout;
+}
+
+}  // namespace uroce::transport

@@ -1,0 +1,133 @@
+/// The sending half of an RC QP: send queue -> request packets, responses and timeouts -> completions.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "mem/sge_cursor.h"
+#include "transport/context.h"
+#include "wire/packet.h"
+
+namespace uroce::transport {
+
+/// Why the requester may, or may not, put one more packet on the wire now.
+/// Declared in the order in which the checks run.
+enum class Gate : std::uint8_t {
+  kOpen,
+  kIdle,        ///< nothing is posted
+  kStopped,     ///< the QP state sends nothing, or a broken WQE waits for those before it
+  kUnresolved,  ///< the peer's Ethernet address is not known yet
+  kRnrWait,
+  kFenced,
+  kWindowFull,
+  kReadDepth
+};
+
+/// Requester and completer of one RC QP. IBA 9.7.5, 9.7.6, 9.9.2.
+///
+/// PSNs are given to WQEs when they start. `unacked_psn_` is the oldest unacknowledged one; after a loss everything
+/// from there is sent again (go-back-N), with READs asked again from their first missing response.
+///
+/// Threads: loop.
+class Requester {
+ public:
+  explicit Requester(QpContext& qp);
+
+  /// Back to the state of a new QP; what is still in the send queue is forgotten.
+  void reset() noexcept;
+  /// Takes the attributes of the move to RTS.
+  void start() noexcept;
+  /// Makes room for attr.max_rd_atomic READs in flight; called whenever that changes.
+  void resize_read_window();
+  /// The peer's Ethernet address is known now: time spent waiting for it does not count as retries.
+  void on_resolved() noexcept;
+
+  /// Decides; changes nothing. The first check that objects names the reason.
+  [[nodiscard]] Gate gate(Ticks now) const noexcept;
+  /// Sends until the gate closes, the budget is used up or the port has no room.
+  /// @return the gate that ended it; kOpen if budget or room ended it.
+  Gate transmit(TxContext& tx) noexcept;
+
+  /// ACK, NAK, READ response or atomic response.
+  void on_response(const wire::PacketView& packet, Ticks now) noexcept;
+  /// Handles whatever deadline has passed.
+  void on_timer(Ticks now) noexcept;
+  [[nodiscard]] Ticks deadline() const noexcept { return earlier(ack_deadline_, rnr_until_); }
+
+  /// Completes everything in the send queue: the oldest with the status of `first` (kFlushed: like the rest).
+  void flush() noexcept;
+  /// SQD: true once every started message has completed. IBA 10.3.1.6 ?
+  [[nodiscard]] bool is_drained() const noexcept { return oldest_ == started_; }
+  [[nodiscard]] Psn next_psn() const noexcept { return next_wqe_psn_; }
+  [[nodiscard]] Psn unacked_psn() const noexcept { return unacked_psn_; }
+
+ private:
+  struct Progress {              // of one WQE
+    Psn first_psn;
+    std::uint32_t packets = 0;   // PSNs it owns
+    std::uint32_t received = 0;  // READ: responses that have arrived
+  };
+
+  [[nodiscard]] Progress& progress(std::uint32_t index) noexcept { return progress_[index & mask_]; }
+  [[nodiscard]] const Progress& progress(std::uint32_t index) const noexcept { return progress_[index & mask_]; }
+  [[nodiscard]] Psn send_psn() const noexcept {
+    return current_ == started_ ? next_wqe_psn_ : progress(current_).first_psn + sent_packets_;
+  }
+  [[nodiscard]] std::uint32_t in_flight() const noexcept { return span_from(sent_psn_, unacked_psn_); }
+
+  // requester.cc: sending
+  bool start_wqe(const SendWqe& wqe) noexcept;
+  bool emit_current(TxContext& tx) noexcept;
+  bool emit_data(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
+  bool emit_read(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
+  bool emit_atomic(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
+  Fault fill_payload(const SendWqe& wqe, std::uint64_t at, std::span<std::byte> out) noexcept;
+  void note_read_in_flight(Psn last_psn) noexcept;
+  void on_sent(std::uint32_t packets, Ticks now) noexcept;
+  void break_wqe(Fault fault) noexcept;
+
+  // completer.cc: responses and loss
+  bool acknowledge(std::uint32_t packets, Ticks now) noexcept;
+  void on_progress(Ticks now) noexcept;
+  void on_ack(std::uint8_t syndrome, Psn psn, Ticks now) noexcept;
+  void on_nak(std::uint8_t syndrome, Ticks now) noexcept;
+  void on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept;
+  void on_read_response(const wire::PacketView& packet, Ticks now) noexcept;
+  void on_atomic_response(const wire::PacketView& packet, Ticks now) noexcept;
+  void go_back(Ticks now) noexcept;
+  bool take_retry() noexcept;
+  void retire(Fault fault) noexcept;
+  void fail_oldest(Fault fault) noexcept;
+  void catch_up() noexcept;
+  [[nodiscard]] Ticks ack_deadline_from(Ticks now) const noexcept;
+
+  QpContext& qp_;
+  std::uint32_t mask_;
+  std::unique_ptr<Progress[]> progress_;  // one per send queue slot
+
+  std::uint32_t oldest_ = 0;        // oldest WQE that has not completed
+  std::uint32_t current_ = 0;       // WQE that sends next
+  std::uint32_t started_ = 0;       // WQEs before it own PSNs
+  std::uint32_t sent_packets_ = 0;  // of `current_`, in this pass
+  Psn unacked_psn_;
+  Psn sent_psn_;      // one past the newest PSN ever sent
+  Psn next_wqe_psn_;  // first PSN of the next WQE to start
+
+  std::vector<Psn> read_ends_;     // ring: last PSN of each READ or atomic request in flight
+  std::uint32_t read_head_ = 0;
+  std::uint32_t reads_in_flight_ = 0;
+  std::uint32_t reads_unfinished_ = 0;  // READ and atomic WQEs that started and have not completed, for fences
+  std::uint32_t since_ack_req_ = 0;
+
+  Fault broken_ = Fault::kNone;  // `current_` cannot be sent; takes effect when it is the oldest
+  bool recovering_ = false;      // went back; further NAKs for the same PSN say nothing new
+  std::uint8_t retries_left_ = 0;
+  std::uint8_t rnr_retries_left_ = 0;
+  Ticks ack_deadline_;
+  Ticks rnr_until_;
+  mem::SgeCursor cursor_;
+  mem::SgeCursor read_cursor_;
+};
+
+}  // namespace uroce::transport

@@ -1,0 +1,320 @@
+#include "transport/responder.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "base/endian.h"
+#include "transport/frame_writer.h"
+#include "uroce/access.h"
+#include "wire/aeth.h"
+
+namespace uroce::transport {
+
+using wire::Opcode;
+
+void Responder::reset() noexcept {
+  expected_psn_ = Psn{};
+  msn_ = 0;
+  message_ = Message::kNone;
+  gap_reported_ = ack_pending_ = false;
+  nak_pending_ = 0;
+  recv_head_ = qp_.rq.tail();
+  qp_.rq.retire(recv_head_);
+  received_ = 0;
+  recv_cursor_.rewind();
+  resources_.clear();
+}
+
+void Responder::start() {
+  expected_psn_ = qp_.attr.rq_psn;
+  resize_resources();
+}
+
+void Responder::on_request(const wire::PacketView& packet) noexcept {
+  if (qp_.has_failed()) return;  // in Error requests are dropped silently
+  const std::int32_t offset = distance(packet.bth.psn, expected_psn_);
+  if (offset == 0) {
+    on_new_request(packet);
+  } else if (offset > 0) {
+    on_gap();
+  } else {
+    on_duplicate(packet);
+  }
+}
+
+/// A packet from the future: ask once for the one that is missing. IBA 9.7.5.2.8 ?
+void Responder::on_gap() noexcept {
+  qp_.counters.add(Count::kResponderOutOfSequence);
+  if (gap_reported_) {
+    qp_.counters.add(Count::kResponderAwaitingResync);
+    return;
+  }
+  gap_reported_ = true;
+  nak_pending_ = wire::syndrome::kNakPsnSequence;
+  qp_.counters.add(Count::kResponderSeqNaks);
+}
+
+void Responder::on_new_request(const wire::PacketView& packet) noexcept {
+  nak_pending_ = 0;  // a NAK for this PSN that has not left yet is no longer true
+  gap_reported_ = false;
+  const Fault fault = check(packet);
+  if (fault != Fault::kNone) {
+    on_fault(packet, fault);
+    return;
+  }
+  qp_.counters.add(Count::kResponderPackets);
+  execute(packet);
+}
+
+void Responder::on_fault(const wire::PacketView& packet, Fault fault) noexcept {
+  if (fault == Fault::kRnr) {
+    qp_.counters.add(Count::kResponderRnrNaks);
+    nak_pending_ = wire::syndrome::rnr_nak(qp_.attr.min_rnr_timer);
+    gap_reported_ = true;  // what follows the refused packet is not worth a NAK of its own
+    return;
+  }
+  const bool has_recv = message_ == Message::kSend || (packet.op->takes_recv && has_receive());
+  fail(fault, has_recv && (fault == Fault::kReceiveTooSmall || message_ == Message::kSend));
+}
+
+/// The request cannot be executed: NAK it, once, and move to Error. IBA 9.9.3.
+/// @param blames_recv  the receive WQE in use completes with the fault
+void Responder::fail(Fault fault, bool blames_recv) noexcept {
+  nak_pending_ = row(fault).nak;
+  ack_pending_ = false;
+  if (blames_recv) {
+    const RecvWqe& wqe = qp_.rq.at(recv_head_);
+    qp_.complete(qp_.recv_cq, {.wr_id = wqe.wr_id,
+                               .qpn = qp_.qpn,
+                               .src_qpn = qp_.attr.dest_qpn,
+                               .status = row(fault).status,
+                               .opcode = WcOpcode::kRecv,
+                               .vendor_err = raw(fault)});
+    qp_.rq.retire(++recv_head_);
+  }
+  qp_.fail(fault, blames_recv);
+}
+
+void Responder::execute(const wire::PacketView& packet) noexcept {
+  const wire::OpcodeInfo& op = *packet.op;
+  if (op.is_send) {
+    execute_send(packet);
+  } else if (op.is_write) {
+    execute_write(packet);
+  } else if (op.is_read_request) {
+    execute_read(packet);
+  } else {
+    execute_atomic(packet);
+  }
+}
+
+void Responder::advance(std::uint32_t packets) noexcept { expected_psn_ = expected_psn_ + packets; }
+
+/// @return the new MSN
+std::uint32_t Responder::finish_message() noexcept {
+  qp_.counters.add(Count::kResponderMessages);
+  return ++msn_;
+}
+
+void Responder::execute_send(const wire::PacketView& packet) noexcept {
+  const wire::OpcodeInfo& op = *packet.op;
+  if (op.starts_message) {
+    received_ = 0;
+    recv_cursor_.rewind();
+  }
+  const RecvWqe& wqe = qp_.rq.at(recv_head_);
+  if (recv_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, received_, packet.payload) != mem::KeyFault::kNone) {
+    fail(Fault::kReceiveKey, true);
+    return;
+  }
+  if (op.has_ieth && !qp_.keys.invalidate(raw(packet.ieth().rkey), qp_.pd)) {
+    fail(Fault::kInvalidateRefused, true);
+    return;
+  }
+  received_ += static_cast<std::uint32_t>(packet.payload.size());
+  message_ = op.ends_message ? Message::kNone : Message::kSend;
+  advance(1);
+  if (packet.bth.ack_req) ack_pending_ = true;
+  if (!op.ends_message) return;
+  finish_message();
+  complete_receive(packet, received_);
+}
+
+void Responder::execute_write(const wire::PacketView& packet) noexcept {
+  const wire::OpcodeInfo& op = *packet.op;
+  if (op.starts_message) {
+    const wire::Reth reth = packet.reth();
+    write_va_ = reth.va;
+    write_rkey_ = raw(reth.rkey);
+    write_left_ = write_length_ = reth.length;
+  }
+  const auto size = static_cast<std::uint32_t>(packet.payload.size());
+  if (size > 0) {
+    mem::KeyFault fault{};
+    std::byte* memory = qp_.keys.resolve(write_rkey_, qp_.pd, access::kRemoteWrite, write_va_, size, fault);
+    if (memory == nullptr) return fail(Fault::kRemoteKey, false);
+    std::memcpy(memory, packet.payload.data(), size);
+  }
+  write_va_ += size;
+  write_left_ -= size;
+  message_ = op.ends_message ? Message::kNone : Message::kWrite;
+  advance(1);
+  if (packet.bth.ack_req) ack_pending_ = true;
+  if (!op.ends_message) return;
+  finish_message();
+  if (op.has_imm) complete_receive(packet, write_length_);
+}
+
+void Responder::complete_receive(const wire::PacketView& packet, std::uint32_t byte_len) noexcept {
+  const wire::OpcodeInfo& op = *packet.op;
+  const RecvWqe& wqe = qp_.rq.at(recv_head_);
+  Wc wc{.wr_id = wqe.wr_id,
+        .byte_len = byte_len,
+        .qpn = qp_.qpn,
+        .src_qpn = qp_.attr.dest_qpn,
+        .opcode = op.is_write ? WcOpcode::kRecvRdmaWithImm : WcOpcode::kRecv};
+  if (op.has_imm) {
+    wc.imm_data = network_order(packet.imm().value);
+    wc.flags = wc_flag::kWithImm;
+  } else if (op.has_ieth) {
+    wc.imm_data = raw(packet.ieth().rkey);
+    wc.flags = wc_flag::kWithInv;
+  }
+  qp_.rq.retire(++recv_head_);
+  qp_.complete(qp_.recv_cq, wc, packet.bth.solicited);
+}
+
+void Responder::execute_read(const wire::PacketView& packet) noexcept {
+  ResponderResource* request = resources_.add();
+  if (request == nullptr) return fail(Fault::kReadDepth, false);
+  const wire::Reth reth = packet.reth();
+  const std::uint32_t packets = std::max(1U, (reth.length + qp_.mtu - 1) / qp_.mtu);
+  request->first_psn = expected_psn_;
+  request->packets = packets;
+  request->va = reth.va;
+  request->length = reth.length;
+  request->rkey = raw(reth.rkey);
+  request->end = packets;
+  request->msn = finish_message();
+  resources_.queue(*request);
+  advance(packets);
+}
+
+/// Executes once; the original value is kept for duplicates. IBA 9.4.5.
+void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
+  ResponderResource* request = resources_.add();
+  if (request == nullptr) return fail(Fault::kReadDepth, false);
+  const wire::AtomicEth atomic = packet.atomic_eth();
+  mem::KeyFault fault{};
+  void* memory = qp_.keys.resolve(raw(atomic.rkey), qp_.pd, access::kRemoteAtomic, atomic.va, 8, fault);
+  if (memory == nullptr) return fail(Fault::kRemoteKey, false);
+  std::atomic_ref<std::uint64_t> target(*static_cast<std::uint64_t*>(memory));
+  std::uint64_t original = atomic.compare;
+  if (packet.bth.opcode == Opcode::kRcCompareSwap) {
+    target.compare_exchange_strong(original, atomic.swap_add, std::memory_order_acq_rel);
+  } else {
+    original = target.fetch_add(atomic.swap_add, std::memory_order_acq_rel);
+  }
+  request->first_psn = expected_psn_;
+  request->packets = 1;
+  request->is_atomic = true;
+  request->va = atomic.va;
+  request->rkey = raw(atomic.rkey);
+  request->original = original;
+  request->msn = finish_message();
+  resources_.queue(*request);
+  advance(1);
+}
+
+bool Responder::transmit(TxContext& tx) noexcept {
+  while (ResponderResource* request = resources_.front()) {
+    if (tx.budget == 0) return false;
+    const bool sent = request->is_atomic ? emit_atomic_response(tx, *request) : emit_read_response(tx, *request);
+    if (!sent) return false;
+    if (request->is_atomic || request->next >= request->end) resources_.pop();
+  }
+  if (nak_pending_ != 0) {
+    if (tx.budget == 0 || !emit_acknowledge(tx, nak_pending_, expected_psn_)) return false;
+    nak_pending_ = 0;
+    ack_pending_ = false;  // the NAK acknowledges all before it
+  }
+  if (ack_pending_) {
+    if (tx.budget == 0 || !emit_acknowledge(tx, wire::syndrome::ack(), expected_psn_ - 1)) return false;
+    ack_pending_ = false;
+    qp_.counters.add(Count::kResponderAcks);
+  }
+  return true;
+}
+
+bool Responder::emit_acknowledge(TxContext& tx, std::uint8_t syndrome, Psn psn) noexcept {
+  FrameWriter frame;
+  if (!frame.begin(qp_, tx, Opcode::kRcAck, psn, 0)) return false;
+  frame.put(wire::Aeth{.syndrome = syndrome, .msn = msn_ & Psn::kMask});
+  frame.send(qp_, tx);
+  return true;
+}
+
+/// Sends one response packet. The key is looked up for each one: a region may be deregistered meanwhile.
+/// The opcode tells the packet's place in the READ as first asked, also when only its tail is asked again.
+bool Responder::emit_read_response(TxContext& tx, ResponderResource& request) noexcept {
+  const bool first = request.next == 0;
+  const bool last = request.next + 1 == request.packets;
+  const Opcode opcode = first ? (last ? Opcode::kRcReadResponseOnly : Opcode::kRcReadResponseFirst)
+                              : (last ? Opcode::kRcReadResponseLast : Opcode::kRcReadResponseMiddle);
+  const std::uint64_t at = std::uint64_t{request.next} * qp_.mtu;
+  const auto size = static_cast<std::uint32_t>(std::min<std::uint64_t>(qp_.mtu, request.length - at));
+  const std::byte* memory = nullptr;
+  if (size > 0) {
+    mem::KeyFault fault{};
+    memory = qp_.keys.resolve(request.rkey, qp_.pd, access::kRemoteRead, request.va + at, size, fault);
+    if (memory == nullptr) {
+      const Psn refused = request.first_psn + request.next;
+      if (!emit_acknowledge(tx, row(Fault::kRemoteKey).nak, refused)) return false;
+      resources_.clear();
+      qp_.fail(Fault::kRemoteKey);
+      return false;
+    }
+  }
+  FrameWriter frame;
+  if (!frame.begin(qp_, tx, opcode, request.first_psn + request.next, size)) return false;
+  if (wire::info(opcode).has_aeth) {
+    frame.put(wire::Aeth{.syndrome = wire::syndrome::ack(), .msn = request.msn & Psn::kMask});
+  }
+  if (size > 0) std::memcpy(frame.payload().data(), memory, size);
+  frame.send(qp_, tx);
+  qp_.counters.add(Count::kReadResponsePackets);
+  ++request.next;
+  return true;
+}
+
+bool Responder::emit_atomic_response(TxContext& tx, const ResponderResource& request) noexcept {
+  FrameWriter frame;
+  if (!frame.begin(qp_, tx, Opcode::kRcAtomicAck, request.first_psn, 0)) return false;
+  frame.put(wire::Aeth{.syndrome = wire::syndrome::ack(), .msn = request.msn & Psn::kMask});
+  frame.put(wire::AtomicAckEth{.original = request.original});
+  frame.send(qp_, tx);
+  return true;
+}
+
+void Responder::flush() noexcept {
+  for (const std::uint32_t tail = qp_.rq.tail(); recv_head_ != tail; ++recv_head_) {
+    qp_.counters.add(Count::kFlushed);
+    qp_.complete(qp_.recv_cq, {.wr_id = qp_.rq.at(recv_head_).wr_id,
+                               .qpn = qp_.qpn,
+                               .src_qpn = qp_.attr.dest_qpn,
+                               .status = WcStatus::kWrFlushErr,
+                               .opcode = WcOpcode::kRecv,
+                               .vendor_err = raw(Fault::kFlushed)});
+  }
+  qp_.rq.retire(recv_head_);
+  message_ = Message::kNone;
+}
+
+void Responder::drop_responses() noexcept {
+  resources_.clear();
+  ack_pending_ = false;
+  nak_pending_ = 0;
+}
+
+}  // namespace uroce::transport

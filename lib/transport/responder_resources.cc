@@ -1,0 +1,71 @@
+#include "transport/responder_resources.h"
+
+#include <algorithm>
+
+namespace uroce::transport {
+
+void ResponderResources::resize(std::size_t depth) {
+  if (depth <= entries_.size()) return;
+  // Oldest first, so that the ring keeps its order; `order_` names the same entries by their new places.
+  const std::size_t old_size = entries_.size();
+  std::vector<std::uint32_t> order(depth);
+  for (std::size_t i = 0; i < queued_; ++i) {
+    const std::size_t place = order_[(order_head_ + i) % old_size];
+    order[i] = static_cast<std::uint32_t>((place + old_size - newest_) % old_size);
+  }
+  std::rotate(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(newest_), entries_.end());
+  entries_.resize(depth);
+  order_ = std::move(order);
+  newest_ = old_size;
+  order_head_ = 0;
+}
+
+void ResponderResources::clear() noexcept {
+  for (auto& entry : entries_) entry = {};
+  queued_ = 0;
+}
+
+ResponderResource* ResponderResources::add() noexcept {
+  if (entries_.empty()) return nullptr;
+  ResponderResource& entry = entries_[newest_];
+  if (entry.queued) {
+    if (!entry.answered) return nullptr;
+    unqueue(entry);
+  }
+  newest_ = (newest_ + 1) % entries_.size();
+  entry = {};
+  return &entry;
+}
+
+ResponderResource* ResponderResources::find(Psn psn) noexcept {
+  for (auto& entry : entries_) {
+    if (span_from(psn, entry.first_psn) < entry.packets) return &entry;
+  }
+  return nullptr;
+}
+
+void ResponderResources::queue(ResponderResource& entry) noexcept {
+  if (entry.queued) return;
+  entry.queued = true;
+  order_[(order_head_ + queued_++) % order_.size()] = static_cast<std::uint32_t>(&entry - entries_.data());
+}
+
+void ResponderResources::pop() noexcept {
+  ResponderResource& entry = entries_[order_[order_head_]];
+  entry.queued = false;
+  entry.answered = true;
+  order_head_ = (order_head_ + 1) % order_.size();
+  --queued_;
+}
+
+void ResponderResources::unqueue(const ResponderResource& entry) noexcept {
+  const auto place = static_cast<std::uint32_t>(&entry - entries_.data());
+  std::size_t kept = 0;
+  for (std::size_t i = 0; i < queued_; ++i) {
+    const std::uint32_t index = order_[(order_head_ + i) % order_.size()];
+    if (index != place) order_[(order_head_ + kept++) % order_.size()] = index;
+  }
+  queued_ = kept;
+}
+
+}  // namespace uroce::transport
