@@ -1,0 +1,56 @@
+#!/usr/bin/env python3
+"""Compiles every header alone, so that each can be the first include of a file.
+
+Usage: headers.py SOURCE_ROOT COMPILER [ARGUMENT...]
+Headers below drivers/dpdk are left out where DPDK's own are not installed.
+"""
+import concurrent.futures
+import os
+import subprocess
+import sys
+
+import tree
+
+WARNINGS = ("-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Wshadow", "-Werror")
+SECONDS = 60  # for one header
+
+
+def dpdk_flags():
+    """Compiler flags of DPDK, or None if it is not installed."""
+    try:
+        result = subprocess.run(["pkg-config", "--cflags", "libdpdk"], capture_output=True, text=True, timeout=SECONDS)
+    except FileNotFoundError:
+        return None
+    return result.stdout.split() if result.returncode == 0 else None
+
+
+def compile_alone(root, compiler, header, flags):
+    """What the compiler says about a source that includes `header` only; empty if it is content."""
+    command = [*compiler, "-std=c++20", "-fsyntax-only", *WARNINGS, *flags, "-x", "c++", "-"]
+    folders = [f"-I{root / name}" for name in ("include", "lib", ".")]
+    result = subprocess.run(command[:-1] + folders + ["-"], input=f'#include "{header}"\n#include "{header}"\n',
+                            capture_output=True, text=True, timeout=SECONDS)
+    return result.stderr if result.returncode else ""
+
+
+def main():
+    root = tree.root_of(sys.argv)
+    compiler = sys.argv[2:] or ["g++"]
+    dpdk = dpdk_flags()
+    jobs = []
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for file in tree.source_files(root, (".h",), ("include", "lib", "drivers", "apps")):
+            header = file.relative_to(root).as_posix()
+            uses_dpdk = header.startswith("drivers/dpdk/")
+            if uses_dpdk and dpdk is None:
+                continue
+            jobs.append((header, pool.submit(compile_alone, root, compiler, header, dpdk if uses_dpdk else [])))
+    failures = [(header, job.result()) for header, job in jobs if job.result()]
+    for header, text in failures:
+        print(f"{header} does not compile alone:\n{text}")
+    print(f"{len(jobs) - len(failures)} of {len(jobs)} headers compile alone")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
