@@ -1,0 +1,160 @@
+#!/usr/bin/env python3
+"""Adds up test results: prints what failed and what was skipped, and last "N passed, N failed, N skipped".
+
+Usage: tally.py STEPS [LOG...] [--repeat NAME=LOG]...
+
+STEPS  lines "pass|fail|skip <tab> name <tab> reason", one test each.
+LOG    meson's JSON test log. A program that says how many cases it ran (Catch2, unittest) counts as so many tests,
+       any other as one.
+NAME   the same tests in another build, such as one with sanitizers: counted as one test if all pass; each
+       failure counts.
+
+Fails if a test failed or none passed.
+"""
+import argparse
+import json
+import pathlib
+import re
+import sys
+
+CATCH_PASSED = re.compile(r"^All tests passed \(\d+ assertions? in (\d+) test cases?\)", re.M)
+CATCH_MIXED = re.compile(r"^test cases: +(\d+) \|(.*)$", re.M)
+CATCH_NOTHING = re.compile(r"^No tests ran", re.M)
+UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n+(?:OK|FAILED)(?: \((.*)\))?", re.M)
+TAIL_LINES = 25
+
+
+def numbers(text):
+    """{"passed": 19, "failed": 1} of " 19 passed | 1 failed" and of "failures=1, skipped=2"."""
+    pairs = re.findall(r"(\d+) (passed|failed)", text)
+    pairs += [(count, name) for name, count in re.findall(r"(\w+)=(\d+)", text)]
+    return {name: int(count) for count, name in pairs}
+
+
+class Tally:
+    def __init__(self):
+        self.passed = self.failed = self.skipped = 0
+        self.failures, self.skips = [], []
+
+    def add(self, passed=0, failed=0, skipped=0):
+        self.passed += passed
+        self.failed += failed
+        self.skipped += skipped
+
+    def fail(self, name, detail, count=1):
+        self.add(failed=count)
+        self.failures.append((name, detail))
+
+    def skip(self, name, reason, count=1):
+        self.add(skipped=count)
+        self.skips.append((name, reason))
+
+
+def cases(output):
+    """(passed, failed, skipped) as the program itself counted, or None if it did not."""
+    whole = CATCH_PASSED.findall(output)
+    mixed = CATCH_MIXED.findall(output)
+    unit = UNITTEST.findall(output)
+    if whole:
+        return int(whole[-1]), 0, 0
+    if mixed:
+        counted = numbers(mixed[-1][1])
+        return counted.get("passed", 0), counted.get("failed", 0), 0
+    if unit:
+        counted = numbers(unit[-1][1])
+        failed = counted.get("failures", 0) + counted.get("errors", 0)
+        skipped = counted.get("skipped", 0)
+        return int(unit[-1][0]) - failed - skipped, failed, skipped
+    return None
+
+
+def last_line(output):
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"
+
+
+def unittest_skips(output):
+    return re.findall(r"\.\.\. skipped ['\"](.*)['\"]$", output, re.M)
+
+
+def add_program(tally, entry):
+    """Adds one line of a meson log."""
+    name, result = entry["name"], entry["result"]
+    output = (entry.get("stdout") or "") + "\n" + (entry.get("stderr") or "")
+    tail = "\n".join(output.strip().splitlines()[-TAIL_LINES:])
+    passed, failed, skipped = cases(output) or (0, 0, 0)
+    if result == "SKIP":
+        tally.skip(name, last_line(output))
+    elif result != "OK":
+        tally.add(passed=passed, skipped=skipped)
+        tally.fail(name, f"{result}\n{tail}", max(failed, 1))
+    elif CATCH_NOTHING.search(output):
+        tally.fail(name, "the program ran no test")
+    elif passed + failed + skipped == 0:
+        tally.add(passed=1)
+    else:
+        tally.add(passed=passed)
+        if skipped:
+            tally.skip(name, "; ".join(unittest_skips(output)) or last_line(output), skipped)
+        if failed:
+            tally.fail(name, tail, failed)
+
+
+def entries(log):
+    with open(log, encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if line.strip()]
+
+
+def add_repeat(tally, name, log):
+    """A second run of tests that are counted already."""
+    second = Tally()
+    for entry in entries(log):
+        add_program(second, entry)
+    for test, detail in second.failures:
+        tally.failures.append((f"{name}: {test}", detail))
+    tally.add(failed=second.failed)
+    if second.failed == 0 and second.passed > 0:
+        tally.add(passed=1)
+    elif second.passed == 0 and second.failed == 0:
+        tally.fail(name, "no test ran")
+    print(f"{name}: {second.passed} passed, {second.failed} failed, {second.skipped} skipped (counted once above)")
+
+
+def add_steps(tally, path):
+    for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
+        outcome, name, reason = (line.split("\t") + ["", ""])[:3]
+        if outcome == "pass":
+            tally.add(passed=1)
+        elif outcome == "skip":
+            tally.skip(name, reason)
+        else:
+            tally.fail(name, reason)
+
+
+def report(tally):
+    for name, detail in tally.failures:
+        print(f"failed: {name}: {detail}")
+    for name, reason in tally.skips:
+        print(f"skipped: {name}: {reason}")
+    print(f"{tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped", flush=True)
+    return 1 if tally.failed or not tally.passed else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("steps")
+    parser.add_argument("logs", nargs="*")
+    parser.add_argument("--repeat", action="append", default=[])
+    options = parser.parse_args()
+    tally = Tally()
+    add_steps(tally, options.steps)
+    for log in options.logs:
+        for entry in entries(log):
+            add_program(tally, entry)
+    for repeat in options.repeat:
+        add_repeat(tally, *repeat.split("=", 1))
+    return report(tally)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
