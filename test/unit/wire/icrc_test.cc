@@ -1,0 +1,83 @@
+#include "wire/icrc.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "support/reference_icrc.h"
+#include "wire/frame_template.h"
+
+namespace uroce::wire {
+namespace {
+
+using test::Underlay;
+
+constexpr std::uint64_t kSeed = 0x5eed'0001;
+
+/// Covered bytes of a packet, mostly as short as messages are, at times as long as a packet gets.
+std::size_t random_size(std::mt19937_64& random, Underlay underlay) {
+  const std::size_t smallest = underlay == Underlay::kIpv4 ? 40 : underlay == Underlay::kIpv6 ? 60 : 52;
+  const std::uint64_t dice = random();
+  const std::size_t range = dice % 1024 == 0 ? 4096 : 64;
+  return smallest + (dice >> 32) % range;
+}
+
+void fill(std::span<std::byte> out, std::mt19937_64& random) {
+  std::uint64_t word = 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (i % 8 == 0) word = random();
+    out[i] = static_cast<std::byte>(word >> (i % 8 * 8));
+  }
+}
+
+std::uint32_t icrc_of(std::span<const std::byte> covered, Underlay underlay) {
+  return underlay == Underlay::kGrh ? compute_icrc_v1(covered)
+                                    : compute_icrc(covered, underlay == Underlay::kIpv6);
+}
+
+}  // namespace
+
+TEST_CASE("the reference CRC gives the check value of CRC-32", "[wire][icrc]") {
+  const std::string_view check = "123456789";
+  CHECK(test::reference_crc32(std::as_bytes(std::span{check})) == 0xcbf4'3926);
+  const std::vector<std::byte> ones(8, std::byte{0xff});
+  CHECK(test::reference_crc32(ones) == 0x2144'df1c);
+}
+
+TEST_CASE("a million random packets have the ICRC of the bitwise reference", "[wire][icrc]") {
+  constexpr unsigned kPackets = 1'000'000;
+  std::mt19937_64 random{kSeed};
+  std::vector<std::byte> buffer(64 + 4160);
+  unsigned different = 0;
+  for (unsigned i = 0; i < kPackets; ++i) {
+    const auto underlay = Underlay{static_cast<int>(random() % 3)};
+    const auto covered = std::span{buffer}.subspan(random() % 64, random_size(random, underlay));
+    fill(covered, random);
+    if (icrc_of(covered, underlay) == test::reference_icrc(covered, underlay)) continue;
+    ++different;
+    CAPTURE(kSeed, i, covered.size(), static_cast<int>(underlay));
+    CHECK(different == 0);
+    if (different == 10) break;  // enough to read
+  }
+  CHECK(different == 0);
+}
+
+TEST_CASE("the ICRC of every length around the block sizes of fast CRCs is right", "[wire][icrc]") {
+  std::mt19937_64 random{kSeed + 1};
+  std::vector<std::byte> buffer(60 + 1100);
+  for (const auto underlay : {Underlay::kIpv4, Underlay::kIpv6, Underlay::kGrh}) {
+    for (std::size_t size = 60; size <= buffer.size(); ++size) {
+      const auto covered = std::span{buffer}.first(size);
+      fill(covered, random);
+      if (icrc_of(covered, underlay) != test::reference_icrc(covered, underlay)) FAIL(size);
+    }
+  }
+}
+
+TEST_CASE("an ICRC travels least significant byte first", "[wire][icrc]") {
+  std::array<std::byte, kIcrcSize> bytes{};
+  store_icrc(bytes, 0x0102'0304);
+  CHECK(bytes == std::array{std::byte{4}, std::byte{3}, std::byte{2}, std::byte{1}});
+  CHECK(load_icrc(bytes) == 0x0102'0304);
+}
+
+}  // namespace uroce::wire
