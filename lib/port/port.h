@@ -38,7 +38,8 @@ struct PortCounters {
   std::uint64_t rx_malformed = 0;     ///< the link's own framing was broken (hostile or dead peer)
   std::uint64_t tx_dropped = 0;       ///< committed, but the link did not take them (peer gone, ring full at flush)
   std::uint64_t tx_no_room = 0;       ///< tx_claim() answered nullptr
-  std::uint64_t peer_restarts = 0;    ///< the other end of a two-ended link went away or came back
+  std::uint64_t peer_restarts = 0;    ///< the other end of a two-ended link was replaced by a new incarnation
+  std::uint64_t faults_injected = 0;  ///< by a fault decorator, on purpose
 };
 
 /// One rx queue and one tx queue of a link.
@@ -58,7 +59,7 @@ class Port {
   /// Gives all shown frames back.
   virtual void rx_release() noexcept = 0;
 
-  /// Lends room for one frame of exactly `len` bytes (from 14 up to info().link_mtu + 18), 8-byte aligned or better
+  /// Lends room for one frame of exactly `len` bytes (from 14 up to info().link_mtu + 18), 4-byte aligned or better
   /// at the start.
   /// @return nullptr if there is none now (the caller keeps the packet and tries in a later iteration).
   [[nodiscard]] virtual std::byte* tx_claim(std::uint32_t len) noexcept = 0;

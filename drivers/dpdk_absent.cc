@@ -1,0 +1,24 @@
+// Stands in for drivers/dpdk in a build without DPDK.
+#include <algorithm>
+#include <array>
+
+#include "drivers/dpdk/dpdk_ports.h"
+#include "drivers/spec.h"
+
+namespace uroce::drivers {
+namespace {
+constexpr std::array<std::string_view, 6> kNames = {"memif", "af_packet", "af_xdp", "tap", "ring", "pci"};
+}  // namespace
+
+bool is_dpdk_driver(std::string_view driver) noexcept {
+  return std::find(kNames.begin(), kNames.end(), driver) != kNames.end();
+}
+
+Result<std::vector<std::unique_ptr<port::Port>>> open_dpdk(const PortOptions& options) {
+  return Error{Errc::kUnsupported,
+               "port \"" + options.spec +
+                   "\" needs DPDK, which this build lacks; install libdpdk-dev and build again, "
+                   "or use shm:NAME"};
+}
+
+}  // namespace uroce::drivers

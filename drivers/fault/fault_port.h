@@ -1,0 +1,103 @@
+/// Decorator that loses, duplicates, reorders, corrupts, truncates, delays and marks frames, from a seed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/random.h"
+#include "drivers/fault/held_frames.h"
+#include "drivers/fault/rules.h"
+#include "port/port.h"
+#include "port/port_counters.h"
+
+namespace uroce::drivers {
+
+/// Events injected in one direction. All monotonic.
+struct FaultCounters {
+  std::uint64_t dropped = 0;
+  std::uint64_t duplicated = 0;
+  std::uint64_t reordered = 0;
+  std::uint64_t corrupted = 0;
+  std::uint64_t truncated = 0;
+  std::uint64_t delayed = 0;
+  std::uint64_t ce_marked = 0;
+  std::uint64_t skipped = 0;  ///< faults that were due, but not injected for lack of room
+};
+
+/// A port with faults. The same seed, rules and frames give the same faults.
+///
+/// Threads: as Port; fault_counters() any.
+class FaultPort final : public port::Port {
+ public:
+  /// @param clock  nanoseconds, monotonic; asked for the delay action only
+  FaultPort(std::unique_ptr<port::Port> inner, std::vector<fault::Rule> rules, std::uint64_t seed,
+            std::function<std::uint64_t()> clock);
+  ~FaultPort() override;
+
+  [[nodiscard]] const port::PortInfo& info() const noexcept override { return inner_->info(); }
+  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override;
+  void rx_release() noexcept override;
+  [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override;
+  void tx_commit() noexcept override;
+  void tx_flush() noexcept override;
+  [[nodiscard]] int rx_fd() const noexcept override { return inner_->rx_fd(); }
+  bool arm_rx() noexcept override;
+  void disarm_rx() noexcept override { inner_->disarm_rx(); }
+  void enter_thread() noexcept override { inner_->enter_thread(); }
+  [[nodiscard]] port::PortCounters counters() const noexcept override;
+  [[nodiscard]] FaultCounters fault_counters(fault::Direction direction) const noexcept;
+
+ private:
+  using Frame = fault::HeldFrames::Frame;
+  using Bytes = std::span<const std::byte>;
+
+  /// All that the rules say about one frame.
+  struct Verdict {
+    bool drop = false;
+    bool duplicate = false;
+    bool corrupt = false;
+    bool truncate = false;
+    bool mark_ce = false;
+    std::uint64_t reorder = 0;
+    std::uint64_t delay_ns = 0;
+
+    [[nodiscard]] bool alters() const noexcept { return corrupt || truncate || mark_ce; }
+    [[nodiscard]] bool holds() const noexcept { return reorder != 0 || delay_ns != 0; }
+    [[nodiscard]] bool is_clean() const noexcept { return !drop && !duplicate && !alters() && !holds(); }
+  };
+  struct LiveCounters {
+    port::Tally dropped, duplicated, reordered, corrupted, truncated, delayed, ce_marked, skipped;
+  };
+  /// Everything about one direction.
+  struct Path {
+    Path(std::uint64_t seed, std::size_t frame_bytes);
+
+    std::vector<fault::Rule> rules;
+    Random random;
+    fault::HeldFrames store;
+    LiveCounters counters;
+  };
+
+  [[nodiscard]] Verdict judge(Path& path, const RoceFields* fields) noexcept;
+  void alter(Path& path, Frame& frame, const Verdict& verdict, const RoceFields* fields) noexcept;
+  void hold(Path& path, Frame* frame, const Verdict& verdict) noexcept;
+  void duplicate(Path& path, Bytes bytes) noexcept;
+  unsigned show_due(std::span<port::RxFrame> frames, unsigned count, std::size_t limit) noexcept;
+  unsigned receive(const port::RxFrame& frame, std::span<port::RxFrame> frames, unsigned count) noexcept;
+  void send_altered(Bytes bytes, const Verdict& verdict, const RoceFields* fields) noexcept;
+  bool send_due() noexcept;
+  [[nodiscard]] std::uint64_t now_ns() const noexcept { return uses_clock_ ? clock_() : 0; }
+
+  std::unique_ptr<port::Port> inner_;
+  std::function<std::uint64_t()> clock_;
+  bool uses_clock_ = false;
+  Path rx_;
+  Path tx_;
+  bool is_inner_showing_ = false;
+  std::vector<Frame*> shown_;  // from rx_.store, until rx_release()
+  std::byte* claimed_ = nullptr;
+  std::uint32_t claimed_len_ = 0;
+};
+
+}  // namespace uroce::drivers

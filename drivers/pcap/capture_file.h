@@ -1,0 +1,64 @@
+/// A pcapng file that frames are written to. Source: draft-ietf-opsawg-pcapng.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "port/port.h"
+#include "uroce/result.h"
+
+namespace uroce::drivers::pcap {
+
+enum class Heading : std::uint8_t { kInbound = 1, kOutbound = 2 };  // as in epb_flags
+
+/// Nanosecond timestamps, direction of each frame, one interface per port.
+///
+/// Whole blocks only reach the file, at the latest 100 ms after they were added, provided that poll() is
+/// called: the file of a killed process is readable.
+///
+/// Threads: any.
+class CaptureFile {
+ public:
+  static constexpr std::uint64_t kFlushNs = 100'000'000;
+
+  /// @return kConfig, kPermission or kSystem if the file cannot be written.
+  static Result<std::shared_ptr<CaptureFile>> create(const std::string& path);
+  ~CaptureFile();
+  CaptureFile(const CaptureFile&) = delete;
+  CaptureFile& operator=(const CaptureFile&) = delete;
+
+  /// @return the number to give to add().
+  std::uint32_t add_interface(const port::PortInfo& info);
+  void add(std::uint32_t interface, Heading heading, std::span<const std::byte> frame) noexcept;
+  /// Writes out what has waited long enough.
+  void poll() noexcept;
+  /// Writes out everything.
+  void flush() noexcept;
+  /// Frames that could not be written, e.g. because the file system is full.
+  [[nodiscard]] std::uint64_t lost_frames() const noexcept;
+
+ private:
+  explicit CaptureFile(int file) : file_(file) { buffer_.reserve(kBufferBytes); }
+  static constexpr std::size_t kBufferBytes = 1U << 20;
+
+  void put16(std::uint16_t value);
+  void put32(std::uint32_t value);
+  void put_bytes(std::span<const std::byte> bytes);  // padded to 4
+  void put_section_header();
+  void write_out() noexcept;
+
+  mutable std::mutex mutex_;
+  int file_;
+  std::vector<std::byte> buffer_;  // whole blocks
+  std::uint64_t buffered_frames_ = 0;
+  std::uint64_t lost_frames_ = 0;
+  std::uint64_t oldest_ns_ = 0;  // of the buffered frames; 0: none
+  std::uint32_t interfaces_ = 0;
+};
+
+}  // namespace uroce::drivers::pcap

@@ -1,0 +1,38 @@
+/// Decorator that writes every frame of a port, both ways, to a capture file.
+#pragma once
+
+#include <memory>
+
+#include "drivers/pcap/capture_file.h"
+#include "port/port.h"
+
+namespace uroce::drivers {
+
+/// A debugging tool: it copies each frame, takes a lock and reads clocks.
+///
+/// Threads: as Port. Lifetime: shares the file with the ports of the other queues.
+class PcapPort final : public port::Port {
+ public:
+  PcapPort(std::unique_ptr<port::Port> inner, std::shared_ptr<pcap::CaptureFile> file);
+  ~PcapPort() override;
+
+  [[nodiscard]] const port::PortInfo& info() const noexcept override { return inner_->info(); }
+  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override;
+  void rx_release() noexcept override { inner_->rx_release(); }
+  [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override;
+  void tx_commit() noexcept override;
+  void tx_flush() noexcept override { inner_->tx_flush(); }
+  [[nodiscard]] int rx_fd() const noexcept override { return inner_->rx_fd(); }
+  bool arm_rx() noexcept override;
+  void disarm_rx() noexcept override { inner_->disarm_rx(); }
+  void enter_thread() noexcept override { inner_->enter_thread(); }
+  [[nodiscard]] port::PortCounters counters() const noexcept override { return inner_->counters(); }
+
+ private:
+  std::unique_ptr<port::Port> inner_;
+  std::shared_ptr<pcap::CaptureFile> file_;
+  std::uint32_t interface_;
+  std::span<const std::byte> claimed_;
+};
+
+}  // namespace uroce::drivers
