@@ -10,10 +10,6 @@ Error config_error(std::string text) {
   return Error{Errc::kConfig, std::move(text)};
 }
 
-std::string quoted(std::string_view text) {
-  return '"' + std::string(text) + '"';
-}
-
 auto find(auto& options, std::string_view key) noexcept {
   return std::find_if(options.begin(), options.end(),
                       [key](const auto& option) { return option.first == key; });
@@ -31,6 +27,13 @@ Result<std::pair<std::string, std::string>> parse_option(std::string_view item, 
 }
 
 }  // namespace
+
+std::string quoted(std::string_view text) {
+  std::string out(1, '"');
+  out.append(text);
+  out.push_back('"');
+  return out;
+}
 
 bool PortSpec::has(std::string_view key) const noexcept {
   return find(options, key) != options.end();

@@ -48,4 +48,7 @@ Result<PortSpec> parse_spec(std::string_view text);
 /// @return kConfig with `what` in its text if `text` is anything else.
 Result<std::uint64_t> parse_number(std::string_view what, std::string_view text);
 
+/// `text` between double quotes, for messages.
+[[nodiscard]] std::string quoted(std::string_view text);
+
 }  // namespace uroce::drivers

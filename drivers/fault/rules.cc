@@ -59,7 +59,7 @@ constexpr std::array<TransportName, 4> kTransports{
     {{"RC_", 0x00}, {"UC_", 0x20}, {"UD_", 0x60}, {"XRC_", 0xa0}}};
 
 Error wrong(std::string_view clause, const std::string& why) {
-  return Error{Errc::kConfig, "fault rule \"" + std::string(clause) + "\": " + why};
+  return Error{Errc::kConfig, "fault rule " + quoted(clause) + ": " + why};
 }
 
 std::string_view trim(std::string_view text) noexcept {
@@ -109,13 +109,13 @@ std::optional<std::uint64_t> parse_time_ns(std::string_view text) {
 Status parse_amount(Rule& rule, std::string_view clause, std::string_view text) {
   if (rule.action == Action::kDelay) {
     const auto time = parse_time_ns(text);
-    if (!time) return wrong(clause, "\"" + std::string(text) + "\" is no time; write e.g. 500ns, 20us, 1ms");
+    if (!time) return wrong(clause, quoted(text) + " is no time; write e.g. 500ns, 20us, 1ms");
     rule.amount = *time;
     return {};
   }
   const auto number = parse_number("count", text);
   if (rule.action != Action::kReorder || !number || *number == 0 || *number > 1000) {
-    return wrong(clause, "\"" + std::string(text) + "\" is not a number of frames from 1 to 1000");
+    return wrong(clause, quoted(text) + " is not a number of frames from 1 to 1000");
   }
   rule.amount = *number;
   return {};
@@ -170,8 +170,8 @@ Status parse_number_into(std::string_view clause, std::string_view value, std::u
                          std::uint64_t high, std::uint64_t& number) {
   const auto parsed = parse_number("number", value);
   if (!parsed || *parsed < low || *parsed > high) {
-    return wrong(clause, "\"" + std::string(value) + "\" is not a number from " + std::to_string(low) +
-                             " to " + std::to_string(high));
+    return wrong(clause, quoted(value) + " is not a number from " + std::to_string(low) + " to " +
+                             std::to_string(high));
   }
   number = *parsed;
   return {};
@@ -199,8 +199,7 @@ Status parse_predicate(Rule& rule, std::string_view clause, std::string_view wor
   const std::string_view key = cut(value, '=');
   if (key == "opcode") {
     rule.opcode = opcode_by_name(value);
-    if (!rule.opcode)
-      return wrong(clause, "no opcode \"" + std::string(value) + "\"; e.g. RC_WRITE_MIDDLE, 0x07");
+    if (!rule.opcode) return wrong(clause, "no opcode " + quoted(value) + "; e.g. RC_WRITE_MIDDLE, 0x07");
     return {};
   }
   if (key == "aeth") return parse_ack_kind(rule, clause, value);
@@ -212,8 +211,7 @@ Status parse_predicate(Rule& rule, std::string_view clause, std::string_view wor
     if (status) (key == "qpn" ? rule.dest_qpn : rule.psn) = static_cast<std::uint32_t>(number);
     return status;
   }
-  return wrong(clause,
-               "\"" + std::string(word) + "\" is not one of opcode=, qpn=, psn=, aeth=, nth=, every=, all");
+  return wrong(clause, quoted(word) + " is not one of opcode=, qpn=, psn=, aeth=, nth=, every=, all");
 }
 
 const ActionName* find_event(std::string_view word) noexcept {
