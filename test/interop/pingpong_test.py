@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""`uroce pingpong` against ibv_rc_pingpong on kernel Soft-RoCE, both ways round."""
+import itertools
+import os
+import shlex
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import wire
+from lab import ENGINE_IPS, GUEST_IPS, HOST_IPS, PREFIXES, lab
+from report import clean_kernel_log, main, require
+
+PORT = 18515
+FAMILIES = ("IPv4", "IPv6")
+MTUS = (256, 1024, 4096)
+ITERATIONS = {1: 100, 64: 100, 1000: 100, 4096: 50, 65536: 10, 1 << 20: 2}  # by size
+LOSSY = ((256, 65536), (1024, 64), (1024, 1000), (4096, 65536), (4096, 1 << 20))  # path MTU, size
+LOSSY_ITERATIONS = {64: 200, 1000: 200, 65536: 10, 1 << 20: 4}
+SHORT_LINK = ((256, 1000), (1024, 4096), (1024, 65536))  # on a link of 1500
+LIMIT_SECONDS = 25
+PCAPS_KEPT = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    role: str  # uroce's
+    family: str
+    mtu: int
+    size: int
+    iterations: int
+    loss: float = 0.0
+    link: int = 4200
+
+    @property
+    def gid(self):
+        return 1 + FAMILIES.index(self.family)  # on both sides: 0 is the link-local address
+
+    def __str__(self):
+        loss = f", {self.loss:.0%} loss" if self.loss else ""
+        path = f"link {self.link}, path MTU {self.mtu}"
+        return f"uroce as {self.role}, {self.family}, {path}, {self.size} B{loss}"
+
+
+def cases():
+    for role, family, mtu, size in itertools.product(("client", "server"), FAMILIES, MTUS, ITERATIONS):
+        yield Case(role, family, mtu, size, ITERATIONS[size])
+    for role, family, (mtu, size) in itertools.product(("client", "server"), FAMILIES, LOSSY):
+        yield Case(role, family, mtu, size, LOSSY_ITERATIONS[size], loss=0.01)
+    for role, family, (mtu, size) in itertools.product(("client", "server"), FAMILIES, SHORT_LINK):
+        yield Case(role, family, mtu, size, ITERATIONS[size], link=1500)
+
+
+class Pair:
+    """One exchange of the two programs."""
+
+    def __init__(self, used, binary, case):
+        self.used = used
+        self.case = case
+        options = ["-m", case.mtu, "-s", case.size, "-n", case.iterations, "-g", case.gid, "-p", PORT, "-c"]
+        self.stock = shlex.join(map(str, ["ibv_rc_pingpong", "-d", "rxe0", *options]))
+        self.uroce = [binary, "pingpong", "--port", "af_packet:eng0", "--no-huge", *options]
+        for ip, bits in zip(ENGINE_IPS, PREFIXES):
+            self.uroce += ["--ip", f"{ip}/{bits}"]
+
+    def run(self):
+        """Both programs to their end; fails unless both succeed."""
+        client = self.case.role == "client"
+        outcome, program = (self._client if client else self._server)()
+        out, err = self._finish(program)
+        require(outcome.ok and program.returncode == 0,
+                f"uroce: exit code {program.returncode}\n{out}{err}\nibv_rc_pingpong: {outcome.text()}\n"
+                f"command: {shlex.join(map(str, self.uroce))}\nguest:   {self.stock}")
+        moved = f"{2 * self.case.size * self.case.iterations} bytes in"
+        require(moved in outcome.out, f"ibv_rc_pingpong does not say '{moved}':\n{outcome.text()}")
+
+    def _client(self):
+        job = self.used.guest.start(self.stock, LIMIT_SECONDS)
+        self.used.guest.wait_listening(PORT)
+        program = self._start(GUEST_IPS[FAMILIES.index(self.case.family)])
+        return self._await(job, program)
+
+    def _server(self):
+        program = self._start()
+        try:
+            self.used.wait_listening(program, PORT)
+        except Exception:
+            _, err = self._finish(program)
+            raise AssertionError(f"uroce does not listen: {err}") from None
+        host = HOST_IPS[FAMILIES.index(self.case.family)]
+        job = self.used.guest.start(f"{self.stock} {host}", LIMIT_SECONDS)
+        return self._await(job, program)
+
+    def _start(self, *host):
+        return self.used.popen(*self.uroce, *host, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def _await(self, job, program):
+        """Waits for the stock program, but not for long once uroce has failed."""
+        try:
+            program.wait(LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            pass
+        if program.returncode != 0:
+            job.kill()
+        return job.wait(), program
+
+    @staticmethod
+    def _finish(program):
+        try:
+            return program.communicate(timeout=5)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            return program.communicate(timeout=5)
+
+
+class Matrix:
+    """All cases on one guest. A failed case is tried once more while the wire is recorded."""
+
+    def __init__(self, used, binary, evidence):
+        self.used = used
+        self.binary = binary
+        self.evidence = evidence
+        self.kept = 0
+        self.dropped = 0
+
+    def test(self, case):
+        if self.used.state["mtu"] != case.link:
+            self.used.set_mtu(case.link)
+        self.used.lose(to_guest=case.loss, to_engine=case.loss)
+        try:
+            with clean_kernel_log(self.used.guest):
+                Pair(self.used, self.binary, case).run()
+            lost = sum(self.used.dropped().values())
+            return f"{lost} frames lost" if case.loss else ""
+        except AssertionError as failure:
+            if self.kept < PCAPS_KEPT:
+                failure.args = (f"{failure}\n{self._once_more(case)}",)
+            raise
+        finally:
+            self.used.heal()
+
+    def _once_more(self, case):
+        self.kept += 1
+        self.evidence.mkdir(parents=True, exist_ok=True)
+        path = self.evidence / f"pingpong-{os.getpid()}-{self.kept}.pcap"
+        verdict = "passes"
+        with wire.watch(self.used, path) as seen:
+            try:
+                Pair(self.used, self.binary, case).run()
+            except AssertionError:
+                verdict = "fails"
+        return f"tried again it {verdict}; recorded in {path}: {seen}"
+
+
+def run(arguments, report):
+    with lab() as used:
+        matrix = Matrix(used, arguments.uroce.resolve(), arguments.evidence)
+        for case in cases():
+            report.case(str(case), matrix.test, case)
+        print("Soft-RoCE's counters:", used.guest.counters())
+
+
+def add_arguments(parser):
+    parser.add_argument("--uroce", type=Path, required=True, help="the uroce binary")
+    parser.add_argument("--evidence", type=Path, default=Path("interop-evidence"),
+                        help="folder for captures of failures")
+
+
+if __name__ == "__main__":
+    main(run, __doc__, add_arguments)

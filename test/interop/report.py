@@ -1,0 +1,95 @@
+"""Test cases that share one lab: counted, timed and told one by one."""
+import argparse
+import contextlib
+import subprocess
+import sys
+import time
+import traceback
+
+from agent import GuestError
+from lab import LabError
+from packages import Unavailable
+
+SKIPPED = 77
+EXPECTED_FAULTS = (AssertionError, GuestError, LabError, OSError, subprocess.SubprocessError)
+
+
+class Report:
+    """Runs cases and remembers how they ended."""
+
+    def __init__(self, pattern="", give_up_after=4):
+        self.pattern = pattern
+        self.give_up_after = give_up_after
+        self.passed = 0
+        self.failed = []
+        self.in_a_row = 0
+
+    def wants(self, name):
+        return self.pattern in name and self.in_a_row < self.give_up_after
+
+    def case(self, name, test, *arguments):
+        """Calls test(*arguments) unless the pattern excludes it. @return false if it failed."""
+        if not self.wants(name):
+            return True
+        started = time.monotonic()
+        fault = ""
+        try:
+            note = test(*arguments)
+        except EXPECTED_FAULTS as failure:
+            fault = str(failure) or type(failure).__name__
+        except Exception:  # a fault of the test itself; the others still run
+            fault = traceback.format_exc()
+        took = f"{time.monotonic() - started:.1f} s"
+        if fault:
+            self.failed.append(name)
+            self.in_a_row += 1
+            print(f"FAIL {name} ({took})\n     " + fault.replace("\n", "\n     "), flush=True)
+            if self.in_a_row == self.give_up_after:
+                print(f"{self.give_up_after} failures in a row: the rest is not tried", flush=True)
+        else:
+            self.passed += 1
+            self.in_a_row = 0
+            print(f"ok   {name} ({took}{', ' + note if note else ''})", flush=True)
+        return not fault
+
+    def exit_code(self):
+        print(f"{self.passed} passed, {len(self.failed)} failed")
+        for name in self.failed:
+            print(f"  failed: {name}")
+        if not self.passed and not self.failed:
+            print("no case matches")
+        return 0 if self.passed and not self.failed else 1
+
+
+def require_equal(found, wanted, what):
+    if found != wanted:
+        raise AssertionError(f"{what} is {found}, must be {wanted}")
+
+
+def require(condition, what):
+    if not condition:
+        raise AssertionError(what)
+
+
+@contextlib.contextmanager
+def clean_kernel_log(guest):
+    """Fails if the guest's kernel complains during the block, or Soft-RoCE says anything."""
+    before = len(guest.kernel_log())
+    yield
+    bad = [text for level, text in guest.kernel_log()[before:] if level <= 4 or "rxe" in text]
+    require(not bad, "the guest's kernel log has new lines:\n" + "\n".join(bad))
+
+
+def main(body, description, add_arguments=lambda parser: None):
+    """Runs body(arguments, report) as a test program. Exit code 77: not possible on this machine."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("-k", dest="pattern", default="", help="only cases whose name contains this")
+    add_arguments(parser)
+    arguments = parser.parse_args()
+    report = Report(arguments.pattern)
+    try:
+        body(arguments, report)
+    except Unavailable as reason:
+        print(f"skipped: {reason}")
+        sys.exit(SKIPPED)
+    sys.exit(report.exit_code())
