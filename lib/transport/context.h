@@ -74,7 +74,8 @@ struct QpContext {
 struct TxContext {
   port::Port& port;
   Ticks now;
-  unsigned budget;  ///< packets left in this turn
+  unsigned budget;       ///< packets left in this turn
+  bool no_room = false;  ///< the port refused a claim: no use in trying further QPs now
 };
 
 }  // namespace uroce::transport

@@ -17,9 +17,11 @@ namespace uroce::transport {
 /// Threads: push() by the loop; poll() and is_empty() by one application thread; arm() by any.
 class CqRing {
  public:
-  explicit CqRing(std::uint32_t entries)
-      : mask_(std::bit_ceil(entries < 2 ? 2U : entries) - 1), slots_(std::make_unique<Cqe[]>(std::size_t{mask_} + 1)) {}
+  /// @param event_fd  eventfd that a wake-up writes; -1: none
+  explicit CqRing(std::uint32_t entries, int event_fd = -1)
+      : event_fd_(event_fd), mask_(std::bit_ceil(entries < 2 ? 2U : entries) - 1), slots_(std::make_unique<Cqe[]>(std::size_t{mask_} + 1)) {}
 
+  [[nodiscard]] int event_fd() const noexcept { return event_fd_; }
   [[nodiscard]] std::uint32_t entries() const noexcept { return mask_ + 1; }
 
   /// @param solicited  also wakes an application that armed for solicited completions only
@@ -55,7 +57,7 @@ class CqRing {
 
   enum class Armed : std::uint8_t { kNo, kSolicited, kAny };
 
-  /// Asks for one event. @return the descriptor side is wake_wanted().
+  /// Asks for one event.
   void arm(bool solicited_only) noexcept {
     armed_.store(solicited_only ? Armed::kSolicited : Armed::kAny, std::memory_order_seq_cst);
   }
@@ -65,7 +67,6 @@ class CqRing {
     wake_ = false;
     return true;
   }
-  [[nodiscard]] bool wake_wanted() const noexcept { return wake_; }
   /// Index one past the newest entry: entries before it existed when it was read. Loop or quiescent caller.
   [[nodiscard]] std::uint32_t tail() const noexcept { return tail_; }
   [[nodiscard]] std::uint32_t head() const noexcept { return head_.load(std::memory_order_relaxed); }
@@ -82,6 +83,7 @@ class CqRing {
     wake_ = true;
   }
 
+  int event_fd_;
   std::uint32_t mask_;
   std::unique_ptr<Cqe[]> slots_;
   alignas(64) std::uint32_t tail_ = 0;  // loop's line

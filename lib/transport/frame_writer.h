@@ -22,7 +22,10 @@ class FrameWriter {
     const std::uint32_t roce_len = headers + payload_len + pad + 4;
     frame_len_ = qp.head.overhead() + roce_len;
     frame_ = tx.port.tx_claim(frame_len_);
-    if (frame_ == nullptr) return false;
+    if (frame_ == nullptr) {
+      tx.no_room = true;
+      return false;
+    }
     std::byte* at = qp.head.emit_head(frame_, roce_len);
     const wire::Bth bth{.opcode = opcode,
                         .solicited = solicited,

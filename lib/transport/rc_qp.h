@@ -24,8 +24,10 @@ struct QpBounds {
 
 /// One RC QP. IBA 10.3.1, 9.7.
 ///
-/// Threads: loop, except ring_doorbell() and the application sides of the queues.
-class RcQp : public MpscNode {
+/// Its bases are the loop's: its place in the doorbell list and in the timer wheel.
+///
+/// Threads: loop, except `doorbell` and the application sides of the queues.
+class RcQp : public MpscNode, public TimerNode {
  public:
   RcQp(Qpn qpn, std::uint32_t pd, const QpInitAttr& init, mem::KeyTable& keys, Counters& counters, CqRing& send_cq,
        CqRing& recv_cq)
@@ -69,7 +71,6 @@ class RcQp : public MpscNode {
   [[nodiscard]] const Responder& responder() const noexcept { return responder_; }
   [[nodiscard]] QpState state() const noexcept { return ctx_.state.load(std::memory_order_relaxed); }
 
-  TimerNode timer;                   ///< the loop's
   RcQp* next_ready = nullptr;        ///< the loop's list of QPs with packets to send
   bool is_ready = false;             ///< in that list
   std::atomic<bool> doorbell{false};  ///< in the loop's doorbell list

@@ -1,0 +1,40 @@
+#include "engine/addresses.h"
+
+namespace uroce::engine {
+
+bool Address::is_on_link(const Gid& other) const noexcept {
+  if (gid.is_v4() != other.is_v4()) return false;
+  unsigned bits = prefix_len + (gid.is_v4() ? 96 : 0);
+  for (std::size_t i = 0; i < 16 && bits > 0; ++i) {
+    const unsigned n = std::min(bits, 8U);
+    const auto mask = static_cast<std::uint8_t>(0xff << (8 - n));
+    if (((gid.raw[i] ^ other.raw[i]) & mask) != 0) return false;
+    bits -= n;
+  }
+  return true;
+}
+
+Gid Addresses::next_hop(const Gid& destination) const noexcept {
+  const bool on_link =
+      destination.is_link_local() ||
+      std::any_of(own_.begin(), own_.end(), [&](const Address& a) { return a.is_on_link(destination); });
+  const bool use_gateway = !on_link && gateway_.has_value() && gateway_->is_v4() == destination.is_v4();
+  return use_gateway ? *gateway_ : destination;
+}
+
+const Gid& Addresses::source_for(const Gid& target) const noexcept {
+  const Gid* same_family = &own_.front().gid;
+  for (const Address& address : own_) {
+    if (address.is_on_link(target)) return address.gid;
+    if (address.gid.is_v4() == target.is_v4()) same_family = &address.gid;
+  }
+  return *same_family;
+}
+
+Gid link_local_gid(const MacAddress& mac) noexcept {
+  const auto& m = mac.raw;
+  return Gid{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, static_cast<std::uint8_t>(m[0] ^ 2), m[1], m[2], 0xff, 0xfe, m[3], m[4],
+              m[5]}};
+}
+
+}  // namespace uroce::engine

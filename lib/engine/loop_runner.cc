@@ -1,0 +1,175 @@
+#include "engine/loop_runner.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
+namespace uroce::engine {
+
+namespace {
+
+void relax() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+Status pin_this_thread(std::thread& thread, unsigned core) {
+  cpu_set_t cores;
+  CPU_ZERO(&cores);
+  CPU_SET(core, &cores);
+  if (pthread_setaffinity_np(thread.native_handle(), sizeof cores, &cores) != 0) {
+    return Error{Errc::kConfig, "core " + std::to_string(core) +
+                                    " cannot be used: choose others with --lcores (see: nproc, taskset -p $$)"};
+  }
+  return {};
+}
+
+void drain(int fd) noexcept {
+  std::uint64_t value = 0;
+  if (read(fd, &value, sizeof value) < 0) return;  // empty already
+}
+
+}  // namespace
+
+LoopRunner::LoopRunner(PollLoop& loop, const Clock& clock, Mode mode, std::optional<unsigned> core)
+    : loop_(loop), clock_(clock), mode_(mode), core_(core) {}
+
+Status LoopRunner::start() {
+  if (mode_ == Mode::kApp) return {};
+  if (mode_ == Mode::kAuto) {
+    kick_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (kick_fd_ < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
+  }
+  thread_ = std::thread([this] { mode_ == Mode::kLcore ? run_lcore() : run_helper(); });
+  return core_.has_value() ? pin_this_thread(thread_, *core_) : Status{};
+}
+
+void LoopRunner::stop() noexcept {
+  if (thread_.joinable()) {
+    stopping_.store(true, std::memory_order_release);
+    wake_helper();
+    thread_.join();
+  }
+  if (kick_fd_ >= 0) close(kick_fd_);
+  kick_fd_ = -1;
+}
+
+void LoopRunner::execute(const std::function<void(PollLoop&, Ticks)>& command) {
+  if (mode_ == Mode::kLcore && thread_.joinable()) {
+    Command mail{.run = &command};
+    {
+      const std::lock_guard lock(mail_mutex_);
+      mail_.push_back(&mail);
+    }
+    has_mail_.store(true, std::memory_order_release);  // pairs with run_lcore()
+    while (!mail.done.load(std::memory_order_acquire)) sched_yield();
+    return;
+  }
+  waiting_.fetch_add(1, std::memory_order_relaxed);
+  for (unsigned tries = 0; !take_token(); ++tries) {
+    if (tries % 64 == 63) {
+      sched_yield();
+    } else {
+      relax();
+    }
+  }
+  waiting_.fetch_sub(1, std::memory_order_relaxed);
+  command(loop_, clock_.now());
+  release();
+  kick();
+}
+
+void LoopRunner::run_mailbox() noexcept {
+  std::vector<Command*> mail;
+  {
+    const std::lock_guard lock(mail_mutex_);
+    mail.swap(mail_);
+    has_mail_.store(false, std::memory_order_relaxed);
+  }
+  for (Command* command : mail) {
+    (*command->run)(loop_, clock_.now());
+    command->done.store(true, std::memory_order_release);  // pairs with execute()
+  }
+}
+
+void LoopRunner::run_lcore() noexcept {
+  loop_.port().enter_thread();
+  while (!stopping_.load(std::memory_order_relaxed)) {
+    if (has_mail_.load(std::memory_order_acquire)) run_mailbox();  // pairs with execute()
+    loop_.run_once(clock_.now());
+  }
+  run_mailbox();
+}
+
+/// The helper leaves the loop alone while applications poll, runs it while there is work, and sleeps otherwise.
+void LoopRunner::run_helper() noexcept {
+  constexpr int kLookMs = 1;
+  loop_.port().enter_thread();
+  std::uint64_t polls = polls_.load(std::memory_order_relaxed);
+  while (!stopping_.load(std::memory_order_acquire)) {
+    const std::uint64_t polls_now = polls_.load(std::memory_order_relaxed);
+    if (polls_now != polls) {
+      polls = polls_now;
+      poll(nullptr, 0, kLookMs);  // not "sleeping": applications that poll need not wake anybody
+      continue;
+    }
+    const Ticks now = clock_.now();
+    if (!help(now)) sleep_until_work(kLookMs);
+  }
+}
+
+/// Runs iterations until none has found work for a while. @return whether there was any work.
+bool LoopRunner::help(Ticks quiet_since) noexcept {
+  constexpr std::uint64_t kPatienceNs = 20'000;
+  bool any = false;
+  for (Ticks now = quiet_since; now < quiet_since + kPatienceNs; now = clock_.now()) {
+    if (!try_own()) return true;  // somebody else makes progress
+    const unsigned work = loop_.run_once(now);
+    const bool more = loop_.has_work();
+    release();
+    if (work == 0 && !more) {
+      relax();
+      continue;
+    }
+    any = true;
+    quiet_since = now;
+    if (stopping_.load(std::memory_order_relaxed)) break;
+  }
+  return any;
+}
+
+void LoopRunner::sleep_until_work(int timeout_ms) noexcept {
+  pollfd fds[2] = {{.fd = kick_fd_, .events = POLLIN, .revents = 0}, {.fd = -1, .events = POLLIN, .revents = 0}};
+  sleeping_.store(true, std::memory_order_seq_cst);  // pairs with kick()
+  bool quiet = try_own();
+  if (quiet) {
+    fds[1].fd = loop_.port().rx_fd();
+    quiet = !loop_.has_work() && loop_.port().arm_rx();
+    const Ticks now = clock_.now();
+    const bool no_timer = !loop_.deadline(now).is_set();
+    release();
+    if (quiet && no_timer && fds[1].fd >= 0) timeout_ms = -1;
+  }
+  if (quiet) {
+    poll(fds, 2, timeout_ms);
+    if (fds[0].revents != 0) drain(kick_fd_);
+  }
+  sleeping_.store(false, std::memory_order_relaxed);
+  if (fds[1].fd >= 0 && try_own()) {
+    loop_.port().disarm_rx();
+    release();
+  }
+}
+
+void LoopRunner::wake_helper() noexcept {
+  const std::uint64_t one = 1;
+  if (kick_fd_ >= 0 && write(kick_fd_, &one, sizeof one) < 0) return;  // already full: it is awake
+}
+
+}  // namespace uroce::engine

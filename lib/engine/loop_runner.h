@@ -1,0 +1,99 @@
+/// Who runs a loop: the ownership token, the mailbox, and the threads of the modes.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "engine/clock.h"
+#include "engine/poll_loop.h"
+#include "uroce/config.h"
+
+namespace uroce::engine {
+
+/// Runs one PollLoop in the mode of its device.
+///
+/// kLcore: a pinned thread owns the loop for good; commands reach it through the mailbox. kApp and kAuto: the token
+/// goes to whoever polls; commands take it too. kAuto: a helper thread takes over when nobody has polled for a while,
+/// and sleeps when nothing happens.
+///
+/// Threads: run_from_application() and execute() by any; start() and stop() by the creator.
+class LoopRunner {
+ public:
+  LoopRunner(PollLoop& loop, const Clock& clock, Mode mode, std::optional<unsigned> core);
+  ~LoopRunner() { stop(); }
+  LoopRunner(const LoopRunner&) = delete;
+  LoopRunner& operator=(const LoopRunner&) = delete;
+
+  /// Starts the thread that the mode needs.
+  Status start();
+  void stop() noexcept;
+
+  /// One iteration in the calling thread, unless somebody else is at it or the mode has its own thread.
+  void run_from_application() noexcept {
+    if (mode_ == Mode::kLcore) return;
+    if (!try_own()) return;
+    loop_.run_once(clock_.now());
+    polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    release();
+  }
+
+  /// Runs `command` while nobody else touches the loop, and returns when it is done. A no-op command is the way to
+  /// wait until the loop has passed an iteration boundary.
+  void execute(const std::function<void(PollLoop&, Ticks)>& command);
+
+  /// Wakes a sleeping helper: work was posted.
+  void kick() noexcept {
+    if (sleeping_.load(std::memory_order_seq_cst)) wake_helper();
+  }
+
+  [[nodiscard]] PollLoop& loop() noexcept { return loop_; }
+  [[nodiscard]] Mode mode() const noexcept { return mode_; }
+
+ private:
+  struct Command {
+    const std::function<void(PollLoop&, Ticks)>* run;
+    std::atomic<bool> done{false};
+  };
+
+  bool try_own() noexcept {
+    if (waiting_.load(std::memory_order_relaxed) != 0) return false;  // commands go first
+    return take_token();
+  }
+  bool take_token() noexcept {
+    return !owned_.load(std::memory_order_relaxed) && !owned_.exchange(true, std::memory_order_acquire);
+  }
+  void release() noexcept { owned_.store(false, std::memory_order_release); }  // pairs with take_token()
+
+  void run_lcore() noexcept;
+  void run_helper() noexcept;
+  bool help(Ticks quiet_since) noexcept;
+  void sleep_until_work(int timeout_ms) noexcept;
+  void wake_helper() noexcept;
+  void run_mailbox() noexcept;
+
+  PollLoop& loop_;
+  const Clock& clock_;
+  const Mode mode_;
+  const std::optional<unsigned> core_;
+  std::thread thread_;
+  std::atomic<bool> stopping_{false};
+
+  alignas(64) std::atomic<bool> owned_{false};
+  std::atomic<std::uint32_t> waiting_{0};  // commands that want the token
+  std::atomic<std::uint64_t> polls_{0};    // iterations run by applications
+
+  alignas(64) std::atomic<bool> has_mail_{false};
+  std::mutex mail_mutex_;
+  std::vector<Command*> mail_;
+
+  alignas(64) std::atomic<bool> sleeping_{false};
+  int kick_fd_ = -1;
+};
+
+}  // namespace uroce::engine

@@ -1,0 +1,139 @@
+#include "engine/neighbours.h"
+
+#include <algorithm>
+
+#include "wire/arp.h"
+#include "wire/ether.h"
+#include "wire/multicast.h"
+#include "wire/nd.h"
+
+namespace uroce::engine {
+
+namespace {
+
+constexpr MacAddress kBroadcast{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
+constexpr std::uint8_t kAsksOfSuspicion = 3;  // a known address is asked again that often at most
+
+}  // namespace
+
+Neighbours::Entry* Neighbours::find(const Gid& gid) noexcept {
+  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.gid == gid; });
+  return entry == entries_.end() ? nullptr : &*entry;
+}
+
+std::optional<MacAddress> Neighbours::resolve(const Gid& gid, Ticks now) {
+  Entry* entry = find(gid);
+  if (entry == nullptr) {
+    entries_.push_back({.gid = gid});
+    entry = &entries_.back();
+  }
+  if (entry->known) return entry->mac;
+  if (!entry->asking) start_asking(*entry, now);
+  return std::nullopt;
+}
+
+void Neighbours::suspect(const Gid& gid, Ticks now) noexcept {
+  Entry* entry = find(gid);
+  if (entry != nullptr && !entry->asking) start_asking(*entry, now);
+}
+
+void Neighbours::start_asking(Entry& entry, Ticks now) noexcept {
+  entry.asking = true;
+  entry.asked = 0;
+  entry.next_ask = now;
+  next_ask_ = earlier(next_ask_, now);
+}
+
+void Neighbours::ask_due(Ticks now) noexcept {
+  next_ask_ = Ticks{};
+  for (Entry& entry : entries_) {
+    if (!entry.asking) continue;
+    if (entry.next_ask <= now) {
+      if (entry.known && entry.asked >= kAsksOfSuspicion) {
+        entry.asking = false;
+        continue;
+      }
+      ask(entry);
+      if (entry.asked < UINT8_MAX) ++entry.asked;
+      entry.next_ask = now + ask_interval_ns_;
+    }
+    next_ask_ = earlier(next_ask_, entry.next_ask);
+  }
+}
+
+void Neighbours::ask(const Entry& entry) noexcept {
+  const MacAddress& own_mac = port_.info().mac;
+  const Gid& own = addresses_.source_for(entry.gid);
+  if (entry.gid.is_v4()) {
+    const wire::LinkAddress link{.src = own_mac, .dst = kBroadcast};
+    std::byte* frame = port_.tx_claim(wire::arp_frame_len(link));
+    if (frame == nullptr) return;
+    wire::emit_arp_frame(frame, link, wire::make_arp_request(own_mac, own, entry.gid));
+    port_.tx_commit();
+    counters_.add(Count::kTxArp);
+    return;
+  }
+  const wire::NeighbourMessage question = wire::make_solicitation(own_mac, own, entry.gid);
+  const wire::LinkAddress link{.src = own_mac, .dst = wire::multicast_mac(question.dst)};
+  std::byte* frame = port_.tx_claim(wire::neighbour_frame_len(link, question));
+  if (frame == nullptr) return;
+  wire::emit_neighbour_frame(frame, link, question);
+  port_.tx_commit();
+  counters_.add(Count::kTxNd);
+}
+
+std::optional<Neighbours::Change> Neighbours::learn(const Gid& gid, const MacAddress& mac) noexcept {
+  Entry* entry = find(gid);
+  if (entry == nullptr || wire::is_group(mac)) return std::nullopt;
+  entry->asking = false;
+  if (entry->known && entry->mac == mac) return std::nullopt;
+  entry->known = true;
+  entry->mac = mac;
+  return Change{gid, mac};
+}
+
+std::optional<Neighbours::Change> Neighbours::on_arp(std::span<const std::byte> frame,
+                                                     const wire::PacketView& view) noexcept {
+  const auto arp = wire::parse_arp(frame, view.l3_offset);
+  if (!arp.has_value()) {
+    counters_.add(Count::kDropMalformed);
+    return std::nullopt;
+  }
+  counters_.add(Count::kRxArp);
+  const bool asks_us =
+      arp->operation == wire::Arp::Operation::kRequest && addresses_.is_own(Gid::from_v4(arp->target_ip));
+  if (asks_us) {
+    const wire::LinkAddress link{.src = port_.info().mac, .dst = arp->sender_mac};
+    if (std::byte* reply = port_.tx_claim(wire::arp_frame_len(link))) {
+      wire::emit_arp_frame(reply, link, wire::make_arp_reply(*arp, port_.info().mac));
+      port_.tx_commit();
+      counters_.add(Count::kTxArp);
+    }
+  }
+  return learn(Gid::from_v4(arp->sender_ip), arp->sender_mac);
+}
+
+std::optional<Neighbours::Change> Neighbours::on_icmp6(const wire::PacketView& view) noexcept {
+  const auto message = wire::parse_neighbour(view);
+  if (!message.has_value()) return std::nullopt;
+  counters_.add(Count::kRxNd);
+  if (message->is_advertisement) {
+    const MacAddress mac = message->link_address.value_or(view.src_mac());
+    return learn(message->target, mac);
+  }
+  if (addresses_.is_own(message->target)) {
+    const wire::NeighbourMessage answer = wire::make_advertisement(*message, port_.info().mac);
+    const bool to_group = answer.dst.is_multicast();
+    const MacAddress to = to_group ? wire::multicast_mac(answer.dst) : message->link_address.value_or(view.src_mac());
+    const wire::LinkAddress link{.src = port_.info().mac, .dst = to};
+    if (std::byte* reply = port_.tx_claim(wire::neighbour_frame_len(link, answer))) {
+      wire::emit_neighbour_frame(reply, link, answer);
+      port_.tx_commit();
+      counters_.add(Count::kTxNd);
+    }
+  }
+  if (message->src.is_zero() || !message->link_address.has_value()) return std::nullopt;
+  return learn(message->src, *message->link_address);
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,71 @@
+/// Ethernet addresses of the peers on the link: ARP for IPv4, neighbour discovery for IPv6.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "base/counters.h"
+#include "base/time.h"
+#include "engine/addresses.h"
+#include "port/port.h"
+#include "wire/packet.h"
+
+namespace uroce::engine {
+
+/// Neighbour cache of one loop. RFC 826, RFC 4861.
+///
+/// An entry is made when a QP needs it, asked for until somebody answers, and kept up to date by whatever ARP and ND
+/// packets tell later. Nothing from the wire makes an entry.
+///
+/// Threads: loop.
+class Neighbours {
+ public:
+  Neighbours(const Addresses& addresses, port::Port& port, Counters& counters, std::uint64_t ask_interval_ns)
+      : addresses_(addresses), port_(port), counters_(counters), ask_interval_ns_(ask_interval_ns) {}
+
+  /// The Ethernet address of `gid`, if known; otherwise asking begins.
+  [[nodiscard]] std::optional<MacAddress> resolve(const Gid& gid, Ticks now);
+  /// A peer behind `gid` does not answer: asks again, in case its Ethernet address has changed.
+  void suspect(const Gid& gid, Ticks now) noexcept;
+
+  /// Sends the questions that are due. Cheap when there are none.
+  void on_time(Ticks now) noexcept {
+    if (next_ask_.is_set() && next_ask_ <= now) ask_due(now);
+  }
+  [[nodiscard]] Ticks deadline() const noexcept { return next_ask_; }
+
+  /// What a frame taught: this address is now behind that Ethernet address.
+  struct Change {
+    Gid gid;
+    MacAddress mac;
+  };
+  /// Answers questions about our addresses. @return what changed, if anything.
+  std::optional<Change> on_arp(std::span<const std::byte> frame, const wire::PacketView& view) noexcept;
+  std::optional<Change> on_icmp6(const wire::PacketView& view) noexcept;
+
+ private:
+  struct Entry {
+    Gid gid;
+    MacAddress mac{};
+    bool known = false;
+    bool asking = false;
+    std::uint8_t asked = 0;  // times in a row without an answer
+    Ticks next_ask{};
+  };
+
+  [[nodiscard]] Entry* find(const Gid& gid) noexcept;
+  void start_asking(Entry& entry, Ticks now) noexcept;
+  void ask_due(Ticks now) noexcept;
+  void ask(const Entry& entry) noexcept;
+  std::optional<Change> learn(const Gid& gid, const MacAddress& mac) noexcept;
+
+  const Addresses& addresses_;
+  port::Port& port_;
+  Counters& counters_;
+  std::uint64_t ask_interval_ns_;
+  std::vector<Entry> entries_;
+  Ticks next_ask_;
+};
+
+}  // namespace uroce::engine

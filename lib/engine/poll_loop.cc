@@ -1,0 +1,350 @@
+#include "engine/poll_loop.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "wire/frame_template.h"
+#include "wire/icmp.h"
+
+namespace uroce::engine {
+
+using transport::RcQp;
+
+namespace {
+
+constexpr unsigned kTurn = 16;               // packets a QP may send before the next one has its turn
+constexpr std::uint32_t kHandOverSlots = 128;  // frames waiting from one loop to another
+
+/// The counter of a frame that parse_packet() did not take.
+constexpr Count drop_counter(wire::ParseResult result) noexcept {
+  using enum wire::ParseResult;
+  switch (result) {
+    case kTooShort: return Count::kDropTooShort;
+    case kBadEthertype:
+    case kNotUdp:
+    case kNotRocePort: return Count::kDropNotRoce;
+    case kFragment: return Count::kDropFragment;
+    case kUnknownOpcode: return Count::kDropUnknownOpcode;
+    case kBadVersion: return Count::kDropBadVersion;
+    default: return Count::kDropMalformed;
+  }
+}
+
+void write_event(int fd) noexcept {
+  const std::uint64_t one = 1;
+  // A full counter means that the reader has not looked yet: it will.
+  if (fd >= 0 && write(fd, &one, sizeof one) < 0) return;
+}
+
+}  // namespace
+
+PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses, std::uint64_t ask_interval_ns)
+    : place_(place),
+      port_(port),
+      addresses_(addresses),
+      neighbours_(addresses, port, counters_, ask_interval_ns),
+      outbox_(place.count, nullptr) {}
+
+PollLoop::~PollLoop() = default;
+
+void PollLoop::connect(std::span<const std::unique_ptr<PollLoop>> loops) {
+  if (loops.size() < 2) return;
+  for (const auto& to : loops) {
+    const std::uint32_t frame_bytes = to->port_.info().link_mtu + 18;
+    for (const auto& from : loops) {
+      auto ring = std::make_unique<HandOverRing>(kHandOverSlots);
+      for (std::uint32_t i = 0; i < kHandOverSlots; ++i) {  // give every slot its buffer by going round once
+        ring->claim()->frame = std::make_unique<std::byte[]>(frame_bytes);
+        ring->publish();
+      }
+      while (ring->front() != nullptr) ring->pop();
+      from->outbox_[to->place_.index] = ring.get();
+      to->inbox_.push_back(std::move(ring));
+    }
+  }
+}
+
+unsigned PollLoop::run_once(Ticks now) noexcept {
+  unsigned work = take_doorbells();
+  work += transmit(now);
+  port_.tx_flush();
+  work += receive(now);
+  if (!inbox_.empty()) work += receive_handed_over(now);
+  wheel_.expire(now, [this, now](TimerNode& node) { on_timer(static_cast<RcQp&>(node), now); });
+  neighbours_.on_time(now);
+  return work;
+}
+
+unsigned PollLoop::take_doorbells() noexcept {
+  unsigned count = 0;
+  while (!doorbells_.looks_empty()) {
+    auto* qp = static_cast<RcQp*>(doorbells_.pop());
+    if (qp == nullptr) break;
+    qp->doorbell.exchange(false, std::memory_order_acq_rel);  // pairs with ring()
+    qp->on_doorbell();
+    make_ready(*qp);
+    ++count;
+  }
+  return count;
+}
+
+unsigned PollLoop::transmit(Ticks now) noexcept {
+  unsigned work = 0;
+  RcQp* const last = ready_tail_;
+  for (RcQp* qp = pop_ready(); qp != nullptr; qp = pop_ready()) {
+    transport::TxContext tx{.port = port_, .now = now, .budget = kTurn};
+    const bool more = qp->transmit(tx);
+    work += kTurn - tx.budget;
+    after_step(*qp, now);
+    if (more) make_ready(*qp);
+    if (tx.no_room) {
+      counters_.add(Count::kLoopTxNoRoom);
+      break;
+    }
+    if (qp == last) break;
+  }
+  return work;
+}
+
+unsigned PollLoop::receive(Ticks now) noexcept {
+  port::RxFrame frames[port::kBurst];
+  const unsigned count = port_.rx_burst(frames);
+  for (unsigned i = 0; i < count; ++i) {
+    if (i + 1 < count) __builtin_prefetch(frames[i + 1].data);
+    on_frame({frames[i].data, frames[i].len}, now);
+  }
+  if (count > 0) port_.rx_release();
+  return count;
+}
+
+unsigned PollLoop::receive_handed_over(Ticks now) noexcept {
+  unsigned count = 0;
+  was_handed_over_ = true;
+  for (auto& ring : inbox_) {
+    for (HandOver* item = ring->front(); item != nullptr && count < port::kBurst; item = ring->front()) {
+      on_frame({item->frame.get(), item->len}, now);
+      ring->pop();
+      ++count;
+    }
+  }
+  was_handed_over_ = false;
+  return count;
+}
+
+void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
+  wire::PacketView view;
+  const wire::ParseResult result = wire::parse_packet(frame, view);
+  switch (result) {
+    case wire::ParseResult::kRoce: on_roce(view, now); break;
+    case wire::ParseResult::kArp: on_arp(frame, view, now); break;
+    case wire::ParseResult::kIcmp:
+    case wire::ParseResult::kIcmp6: on_icmp(view, now); break;
+    default: counters_.add(drop_counter(result)); break;
+  }
+}
+
+void PollLoop::on_roce(const wire::PacketView& packet, Ticks now) noexcept {
+  const Qpn qpn = packet.bth.dest_qpn;
+  const unsigned owner = raw(qpn) & (place_.count - 1);
+  if (owner != place_.index) {
+    hand_over(owner, {packet.frame, packet.frame_len});
+    return;
+  }
+  counters_.add(Count::kRxRoce);
+  if (!wire::icrc_ok(packet)) {  // before any state is looked at; IBA A17.3.3 ?
+    counters_.add(Count::kDropBadIcrc);
+    return;
+  }
+  RcQp* qp = last_qp_;
+  if (qp == nullptr || qp->context().qpn != qpn) {
+    qp = qps_.find(qpn);
+    if (qp == nullptr) {
+      counters_.add(Count::kDropUnknownQpn);
+      return;
+    }
+    last_qp_ = qp;
+  }
+  const Gid& local = addresses_.own()[qp->context().attr.sgid_index].gid;
+  const Count verdict = qp->on_packet(packet, local, now);
+  if (verdict != Count::kRxRoce) {
+    counters_.add(verdict);
+    return;
+  }
+  if (!qp->is_ready && qp->wants_transmit(now)) make_ready(*qp);
+  after_step(*qp, now);
+}
+
+void PollLoop::on_arp(std::span<const std::byte> frame, const wire::PacketView& view, Ticks now) noexcept {
+  if (const auto change = neighbours_.on_arp(frame, view)) on_neighbour(*change, now);
+  pass_on(frame);
+}
+
+/// Tells the other loops, which have neighbour caches of their own, what this one had from the port.
+void PollLoop::pass_on(std::span<const std::byte> frame) noexcept {
+  if (was_handed_over_) return;
+  for (unsigned to = 0; to < place_.count; ++to) {
+    if (to != place_.index) hand_over(to, frame);
+  }
+}
+
+void PollLoop::on_icmp(const wire::PacketView& view, Ticks now) noexcept {
+  if (view.is_v6) {
+    if (const auto change = neighbours_.on_icmp6(view)) on_neighbour(*change, now);
+    pass_on({view.frame, view.frame_len});
+  }
+  if (was_handed_over_) return;
+  if (!addresses_.is_own(view.dst_gid())) return;
+  const std::uint32_t len = wire::echo_reply_len(view);
+  std::byte* reply = len == 0 ? nullptr : port_.tx_claim(len);
+  if (reply == nullptr) return;
+  counters_.add(Count::kRxEcho);
+  wire::emit_echo_reply(view, reply);
+  port_.tx_commit();
+}
+
+void PollLoop::hand_over(unsigned to, std::span<const std::byte> frame) noexcept {
+  HandOver* slot = outbox_[to]->claim();
+  if (slot == nullptr || frame.size() > port_.info().link_mtu + 18) {
+    counters_.add(Count::kDropHandOverFull);
+    return;
+  }
+  slot->len = static_cast<std::uint32_t>(frame.size());
+  std::memcpy(slot->frame.get(), frame.data(), frame.size());
+  outbox_[to]->publish();
+  counters_.add(Count::kHandedOver);
+}
+
+void PollLoop::on_timer(RcQp& qp, Ticks now) noexcept {
+  if (qp.deadline().is_set() && qp.deadline() <= now) {
+    const std::uint64_t timeouts = counters_.get(Count::kRequesterTimeouts);
+    qp.on_timer(now);
+    if (counters_.get(Count::kRequesterTimeouts) != timeouts) {
+      neighbours_.suspect(addresses_.next_hop(qp.context().attr.dgid), now);
+    }
+    if (qp.wants_transmit(now)) make_ready(qp);
+  }
+  after_step(qp, now);
+}
+
+void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcept {
+  qps_.for_each([&](RcQp& qp) {
+    const QpState state = qp.state();
+    const bool connected = state == QpState::kRtr || state == QpState::kRts || state == QpState::kSqd;
+    if (!connected || addresses_.next_hop(qp.context().attr.dgid) != change.gid) return;
+    address(qp, change.mac);
+    if (qp.wants_transmit(now)) make_ready(qp);
+  });
+}
+
+void PollLoop::resolve(RcQp& qp, Ticks now) {
+  const auto mac = neighbours_.resolve(addresses_.next_hop(qp.context().attr.dgid), now);
+  if (mac.has_value()) address(qp, *mac);
+}
+
+void PollLoop::address(RcQp& qp, const MacAddress& mac) noexcept {
+  const transport::QpContext& ctx = qp.context();
+  const QpAttr& attr = ctx.attr;
+  constexpr std::uint8_t kDefaultHops = 64;  // applications give 0 or 1 for "do not care"
+  qp.set_resolved(wire::FrameTemplate{{.src_mac = port_.info().mac,
+                                       .dst_mac = mac,
+                                       .sgid = addresses_.own()[attr.sgid_index].gid,
+                                       .dgid = attr.dgid,
+                                       .udp_src_port = wire::udp_source_port(attr.flow_label, ctx.qpn, attr.dest_qpn),
+                                       .traffic_class = attr.traffic_class,
+                                       .hop_limit = attr.hop_limit <= 1 ? kDefaultHops : attr.hop_limit,
+                                       .flow_label = attr.flow_label}});
+}
+
+Status PollLoop::modify(RcQp& qp, const QpAttr& attr, std::uint32_t mask, const transport::QpBounds& bounds,
+                        Ticks now) {
+  if ((mask & qp_attr::kAv) != 0 && attr.sgid_index < addresses_.own().size() &&
+      addresses_.own()[attr.sgid_index].gid.is_v4() != attr.dgid.is_v4()) {
+    return Error{Errc::kInvalid, "sgid_index and dgid are of different address families: choose another GID index"};
+  }
+  if (Status status = qp.modify(attr, mask, bounds); !status) return status;
+  if ((mask & qp_attr::kAv) != 0) resolve(qp, now);
+  if (qp.wants_transmit(now)) make_ready(qp);
+  after_step(qp, now);
+  return {};
+}
+
+void PollLoop::remove(RcQp& qp) noexcept {
+  take_doorbells();
+  RcQp* kept_head = nullptr;
+  RcQp* kept_tail = nullptr;
+  while (RcQp* ready = pop_ready()) {
+    if (ready == &qp) continue;
+    ready->is_ready = true;
+    ready->next_ready = nullptr;
+    (kept_tail == nullptr ? kept_head : kept_tail->next_ready) = ready;
+    kept_tail = ready;
+  }
+  ready_head_ = kept_head;
+  ready_tail_ = kept_tail;
+  wheel_.cancel(qp);
+  qps_.erase(qp.context().qpn);
+  if (last_qp_ == &qp) last_qp_ = nullptr;
+}
+
+/// What follows every step of a QP: its timer, the wake-ups of its CQs, its events.
+void PollLoop::after_step(RcQp& qp, Ticks now) noexcept {
+  const Ticks due = qp.deadline();
+  // A later deadline is left to the wheel, which asks again when the earlier one comes up.
+  if (due.is_set() && (!qp.TimerNode::due.is_set() || due < qp.TimerNode::due)) {
+    wheel_.arm(qp, due < now ? now : due);
+  }
+  wake(qp.context().send_cq);
+  wake(qp.context().recv_cq);
+  if (const std::uint32_t events = qp.take_events(); events != 0) report(qp, events);
+}
+
+void PollLoop::wake(transport::CqRing& cq) noexcept {
+  if (cq.take_wake()) write_event(cq.event_fd());
+}
+
+void PollLoop::report(RcQp& qp, std::uint32_t events) noexcept {
+  for (std::uint8_t type = 0; type < 32; ++type) {
+    if ((events & 1U << type) == 0) continue;
+    LoopEvent* event = events_.claim();
+    if (event == nullptr) return;  // nobody reads them; each QP tells its own state too
+    *event = {AsyncEventType{type}, qp.context().qpn, qp.context().fatal};
+    events_.publish();
+    write_event(event_fd_);
+  }
+}
+
+bool PollLoop::next_event(LoopEvent& event) noexcept {
+  const LoopEvent* front = events_.front();
+  if (front == nullptr) return false;
+  event = *front;
+  events_.pop();
+  return true;
+}
+
+void PollLoop::make_ready(RcQp& qp) noexcept {
+  if (qp.is_ready) return;
+  qp.is_ready = true;
+  qp.next_ready = nullptr;
+  (ready_tail_ == nullptr ? ready_head_ : ready_tail_->next_ready) = &qp;
+  ready_tail_ = &qp;
+}
+
+RcQp* PollLoop::pop_ready() noexcept {
+  RcQp* qp = ready_head_;
+  if (qp == nullptr) return nullptr;
+  ready_head_ = qp->next_ready;
+  if (ready_head_ == nullptr) ready_tail_ = nullptr;
+  qp->is_ready = false;
+  return qp;
+}
+
+Ticks PollLoop::deadline(Ticks now) const noexcept {
+  // The wheel does not know its earliest node; while any timer is armed, look once a millisecond.
+  constexpr std::uint64_t kLookNs = 1'000'000;
+  const Ticks timers = wheel_.armed() > 0 ? now + kLookNs : Ticks{};
+  return earlier(timers, neighbours_.deadline());
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,122 @@
+/// The poll loop: moves packets between one port queue and the QPs placed on it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/counters.h"
+#include "base/mpsc_list.h"
+#include "base/spsc_ring.h"
+#include "base/timer_wheel.h"
+#include "engine/addresses.h"
+#include "engine/neighbours.h"
+#include "engine/qp_table.h"
+#include "port/port.h"
+#include "transport/rc_qp.h"
+
+namespace uroce::engine {
+
+/// Where a loop stands among the loops of its device.
+struct LoopPlace {
+  unsigned index = 0;
+  unsigned count = 1;  ///< a power of two; the low bits of a QPN name its loop
+};
+
+/// An asynchronous event on its way to the application.
+struct LoopEvent {
+  AsyncEventType type{};
+  Qpn qpn{};
+  transport::Fault fault{};
+};
+
+/// One loop. An iteration takes doorbells, transmits, receives and looks at the timers; what it receives is answered
+/// in the next one, after the requests that the application posts meanwhile.
+///
+/// Threads: *loop* is whichever thread owns it at the moment (LoopRunner); ring() may be called by any. No allocation,
+/// lock or clock call inside run_once().
+class PollLoop {
+ public:
+  PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses, std::uint64_t ask_interval_ns);
+  ~PollLoop();
+  PollLoop(const PollLoop&) = delete;
+  PollLoop& operator=(const PollLoop&) = delete;
+
+  /// Makes the loops of a device known to one another, before the first iteration.
+  static void connect(std::span<const std::unique_ptr<PollLoop>> loops);
+
+  /// One iteration. @return packets and doorbells handled; 0 when there was nothing to do.
+  unsigned run_once(Ticks now) noexcept;
+
+  // Control commands; the caller owns the loop.
+  void add(transport::RcQp& qp) { qps_.insert(qp); }
+  /// Lets go of a QP: afterwards nothing in the loop refers to it.
+  void remove(transport::RcQp& qp) noexcept;
+  Status modify(transport::RcQp& qp, const QpAttr& attr, std::uint32_t mask, const transport::QpBounds& bounds,
+                Ticks now);
+  [[nodiscard]] bool knows(Qpn qpn) const noexcept { return qps_.find(qpn) != nullptr; }
+
+  /// Work was posted to `qp`.
+  void ring(transport::RcQp& qp) noexcept {
+    if (!qp.doorbell.exchange(true, std::memory_order_acq_rel)) doorbells_.push(&qp);  // pairs with take_doorbells()
+  }
+
+  [[nodiscard]] bool has_work() const noexcept { return ready_head_ != nullptr || !doorbells_.looks_empty(); }
+  /// When an iteration is due although nothing arrives; unset: never.
+  [[nodiscard]] Ticks deadline(Ticks now) const noexcept;
+
+  [[nodiscard]] port::Port& port() noexcept { return port_; }
+  [[nodiscard]] Counters& counters() noexcept { return counters_; }
+  [[nodiscard]] LoopPlace place() const noexcept { return place_; }
+  /// Control: the next asynchronous event. event_fd is readable while there is one.
+  [[nodiscard]] bool next_event(LoopEvent& event) noexcept;
+  void set_event_fd(int fd) noexcept { event_fd_ = fd; }
+
+ private:
+  struct HandOver {
+    std::uint32_t len = 0;
+    std::unique_ptr<std::byte[]> frame;
+  };
+  using HandOverRing = SpscRing<HandOver>;
+
+  unsigned take_doorbells() noexcept;
+  unsigned transmit(Ticks now) noexcept;
+  unsigned receive(Ticks now) noexcept;
+  unsigned receive_handed_over(Ticks now) noexcept;
+  void on_frame(std::span<const std::byte> frame, Ticks now) noexcept;
+  void on_roce(const wire::PacketView& packet, Ticks now) noexcept;
+  void on_arp(std::span<const std::byte> frame, const wire::PacketView& view, Ticks now) noexcept;
+  void on_icmp(const wire::PacketView& view, Ticks now) noexcept;
+  void on_timer(transport::RcQp& qp, Ticks now) noexcept;
+  void on_neighbour(const Neighbours::Change& change, Ticks now) noexcept;
+  void pass_on(std::span<const std::byte> frame) noexcept;
+  void hand_over(unsigned to, std::span<const std::byte> frame) noexcept;
+  void resolve(transport::RcQp& qp, Ticks now);
+  void address(transport::RcQp& qp, const MacAddress& mac) noexcept;
+  void after_step(transport::RcQp& qp, Ticks now) noexcept;
+  void make_ready(transport::RcQp& qp) noexcept;
+  transport::RcQp* pop_ready() noexcept;
+  static void wake(transport::CqRing& cq) noexcept;
+  void report(transport::RcQp& qp, std::uint32_t events) noexcept;
+
+  LoopPlace place_;
+  port::Port& port_;
+  const Addresses& addresses_;
+  Counters counters_;
+  Neighbours neighbours_;
+  QpTable qps_;
+  TimerWheel wheel_;
+  MpscList doorbells_;
+  transport::RcQp* ready_head_ = nullptr;
+  transport::RcQp* ready_tail_ = nullptr;
+  bool was_handed_over_ = false;        // the frame in hand came from another loop
+  transport::RcQp* last_qp_ = nullptr;  // of the packet before: bursts mostly belong to one QP
+
+  std::vector<std::unique_ptr<HandOverRing>> inbox_;  // by sending loop; empty with one loop
+  std::vector<HandOverRing*> outbox_;                 // by receiving loop
+  SpscRing<LoopEvent> events_{1024};
+  int event_fd_ = -1;
+};
+
+}  // namespace uroce::engine

@@ -1,0 +1,201 @@
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <bit>
+#include <cstring>
+#include <random>
+
+#include "drivers/registry.h"
+#include "verbs/device_impl.h"
+
+namespace uroce {
+
+namespace {
+
+using engine::Address;
+
+std::uint64_t system_seed() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+Result<Address> parse_address(const std::string& text) {
+  const auto slash = text.find('/');
+  const auto gid = Gid::parse(text.substr(0, slash));
+  if (!gid.has_value()) return Error{Errc::kConfig, "ip: '" + text + "' is not ADDR/PREFIX, e.g. 10.0.0.1/24"};
+  const unsigned longest = gid->is_v4() ? 32 : 128;
+  unsigned prefix = longest;
+  if (slash != std::string::npos) prefix = static_cast<unsigned>(std::strtoul(text.c_str() + slash + 1, nullptr, 10));
+  if (prefix > longest) return Error{Errc::kConfig, "ip: '" + text + "': the prefix is at most " + std::to_string(longest)};
+  return Address{*gid, prefix};
+}
+
+/// Link-local first, then the configured ones. A two-ended link without any gets 10.77.0.1 and .2, by side.
+Result<engine::Addresses> own_addresses(const Config& config, const port::PortInfo& info) {
+  std::vector<Address> own{{engine::link_local_gid(info.mac), 64}};
+  for (const std::string& text : config.ip) {
+    auto address = parse_address(text);
+    if (!address) return address.error();
+    own.push_back(*address);
+  }
+  if (config.ip.empty() && info.two_ended) {
+    own.push_back({Gid::from_v4({10, 77, 0, static_cast<std::uint8_t>(1 + info.side)}), 24});
+  }
+  std::optional<Gid> gateway;
+  if (!config.gateway.empty()) {
+    gateway = Gid::parse(config.gateway);
+    if (!gateway.has_value()) return Error{Errc::kConfig, "gateway: '" + config.gateway + "' is not an address"};
+  }
+  return engine::Addresses(std::move(own), gateway);
+}
+
+Status make_loops(Device::Impl& device, const std::vector<unsigned>& cores) {
+  constexpr std::uint64_t kMs = 1'000'000;
+  const auto count = static_cast<unsigned>(device.ports.size());
+  for (unsigned i = 0; i < count; ++i) {
+    device.loops.push_back(std::make_unique<engine::PollLoop>(engine::LoopPlace{i, count}, *device.ports[i],
+                                                              device.addresses, device.config.arp_timeout_ms * kMs));
+    device.loops.back()->set_event_fd(device.async_fd);
+  }
+  engine::PollLoop::connect(device.loops);
+  for (unsigned i = 0; i < count; ++i) {
+    const std::optional<unsigned> core = i < cores.size() ? std::optional{cores[i]} : std::nullopt;
+    device.runners.push_back(
+        std::make_unique<engine::LoopRunner>(*device.loops[i], device.clock, device.config.mode, core));
+  }
+  for (auto& runner : device.runners) {
+    if (Status started = runner->start(); !started) return started;
+  }
+  return {};
+}
+
+}  // namespace
+
+Device::Impl::~Impl() {
+  for (auto& runner : runners) runner->stop();
+  runners.clear();
+  loops.clear();
+  if (async_fd >= 0) close(async_fd);
+}
+
+Result<Qpn> Device::Impl::take_qpn(unsigned loop) {
+  const std::lock_guard lock(control);
+  if (qpns.size() >= config.max_qp) {
+    return Error{Errc::kLimit, "all " + std::to_string(config.max_qp) + " QPs are in use: raise max_qp"};
+  }
+  const auto loop_mask = static_cast<std::uint32_t>(loops.size() - 1);
+  for (;;) {
+    const std::uint32_t qpn = (random.next32() & Psn::kMask & ~loop_mask) | loop;
+    if (qpn > 1 + loop_mask && qpn != 0xff'ffff && qpns.insert(qpn).second) return Qpn{qpn};  // 0, 1: SMI, GSI
+  }
+}
+
+void Device::Impl::release_qpn(Qpn qpn) {
+  const std::lock_guard lock(control);
+  qpns.erase(raw(qpn));
+}
+
+Device::Device(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Device::Device(Device&&) noexcept = default;
+Device& Device::operator=(Device&&) noexcept = default;
+Device::~Device() = default;
+
+Result<Device> Device::open(const Config& config) {
+  auto cores = parse_core_list(config.lcores);
+  if (!cores) return cores.error();
+  const auto queues = std::bit_floor(std::max<unsigned>(1, static_cast<unsigned>(cores->size())));
+  auto impl = std::make_unique<Impl>(config, config.seed != 0 ? config.seed : system_seed());
+  impl->async_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (impl->async_fd < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
+
+  auto ports = drivers::open_ports({.spec = config.port,
+                                    .link_mtu = config.mtu,
+                                    .queues = queues,
+                                    .no_huge = config.no_huge,
+                                    .fault = config.fault,
+                                    .seed = impl->seed,
+                                    .pcap = config.pcap});
+  if (!ports) return ports.error();
+  impl->ports = std::move(*ports);
+  impl->ports.resize(std::bit_floor(impl->ports.size()));
+  if (!path_mtu_for_link(impl->link_mtu()).has_value()) {
+    return Error{Errc::kConfig, "link MTU " + std::to_string(impl->link_mtu()) +
+                                    " is too small for RoCE: at least 352 bytes are needed (--mtu)"};
+  }
+  auto addresses = own_addresses(config, impl->ports.front()->info());
+  if (!addresses) return addresses.error();
+  impl->addresses = std::move(*addresses);
+  impl->limits.max_qp = config.max_qp;
+  if (Status made = make_loops(*impl, *cores); !made) return made.error();
+  for (auto& port : impl->ports) {
+    if (config.mode != Mode::kLcore) port->enter_thread();
+  }
+  return Device(std::move(impl));
+}
+
+const Limits& Device::limits() const noexcept { return impl_->limits; }
+const Config& Device::config() const noexcept { return impl_->config; }
+MacAddress Device::mac() const noexcept { return impl_->ports.front()->info().mac; }
+std::uint32_t Device::link_mtu() const noexcept { return impl_->link_mtu(); }
+PathMtu Device::active_mtu() const noexcept { return impl_->active_mtu(); }
+int Device::async_fd() const noexcept { return impl_->async_fd; }
+
+std::vector<GidEntry> Device::gids() const {
+  std::vector<GidEntry> gids;
+  for (const Address& address : impl_->addresses.own()) gids.push_back({address.gid, address.prefix_len});
+  return gids;
+}
+
+std::vector<Counter> Device::counters() const {
+  std::vector<Counter> out;
+  for (std::size_t i = 0; i < kCounterNames.size(); ++i) {
+    std::uint64_t sum = 0;
+    for (auto& loop : impl_->loops) sum += loop->counters().get(static_cast<Count>(i));
+    out.push_back({std::string(kCounterNames[i]), sum});
+  }
+  port::PortCounters sum;
+  for (auto& port : impl_->ports) {
+    const port::PortCounters one = port->counters();
+    sum.rx_frames += one.rx_frames;
+    sum.rx_bytes += one.rx_bytes;
+    sum.tx_frames += one.tx_frames;
+    sum.tx_bytes += one.tx_bytes;
+    sum.rx_missed += one.rx_missed;
+    sum.rx_malformed += one.rx_malformed;
+    sum.tx_dropped += one.tx_dropped;
+    sum.tx_no_room += one.tx_no_room;
+    sum.peer_restarts += one.peer_restarts;
+  }
+  for (auto& [name, value] : std::initializer_list<std::pair<const char*, std::uint64_t>>{
+           {"port_rx_frames", sum.rx_frames},
+           {"port_rx_bytes", sum.rx_bytes},
+           {"port_tx_frames", sum.tx_frames},
+           {"port_tx_bytes", sum.tx_bytes},
+           {"port_rx_missed", sum.rx_missed},
+           {"port_rx_malformed", sum.rx_malformed},
+           {"port_tx_dropped", sum.tx_dropped},
+           {"port_tx_no_room", sum.tx_no_room},
+           {"port_peer_restarts", sum.peer_restarts}}) {
+    out.push_back({name, value});
+  }
+  return out;
+}
+
+bool Device::next_async_event(AsyncEvent& event) {
+  const std::lock_guard lock(impl_->control);
+  engine::LoopEvent found;
+  for (auto& loop : impl_->loops) {
+    if (!loop->next_event(found)) continue;
+    event = {.type = found.type, .qpn = found.qpn, .text = std::string(transport::row(found.fault).text)};
+    return true;
+  }
+  std::uint64_t count = 0;
+  if (read(impl_->async_fd, &count, sizeof count) < 0) return false;  // was not readable either
+  return false;
+}
+
+void Device::progress() noexcept {
+  for (auto& runner : impl_->runners) runner->run_from_application();
+}
+
+}  // namespace uroce

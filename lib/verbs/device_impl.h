@@ -1,0 +1,57 @@
+/// The inside of a Device.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <unordered_set>
+#include <vector>
+
+#include "base/random.h"
+#include "engine/addresses.h"
+#include "engine/clock.h"
+#include "engine/loop_runner.h"
+#include "engine/poll_loop.h"
+#include "mem/key_table.h"
+#include "port/port.h"
+#include "uroce/device.h"
+
+namespace uroce {
+
+/// Members are destroyed in reverse order: threads first, ports last.
+struct Device::Impl {
+  Impl(const Config& cfg, std::uint64_t seed_value)
+      : config(cfg), seed(seed_value), random(seed_value ^ 0x7069'0001), keys(seed_value, [this] { quiesce(); }) {}
+  ~Impl();
+
+  Config config;
+  Limits limits;
+  std::uint64_t seed;
+  int async_fd = -1;
+  std::vector<std::unique_ptr<port::Port>> ports;  // one per loop
+  engine::Addresses addresses;
+  engine::Clock clock;
+
+  std::mutex control;  // guards what follows
+  Random random;
+  std::unordered_set<std::uint32_t> qpns;
+  std::uint32_t next_pd = 1;
+
+  mem::KeyTable keys;
+  std::vector<std::unique_ptr<engine::PollLoop>> loops;
+  std::vector<std::unique_ptr<engine::LoopRunner>> runners;
+
+  /// Returns once every loop has passed an iteration boundary.
+  void quiesce() {
+    for (auto& runner : runners) runner->execute([](engine::PollLoop&, Ticks) {});
+  }
+  /// A QPN not in use whose low bits name `loop`. IBA 10.3.1 leaves the choice to us: random, so not guessable.
+  Result<Qpn> take_qpn(unsigned loop);
+  void release_qpn(Qpn qpn);
+
+  [[nodiscard]] std::uint32_t link_mtu() const noexcept { return ports.front()->info().link_mtu; }
+  [[nodiscard]] PathMtu active_mtu() const noexcept {
+    return path_mtu_for_link(link_mtu()).value_or(PathMtu::k256);
+  }
+};
+
+}  // namespace uroce

@@ -1,0 +1,160 @@
+#include "uroce/qp.h"
+
+#include <bit>
+#include <new>
+
+#include "transport/rc_qp.h"
+#include "verbs/cq_impl.h"
+#include "verbs/device_impl.h"
+
+namespace uroce {
+
+struct Qp::Impl {
+  Impl(Device::Impl& device_impl, Cq::Impl& send, Cq::Impl& recv, Qpn qpn, std::uint32_t pd, const QpInitAttr& init)
+      : device(device_impl),
+        runner(send.runner),
+        send_cq(send),
+        recv_cq(recv),
+        rc(qpn, pd, init, device_impl.keys, send.runner.loop().counters(), send.ring, recv.ring) {}
+
+  ~Impl() {
+    runner.execute([this](engine::PollLoop& loop, Ticks) {
+      loop.remove(rc);
+      purge();
+    });
+    device.release_qpn(rc.context().qpn);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void purge() {
+    send_cq.purge(rc.context().qpn);
+    if (&recv_cq != &send_cq) recv_cq.purge(rc.context().qpn);
+  }
+  [[nodiscard]] transport::QpBounds bounds() const noexcept {
+    return {.active_mtu = device.active_mtu(),
+            .gid_count = static_cast<std::uint32_t>(device.addresses.own().size()),
+            .max_rd_atomic = device.limits.max_rd_atomic,
+            .max_unacked = device.config.max_unacked};
+  }
+  void ring() noexcept {
+    runner.loop().ring(rc);
+    runner.kick();
+  }
+
+  Device::Impl& device;
+  engine::LoopRunner& runner;
+  Cq::Impl& send_cq;
+  Cq::Impl& recv_cq;
+  transport::RcQp rc;
+};
+
+namespace {
+
+Status check_capacities(const QpInitAttr& attr, const Limits& limits) {
+  const auto above = [](const char* what, std::uint32_t limit) {
+    return Error{Errc::kInvalid, std::string(what) + " is at most " + std::to_string(limit)};
+  };
+  if (attr.max_send_wr > limits.max_qp_wr) return above("max_send_wr", limits.max_qp_wr);
+  if (attr.max_recv_wr > limits.max_qp_wr) return above("max_recv_wr", limits.max_qp_wr);
+  if (attr.max_send_sge > limits.max_sge) return above("max_send_sge", limits.max_sge);
+  if (attr.max_recv_sge > limits.max_sge) return above("max_recv_sge", limits.max_sge);
+  if (attr.max_inline_data > limits.max_inline) return above("max_inline_data", limits.max_inline);
+  return {};
+}
+
+QpInitAttr granted(QpInitAttr attr) noexcept {
+  attr.max_send_wr = std::bit_ceil(std::max(attr.max_send_wr, 1U));
+  attr.max_recv_wr = std::bit_ceil(std::max(attr.max_recv_wr, 1U));
+  attr.max_send_sge = std::max(attr.max_send_sge, 1U);
+  attr.max_recv_sge = std::max(attr.max_recv_sge, 1U);
+  return attr;
+}
+
+}  // namespace
+
+Qp::Qp(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Qp::Qp(Qp&&) noexcept = default;
+Qp& Qp::operator=(Qp&&) noexcept = default;
+Qp::~Qp() = default;
+
+Result<Qp> Qp::create(Pd& pd, Cq& send_cq, Cq& recv_cq, const QpInitAttr& attr) {
+  Device::Impl& device = pd.device();
+  if (Status fits = check_capacities(attr, device.limits); !fits) return fits.error();
+  if (send_cq.impl().loop != recv_cq.impl().loop) {
+    return Error{Errc::kInvalid, "both CQs of a QP must belong to the same loop"};
+  }
+  auto qpn = device.take_qpn(send_cq.impl().loop);
+  if (!qpn) return qpn.error();
+  try {
+    auto impl = std::make_unique<Impl>(device, send_cq.impl(), recv_cq.impl(), *qpn, pd.number(), granted(attr));
+    impl->runner.execute([&impl](engine::PollLoop& loop, Ticks) { loop.add(impl->rc); });
+    return Qp(std::move(impl));
+  } catch (const std::bad_alloc&) {
+    device.release_qpn(*qpn);
+    return Error{Errc::kNoMemory, "no memory for the queues of a QP"};
+  }
+}
+
+Status Qp::modify(const QpAttr& attr, std::uint32_t mask) {
+  Status status;
+  const transport::QpBounds bounds = impl_->bounds();
+  impl_->runner.execute([&](engine::PollLoop& loop, Ticks now) {
+    status = loop.modify(impl_->rc, attr, mask, bounds, now);
+    if (status && (mask & qp_attr::kState) != 0 && attr.state == QpState::kReset) impl_->purge();
+  });
+  return status;
+}
+
+Status Qp::connect(const QpAttr& attr) {
+  QpAttr step = attr;
+  for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
+                                    {QpState::kRtr, qp_attr::kRtrMask},
+                                    {QpState::kRts, qp_attr::kRtsMask}}) {
+    step.state = state;
+    if (Status status = modify(step, mask); !status) return status;
+  }
+  return {};
+}
+
+QpAttr Qp::query() const {
+  QpAttr attr;
+  impl_->runner.execute([&](engine::PollLoop&, Ticks) { attr = impl_->rc.query(); });
+  return attr;
+}
+
+std::size_t Qp::post_send(std::span<const SendWr> wrs) noexcept {
+  transport::RcQp& rc = impl_->rc;
+  const QpState state = rc.state();
+  if (state == QpState::kReset || state == QpState::kInit || state == QpState::kRtr) return 0;
+  std::uint32_t taken = 0;
+  while (taken < wrs.size() && rc.context().sq.put(wrs[taken], taken)) ++taken;
+  if (taken == 0) return 0;
+  rc.context().sq.publish(taken);
+  impl_->ring();
+  return taken;
+}
+
+std::size_t Qp::post_recv(std::span<const RecvWr> wrs) noexcept {
+  transport::RcQp& rc = impl_->rc;
+  if (rc.state() == QpState::kReset) return 0;
+  std::uint32_t taken = 0;
+  while (taken < wrs.size() && rc.context().rq.put(wrs[taken], taken)) ++taken;
+  if (taken == 0) return 0;
+  rc.context().rq.publish(taken);
+  if (rc.state() == QpState::kError) impl_->ring();  // a post that just misses the move is found by the recheck
+  return taken;
+}
+
+Qpn Qp::qpn() const noexcept { return impl_->rc.context().qpn; }
+const QpInitAttr& Qp::attr() const noexcept { return impl_->rc.context().init; }
+
+std::string Qp::error_text() const {
+  std::string text;
+  impl_->runner.execute([&](engine::PollLoop&, Ticks) {
+    if (impl_->rc.state() == QpState::kError) text = transport::row(impl_->rc.context().fatal).text;
+  });
+  return text;
+}
+
+}  // namespace uroce
