@@ -3,11 +3,11 @@
 
 Usage: tally.py STEPS [LOG...] [--repeat NAME=LOG]...
 
-STEPS  lines "pass|fail|skip <tab> name <tab> reason", one test each.
-LOG    meson's JSON test log. A program that says how many cases it ran (Catch2, unittest) counts as so many tests,
-       any other as one.
-NAME   the same tests in another build, such as one with sanitizers: counted as one test if all pass; each
-       failure counts.
+STEPS  lines "pass|fail|skip <tab> name <tab> reason", such as builds; one test each.
+LOG    meson's JSON test log. A program that says how many cases it ran (Catch2, unittest, or a line
+       "N passed, N failed") counts as so many tests, any other as one.
+NAME   the same tests in another build, such as one with sanitizers: counted as one test if all pass;
+       each failure counts.
 
 Fails if a test failed or none passed.
 """
@@ -20,6 +20,7 @@ import sys
 CATCH_PASSED = re.compile(r"^All tests passed \(\d+ assertions? in (\d+) test cases?\)", re.M)
 CATCH_MIXED = re.compile(r"^test cases: +(\d+) \|(.*)$", re.M)
 CATCH_NOTHING = re.compile(r"^No tests ran", re.M)
+PLAIN = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n+(?:OK|FAILED)(?: \((.*)\))?", re.M)
 TAIL_LINES = 25
 
@@ -35,6 +36,9 @@ class Tally:
     def __init__(self):
         self.passed = self.failed = self.skipped = 0
         self.failures, self.skips = [], []
+
+    def counts(self):
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
 
     def add(self, passed=0, failed=0, skipped=0):
         self.passed += passed
@@ -55,6 +59,7 @@ def cases(output):
     whole = CATCH_PASSED.findall(output)
     mixed = CATCH_MIXED.findall(output)
     unit = UNITTEST.findall(output)
+    plain = PLAIN.findall(output)
     if whole:
         return int(whole[-1]), 0, 0
     if mixed:
@@ -65,6 +70,8 @@ def cases(output):
         failed = counted.get("failures", 0) + counted.get("errors", 0)
         skipped = counted.get("skipped", 0)
         return int(unit[-1][0]) - failed - skipped, failed, skipped
+    if plain:
+        return tuple(int(count or 0) for count in plain[-1])
     return None
 
 
@@ -79,7 +86,7 @@ def unittest_skips(output):
 
 def add_program(tally, entry):
     """Adds one line of a meson log."""
-    name, result = entry["name"], entry["result"]
+    name, result = entry["name"].split(":", 1)[-1], entry["result"]  # without the project
     output = (entry.get("stdout") or "") + "\n" + (entry.get("stderr") or "")
     tail = "\n".join(output.strip().splitlines()[-TAIL_LINES:])
     passed, failed, skipped = cases(output) or (0, 0, 0)
@@ -117,7 +124,7 @@ def add_repeat(tally, name, log):
         tally.add(passed=1)
     elif second.passed == 0 and second.failed == 0:
         tally.fail(name, "no test ran")
-    print(f"{name}: {second.passed} passed, {second.failed} failed, {second.skipped} skipped (counted once above)")
+    print(f"{name}: {second.counts()} (counted as one)")
 
 
 def add_steps(tally, path):
@@ -136,12 +143,13 @@ def report(tally):
         print(f"failed: {name}: {detail}")
     for name, reason in tally.skips:
         print(f"skipped: {name}: {reason}")
-    print(f"{tally.passed} passed, {tally.failed} failed, {tally.skipped} skipped", flush=True)
+    print(tally.counts(), flush=True)
     return 1 if tally.failed or not tally.passed else 0
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("steps")
     parser.add_argument("logs", nargs="*")
     parser.add_argument("--repeat", action="append", default=[])

@@ -19,11 +19,11 @@ def main():
         print("clang-format-14 is missing: apt-get install clang-format-14")
         return 77
     files = [str(file.relative_to(root)) for file in tree.source_files(root)]
-    result = subprocess.run(["clang-format-14", "--dry-run", "-Werror", *files], cwd=root, capture_output=True, text=True,
-                            timeout=SECONDS)
+    command = ["clang-format-14", "--dry-run", "-Werror", *files]
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=SECONDS)
     changed = sorted({line.split(":")[0] for line in result.stderr.splitlines() if "[-Wclang-format" in line})
     if changed:
-        print("clang-format-14 -i " + " ".join(changed))
+        print("not formatted; mend with: clang-format-14 -i " + " ".join(changed))
     elif result.returncode:
         print(result.stderr)
     else:

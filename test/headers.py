@@ -17,8 +17,9 @@ SECONDS = 60  # for one header
 
 def dpdk_flags():
     """Compiler flags of DPDK, or None if it is not installed."""
+    command = ["pkg-config", "--cflags", "libdpdk"]
     try:
-        result = subprocess.run(["pkg-config", "--cflags", "libdpdk"], capture_output=True, text=True, timeout=SECONDS)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     except FileNotFoundError:
         return None
     return result.stdout.split() if result.returncode == 0 else None
@@ -26,10 +27,10 @@ def dpdk_flags():
 
 def compile_alone(root, compiler, header, flags):
     """What the compiler says about a source that includes `header` only; empty if it is content."""
-    command = [*compiler, "-std=c++20", "-fsyntax-only", *WARNINGS, *flags, "-x", "c++", "-"]
     folders = [f"-I{root / name}" for name in ("include", "lib", ".")]
-    result = subprocess.run(command[:-1] + folders + ["-"], input=f'#include "{header}"\n#include "{header}"\n',
-                            capture_output=True, text=True, timeout=SECONDS)
+    command = [*compiler, "-std=c++20", "-fsyntax-only", *WARNINGS, *flags, *folders, "-x", "c++", "-"]
+    twice = f'#include "{header}"\n' * 2
+    result = subprocess.run(command, input=twice, capture_output=True, text=True, timeout=SECONDS)
     return result.stderr if result.returncode else ""
 
 
@@ -44,7 +45,8 @@ def main():
             uses_dpdk = header.startswith("drivers/dpdk/")
             if uses_dpdk and dpdk is None:
                 continue
-            jobs.append((header, pool.submit(compile_alone, root, compiler, header, dpdk if uses_dpdk else [])))
+            flags = dpdk if uses_dpdk else []
+            jobs.append((header, pool.submit(compile_alone, root, compiler, header, flags)))
     failures = [(header, job.result()) for header, job in jobs if job.result()]
     for header, text in failures:
         print(f"{header} does not compile alone:\n{text}")

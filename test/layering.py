@@ -96,7 +96,9 @@ def include_offence(path, layer, quote, header):
     if header.startswith("uroce/"):
         allowed = PUBLIC[layer]
         name = header[len("uroce/"):].removesuffix(".h")
-        return None if allowed == "*" or name in allowed else f"{layer} may not know this part of the public API"
+        if allowed == "*" or name in allowed:
+            return None
+        return f"{layer} may not know this part of the public API"
     target = header_layer(header)
     if target is None:
         return "headers are named from the root, include/ or lib/"
@@ -119,7 +121,8 @@ def functions(code):
             declares_scope = re.search(r"\b(namespace|class|struct|union|enum|extern)\b", head)
             initialises = re.search(r"[=,(]\s*$|\breturn\s*$", head)
             is_function = bool(")" in head and not declares_scope and not initialises)
-            scopes.append((is_function and not any(outer for outer, _ in scopes), head_line or line))
+            is_outermost = not any(is_outer_function for is_outer_function, _ in scopes)
+            scopes.append((is_function and is_outermost, head_line or line))
             head, head_line = "", None
         elif char == "}":
             if scopes:

@@ -56,16 +56,17 @@ class Layering(unittest.TestCase):
 
     def test_long_functions_are_found_where_they_begin(self):
         body = "  ++x;\n" * 60
-        self.offends("lib/base/a.cc", "namespace n {\nint x = 1'000'000;\nvoid f(int x) {\n" + body + "}\n}\n",
-                     "3: function of 62 lines")
+        head = "namespace n {\nint x = 1'000'000;\nvoid f(int x) {\n"
+        self.offends("lib/base/a.cc", head + body + "}\n}\n", "3: function of 62 lines")
         self.offends("lib/base/a.h", "class A {\n  A(int x)\n      : x_(x) {\n" + body + "  }\n};\n",
                      "2: function of 63 lines")
 
     def test_classes_tables_and_flat_switches_may_be_long(self):
         self.keeps("lib/base/a.h", "struct A {\n" + "  void f() { g(); }\n" * 80 + "};\n")
-        self.keeps("lib/base/a.h", "constexpr std::array kRows = {\n" + "    Row{.a = f(1)},\n" * 80 + "};\n")
-        self.keeps("lib/base/a.cc", "int f(E e) {\n  switch (e) {\n" + "    case E::k: return g({1});\n" * 80 +
-                   "  }\n  return 0;\n}\n")
+        rows = "    Row{.a = f(1)},\n" * 80
+        self.keeps("lib/base/a.h", "constexpr std::array kRows = {\n" + rows + "};\n")
+        cases = "    case E::k: return g({1});\n" * 80
+        self.keeps("lib/base/a.cc", "int f(E e) {\n  switch (e) {\n" + cases + "  }\n  return 0;\n}\n")
 
 
 if __name__ == "__main__":

@@ -71,8 +71,8 @@ struct ConfigKey {
 /// Environment variable of a key: "no-huge" -> "UROCE_NO_HUGE".
 [[nodiscard]] std::string environment_name(const ConfigKey& key);
 
-/// Applies UROCE_* environment variables over `base`. UROCE_CONFIG and UROCE_TEST_* are left to programs; any
-/// other unknown one is an error, so that a mistyped name is not ignored.
+/// Applies UROCE_* environment variables over `base`. An unknown one is an error, so that a mistyped name is
+/// not ignored; lib/config/environment.cc lists those that are no keys (UROCE_CONFIG and a few more).
 [[nodiscard]] Result<Config> apply_environment(Config base);
 
 /// Checks every key of a Config that was filled in by hand.

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 #include "config/text.h"
@@ -19,8 +20,14 @@ std::string key_name(std::string_view variable) {
   return name;
 }
 
-bool belongs_to_programs(std::string_view variable) {
-  return variable == "UROCE_CONFIG" || variable.starts_with("UROCE_TEST_");
+/// Variables that are no keys: they belong to the machine or to a test, not to a device.
+constexpr std::array<std::string_view, 3> kOtherVariables = {"UROCE_CONFIG", "UROCE_RUNTIME_DIR",
+                                                             "UROCE_EAL_LOG"};
+constexpr std::array<std::string_view, 2> kOtherPrefixes = {"UROCE_TEST_", "UROCE_INTEROP_"};
+
+bool is_no_key(std::string_view variable) {
+  return std::ranges::find(kOtherVariables, variable) != kOtherVariables.end() ||
+         std::ranges::any_of(kOtherPrefixes, [&](auto prefix) { return variable.starts_with(prefix); });
 }
 
 Status apply_variable(Config& config, std::string_view variable, std::string_view value) {
@@ -48,7 +55,7 @@ Result<Config> apply_environment(Config base) {
     const auto equals = line.find('=');
     const auto variable = line.substr(0, equals);
     if (equals == std::string_view::npos || !variable.starts_with(kPrefix)) continue;
-    if (belongs_to_programs(variable)) continue;
+    if (is_no_key(variable)) continue;
     if (auto status = apply_variable(base, variable, line.substr(equals + 1)); !status) return status.error();
   }
   return base;

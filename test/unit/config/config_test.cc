@@ -64,7 +64,7 @@ const std::map<std::string, Sample, std::less<>> kSamples = {
      {R"("memif:/run/x.sock,role=server")",
       "memif:/run/x.sock,role=server",
       {"1", "true", "[]"},
-      {R"("")", R"("eth0")", R"(":x")", R"("Shm:x")"}}},
+      {R"("")", R"("eth 0")", R"(":x")", R"("Shm:x")"}}},
     {"ip",
      {R"(["10.0.0.1/24", "fd00::1/64"])",
       "10.0.0.1/24,fd00::1/64",
@@ -264,6 +264,7 @@ TEST_CASE("a wrong value in the environment is an error that names the variable"
 TEST_CASE("an unknown variable is an error, those of programs are left alone", "[config][environment]") {
   const EnvironmentVariable file("UROCE_CONFIG", "x.toml");
   const EnvironmentVariable seed("UROCE_TEST_SEED", "1");
+  const EnvironmentVariable folder("UROCE_RUNTIME_DIR", "/run");
   CHECK(apply_environment({}));
 
   const auto name = GENERATE(as<std::string>{}, "UROCE_MTUS", "UROCE_no_huge", "UROCE_");
