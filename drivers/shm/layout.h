@@ -59,6 +59,16 @@ static_assert(stream_tag(0) != 0 && stream_tag(0x1'fffd) < kNoTag);
   return static_cast<std::uint32_t>(offer);
 }
 
+[[nodiscard]] constexpr std::uint64_t make_presence(std::uint32_t epoch, bool attached) noexcept {
+  return static_cast<std::uint64_t>(epoch) << 1 | (attached ? 1 : 0);
+}
+[[nodiscard]] constexpr std::uint32_t presence_epoch(std::uint64_t presence) noexcept {
+  return static_cast<std::uint32_t>(presence >> 1);
+}
+[[nodiscard]] constexpr bool is_attached(std::uint64_t presence) noexcept {
+  return (presence & 1) != 0;
+}
+
 /// Written once, under the file's setup lock, while nobody is attached.
 struct alignas(kCacheLine) LinkHeader {
   std::uint64_t magic = 0;
@@ -82,8 +92,7 @@ struct alignas(2 * kCacheLine) ProducerLine {
 /// Written by the consumer, when it comes, goes, or falls asleep: the producer looks here for every frame.
 struct alignas(kCacheLine) ConsumerLine {
   std::atomic<std::uint64_t> ack;       ///< the offer that is being read; 0: none
-  std::atomic<std::uint32_t> epoch;     ///< incarnations and resynchronisations of this consumer so far
-  std::atomic<std::uint32_t> attached;  ///< 0 after an orderly leave
+  std::atomic<std::uint64_t> presence;  ///< epoch (incarnations and new starts so far) << 1 | attached
   std::atomic<std::uint32_t> sleeping;  ///< 1: wants the bell rung
 };
 

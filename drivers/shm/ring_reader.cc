@@ -4,8 +4,8 @@ namespace uroce::drivers::shm {
 
 RingReader::RingReader(const Place& place, PeerWatch& watch, port::LivePortCounters& counters) noexcept
     : place_(place), counters_(counters), watch_(watch) {
+  presence_ = place_.control->consumer.presence.load(std::memory_order_relaxed);
   begin_epoch();
-  place_.control->consumer.attached.store(1, std::memory_order_release);
 }
 
 /// Forgets the stream. The producer sees the new epoch at its next claim and offers another stream.
@@ -15,8 +15,8 @@ void RingReader::begin_epoch() noexcept {
   tag_ = kNoTag;
   line.ack.store(0, std::memory_order_relaxed);
   line.sleeping.store(0, std::memory_order_relaxed);
-  epoch_ = line.epoch.load(std::memory_order_relaxed) + 1;
-  line.epoch.store(epoch_, std::memory_order_release);  // pairs with RingWriter::claim_unsynchronised
+  presence_ = make_presence(presence_epoch(presence_) + 1, true);
+  line.presence.store(presence_, std::memory_order_release);  // pairs with RingWriter::claim_unsynchronised
 }
 
 /// @return true if reading goes on at the start of the ring.
@@ -37,10 +37,16 @@ void RingReader::resynchronise() noexcept {
 }
 
 /// Called when nothing is left to read, so what an earlier producer had published is not lost.
-void RingReader::take_offer() noexcept {
-  const std::uint64_t offer = place_.control->producer.offer.load(std::memory_order_acquire);
-  if (is_broken_ || offer == ack_ || offer_epoch(offer) != epoch_)
-    return;  // meant for an earlier incarnation
+void RingReader::take_offer(std::uint64_t offer) noexcept {
+  ConsumerLine& line = place_.control->consumer;
+  if (is_broken_) return;  // a new epoch begins at the next read
+  if (offer == ack_ || offer_epoch(offer) != presence_epoch(presence_)) {
+    // Nothing new, or meant for an earlier incarnation. A peer gone wrong may have written over our own
+    // words.
+    line.ack.store(ack_, std::memory_order_relaxed);
+    line.presence.store(presence_, std::memory_order_release);
+    return;
+  }
   watch_.look();
   position_ = 0;
   frames_ = 0;
@@ -48,7 +54,8 @@ void RingReader::take_offer() noexcept {
   tag_ = stream_tag(offer_id(offer));
   place_.control->release.bytes.store(0, std::memory_order_relaxed);
   place_.control->release.frames.store(0, std::memory_order_relaxed);
-  place_.control->consumer.ack.store(offer, std::memory_order_release);  // pairs with RingWriter::claim
+  line.presence.store(presence_, std::memory_order_relaxed);
+  line.ack.store(offer, std::memory_order_release);  // pairs with RingWriter::claim
 }
 
 bool RingReader::fall_asleep() noexcept {
@@ -57,15 +64,16 @@ bool RingReader::fall_asleep() noexcept {
   const auto offset = static_cast<std::uint32_t>(position_ & (place_.ring_bytes - 1));
   const std::uint32_t header = record_header(place_.ring + offset).load(std::memory_order_acquire);
   const std::uint64_t offer = place_.control->producer.offer.load(std::memory_order_acquire);
-  const bool has_work =
-      is_broken_ || (header & kTagMask) == tag_ || (offer != ack_ && offer_epoch(offer) == epoch_);
+  const bool has_work = is_broken_ || (header & kTagMask) == tag_ ||
+                        (offer != ack_ && offer_epoch(offer) == presence_epoch(presence_));
   if (has_work) wake_up();
   return !has_work;
 }
 
 void RingReader::detach() noexcept {
-  place_.control->consumer.attached.store(0, std::memory_order_release);
-  place_.control->consumer.ack.store(0, std::memory_order_release);
+  ConsumerLine& line = place_.control->consumer;
+  line.presence.store(make_presence(presence_epoch(presence_), false), std::memory_order_release);
+  line.ack.store(0, std::memory_order_release);
 }
 
 }  // namespace uroce::drivers::shm

@@ -14,7 +14,7 @@ namespace uroce::drivers::shm {
 /// both ends start a new stream.
 ///
 /// Threads: loop. Lifetime: the mapping, the watch and the counters outlive it. Construction begins a new
-/// epoch of the consumer, destruction says goodbye.
+/// epoch of the consumer, detach() says goodbye.
 class RingReader {
  public:
   struct Place {
@@ -24,10 +24,6 @@ class RingReader {
     std::uint32_t max_frame = 0;
   };
   RingReader(const Place& place, PeerWatch& watch, port::LivePortCounters& counters) noexcept;
-  /// Must not run in a process that does not own the link (a forked child): see detach().
-  ~RingReader() = default;
-  RingReader(const RingReader&) = delete;
-  RingReader& operator=(const RingReader&) = delete;
 
   unsigned read(std::span<port::RxFrame> frames) noexcept {
     if (is_broken_) resynchronise();
@@ -49,7 +45,7 @@ class RingReader {
       position_ += taken;
     }
     if (count == 0) {
-      if (place_.control->producer.offer.load(std::memory_order_acquire) != ack_) take_offer();
+      check_agreement();
       return 0;
     }
     frames_ += count;
@@ -77,8 +73,16 @@ class RingReader {
                                   std::uint32_t taken) const noexcept {
     return len >= kMinFrame && len <= place_.max_frame && taken <= place_.ring_bytes - offset;
   }
+  /// Three loads from the cache, for every empty poll.
+  void check_agreement() noexcept {
+    const ConsumerLine& line = place_.control->consumer;
+    const std::uint64_t offer = place_.control->producer.offer.load(std::memory_order_acquire);
+    const std::uint64_t changes = (offer ^ ack_) | (line.ack.load(std::memory_order_relaxed) ^ ack_) |
+                                  (line.presence.load(std::memory_order_relaxed) ^ presence_);
+    if (changes != 0) take_offer(offer);
+  }
   bool skip(std::uint32_t header, std::uint32_t offset) noexcept;
-  void take_offer() noexcept;
+  void take_offer(std::uint64_t offer) noexcept;
   void resynchronise() noexcept;
   void begin_epoch() noexcept;
 
@@ -87,7 +91,7 @@ class RingReader {
   std::uint64_t ack_ = 0;       // the offer being read; 0: none
   std::uint32_t tag_ = kNoTag;
   bool is_broken_ = false;
-  std::uint32_t epoch_ = 0;
+  std::uint64_t presence_ = 0;
   std::uint64_t frames_ = 0;  // of the stream
   port::LivePortCounters& counters_;
   PeerWatch& watch_;

@@ -42,11 +42,13 @@ std::byte* RingWriter::claim_crowded(std::uint32_t len) noexcept {
 }
 
 std::byte* RingWriter::claim_unsynchronised(std::uint32_t len) noexcept {
-  if (consumer().attached.load(std::memory_order_acquire) == 0) {
+  // pairs with RingReader::begin_epoch
+  const std::uint64_t presence = consumer().presence.load(std::memory_order_acquire);
+  if (!is_attached(presence)) {
     lose_unread();
     return lend_private(len);
   }
-  const std::uint32_t epoch = consumer().epoch.load(std::memory_order_acquire);
+  const std::uint32_t epoch = presence_epoch(presence);
   if (!has_offered_ || epoch != offer_epoch(offer_)) {
     offer_stream(epoch);
   } else if (!is_consumer_dead_ && consumer().ack.load(std::memory_order_acquire) == offer_) {
@@ -64,6 +66,8 @@ std::byte* RingWriter::refuse(std::uint32_t len) noexcept {
     if (now - waiting_since_ns_ > kPatienceNs) {
       waiting_since_ns_ = now;
       is_consumer_dead_ = !watch_.is_peer_alive();
+      // Once more, in case a peer gone wrong has written over it.
+      if (has_offered_) place_.control->producer.offer.store(offer_, std::memory_order_release);
     }
   }
   if (is_consumer_dead_) {
@@ -100,6 +104,7 @@ void RingWriter::start_stream() noexcept {
   live_offer_ = offer_;
   tag_ = stream_tag(offer_id(offer_));
   position_ = 0;
+  flushed_ = 0;
   cached_released_ = 0;
   published_ = 0;
   waiting_since_ns_ = 0;

@@ -54,8 +54,10 @@ class RingWriter {
     claimed_len_ = 0;
   }
 
-  /// Rings for a consumer that sleeps.
+  /// Rings for a consumer that sleeps, if there is anything new.
   void flush() noexcept {
+    if (position_ == flushed_) return;
+    flushed_ = position_;
     // Publishing and this look must not change places. The sleeper takes care of the processor
     // (expose_to_producers), this of the compiler.
     if (place_.fence_free) {
@@ -102,6 +104,7 @@ class RingWriter {
   Place place_;
   std::uint64_t live_offer_ = kNever;  // the offer that the consumer reads; kNever: none
   std::uint64_t position_ = 0;         // of the stream, bytes published
+  std::uint64_t flushed_ = 0;          // position_ at the last flush
   std::uint64_t cached_released_ = 0;
   std::uint64_t claimed_start_ = 0;
   std::uint32_t claimed_len_ = 0;  // 0: nothing is claimed

@@ -1,0 +1,170 @@
+#include <catch2/catch.hpp>
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "drivers/shm/shm_port.h"
+#include "port_helpers.h"
+
+using namespace uroce;
+using namespace uroce::drivers;
+using namespace uroce::test;
+
+namespace {
+
+/// The bytes of a link as a peer gone mad sees them.
+class SharedBytes {
+ public:
+  explicit SharedBytes(const std::string& name) {
+    const int file = ::open(shm::link_path(name).c_str(), O_RDWR | O_CLOEXEC);
+    REQUIRE(file >= 0);
+    struct stat status {};
+    REQUIRE(::fstat(file, &status) == 0);
+    size_ = static_cast<std::size_t>(status.st_size);
+    base_ = static_cast<std::byte*>(::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
+    ::close(file);
+    REQUIRE(base_ != MAP_FAILED);
+  }
+  ~SharedBytes() { ::munmap(base_, size_); }
+  SharedBytes(const SharedBytes&) = delete;
+  SharedBytes& operator=(const SharedBytes&) = delete;
+
+  [[nodiscard]] std::size_t size() const { return size_; }
+  void store32(std::size_t at, std::uint32_t value) { std::memcpy(base_ + at, &value, sizeof(value)); }
+  void store64(std::size_t at, std::uint64_t value) { std::memcpy(base_ + at, &value, sizeof(value)); }
+  [[nodiscard]] std::uint32_t load32(std::size_t at) const {
+    std::uint32_t value = 0;
+    std::memcpy(&value, base_ + at, sizeof(value));
+    return value;
+  }
+
+ private:
+  std::byte* base_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+std::unique_ptr<port::Port> open_end(const std::string& name) {
+  PortOptions options;
+  options.spec = "shm:" + name + ",ring=64K";
+  auto ports = open_shm(options);
+  if (!ports) FAIL(ports.error().text);
+  return std::move(ports->front());
+}
+
+const shm::Geometry kGeometry{.queues = 1, .ring_bytes = 1U << 16, .link_mtu = 4200};
+
+/// Both directions work.
+void check_exchange(port::Port& a, port::Port& b) {
+  settle(a, b);
+  while (!receive(a).empty()) {
+  }
+  while (!receive(b).empty()) {
+  }
+  const Bytes there = random_bytes(500, 1);
+  const Bytes back = random_bytes(600, 2);
+  REQUIRE(send(a, there));
+  REQUIRE(send(b, back));
+  CHECK(receive(b) == std::vector<Bytes>{there});
+  CHECK(receive(a) == std::vector<Bytes>{back});
+}
+
+/// Every byte of what one burst shows, read where it is.
+unsigned read_all(port::Port& port, const std::byte* ring, std::size_t ring_bytes) {
+  std::array<port::RxFrame, port::kBurst> shown;
+  const unsigned count = port.rx_burst(shown);
+  for (unsigned i = 0; i < count; ++i) {
+    if (shown[i].data < ring || shown[i].data + shown[i].len > ring + ring_bytes) FAIL("outside the ring");
+    if (shown[i].len > port.info().link_mtu + 18) FAIL("longer than the link allows");
+  }
+  if (count > 0) port.rx_release();
+  return count;
+}
+
+}  // namespace
+
+TEST_CASE("a record header that cannot be true is counted, and the link starts a new stream",
+          "[shm][hostile]") {
+  // Lengths 0, 13, over the link MTU, the largest; skip with a length; skip at the start, which would never
+  // end.
+  for (const std::uint32_t low : {0x0U, 0xdU, 0x107bU, 0x3fffU, 0x4001U, 0x7fffU, 0x4000U}) {
+    INFO("header " << std::hex << low);
+    const std::string name = unique_name("headers");
+    const auto a = open_end(name);
+    const auto b = open_end(name);
+    settle(*a, *b);
+    SharedBytes shared(name);
+    const std::size_t ring = kGeometry.ring_at(0, 0);
+    REQUIRE(send(*a, random_bytes(100, 1)));
+    shared.store32(ring, (shared.load32(ring) & shm::kTagMask) | low);
+    CHECK(receive(*b).empty());
+    CHECK(b->counters().rx_malformed == 1);
+    check_exchange(*a, *b);
+    CHECK(a->counters().tx_dropped == 1);
+    CHECK(a->counters().peer_restarts == 0);
+  }
+}
+
+TEST_CASE("a record that would reach over the end of the ring is malformed", "[shm][hostile]") {
+  const std::string name = unique_name("straddle");
+  const auto a = open_end(name);
+  const auto b = open_end(name);
+  settle(*a, *b);
+  SharedBytes shared(name);
+  const std::size_t ring = kGeometry.ring_at(0, 0);
+  for (std::uint32_t used = 0; used + 4096 < kGeometry.ring_bytes; used += 4096) {
+    REQUIRE(send(*a, random_bytes(4092, 1)));
+    REQUIRE(receive(*b).size() == 1);
+  }
+  REQUIRE(send(*a, random_bytes(4092, 1)));  // the last 4096 bytes
+  const std::size_t last = ring + kGeometry.ring_bytes - 4096;
+  shared.store32(last, (shared.load32(last) & shm::kTagMask) | 4093);
+  CHECK(receive(*b).empty());
+  CHECK(b->counters().rx_malformed == 1);
+  check_exchange(*a, *b);
+}
+
+TEST_CASE("a peer that writes garbage everywhere harms nobody but itself", "[shm][hostile]") {
+  const std::string name = unique_name("garbage");
+  const auto a = open_end(name);
+  auto b = open_end(name);
+  settle(*a, *b);
+  SharedBytes shared(name);
+  const std::size_t ring = kGeometry.ring_at(0, 1);  // a reads here
+  REQUIRE(send(*b, random_bytes(100, 1)));
+  std::array<port::RxFrame, 1> first;
+  REQUIRE(a->rx_burst(first) == 1);
+  const std::byte* mapped = first[0].data - shm::kHeaderBytes;  // the stream's first record
+  a->rx_release();
+
+  const std::uint64_t seed = Catch::rngSeed() + 1;
+  INFO("seed " << seed);
+  Random random(seed);
+  const Bytes small = random_bytes(64, 1);
+  for (int i = 0; i < 200'000; ++i) {
+    const std::size_t controls = kGeometry.ring_at(0, 0) - shm::kPage;
+    switch (random.below(4)) {
+      case 0:  // anywhere behind the header
+        shared.store32(shm::kPage + random.below((shared.size() - shm::kPage) / 4) * 4, random.next32());
+        break;
+      case 1:  // control words
+        shared.store64(shm::kPage + random.below(controls / 8) * 8, random.next() >> random.below(64));
+        break;
+      case 2: {  // a record header with the right tag
+        const std::uint32_t tag = shared.load32(ring) & shm::kTagMask;
+        shared.store32(ring + random.below(kGeometry.ring_bytes / 64) * 64, tag | (random.next32() & 0x7fff));
+        break;
+      }
+      default:
+        static_cast<void>(send(*b, random_bytes(14 + random.below(1000), i)));
+        break;
+    }
+    static_cast<void>(send(*a, small));
+    read_all(*a, mapped, kGeometry.ring_bytes);
+  }
+  CHECK(a->counters().rx_malformed > 0);
+  b.reset();
+  const auto successor = open_end(name);
+  check_exchange(*a, *successor);
+}

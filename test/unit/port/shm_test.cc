@@ -1,0 +1,319 @@
+#include <catch2/catch.hpp>
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
+
+#include "drivers/shm/shm_port.h"
+#include "port_helpers.h"
+
+using namespace uroce;
+using namespace uroce::drivers;
+using namespace uroce::test;
+
+namespace {
+
+using PortPtr = std::unique_ptr<port::Port>;
+
+PortOptions options_for(const std::string& name, const std::string& more = "") {
+  PortOptions options;
+  options.spec = "shm:" + name + more;
+  return options;
+}
+
+PortPtr open_one(const PortOptions& options) {
+  auto ports = open_shm(options);
+  if (!ports) FAIL(ports.error().text);
+  REQUIRE(ports->size() == 1);
+  return std::move(ports->front());
+}
+
+/// Both ends of a fresh link, in this process.
+struct Pair {
+  explicit Pair(const std::string& what, const std::string& more = "")
+      : name(unique_name(what)), a(open_one(options_for(name, more))), b(open_one(options_for(name, more))) {
+    settle(*a, *b);
+  }
+  std::string name;
+  PortPtr a;
+  PortPtr b;
+};
+
+bool is_readable(int fd, int timeout_ms) {
+  pollfd waiting{.fd = fd, .events = POLLIN, .revents = 0};
+  return ::poll(&waiting, 1, timeout_ms) == 1;
+}
+
+}  // namespace
+
+TEST_CASE("the first end of an shm link is side 0 and the next side 1, with MACs of their own",
+          "[shm][open]") {
+  const Pair link("sides");
+  CHECK(link.a->info().side == 0);
+  CHECK(link.b->info().side == 1);
+  CHECK(link.a->info().two_ended);
+  CHECK(link.a->info().name == "shm:" + link.name);
+  CHECK(link.a->info().link_mtu == 4200);
+  CHECK_FALSE(link.a->info().mac == link.b->info().mac);
+  CHECK((link.a->info().mac.raw[0] & 0x03) == 0x02);
+}
+
+TEST_CASE("a side can be asked for", "[shm][open]") {
+  const std::string name = unique_name("forced");
+  const PortPtr b = open_one(options_for(name, ",side=1"));
+  CHECK(b->info().side == 1);
+  const PortPtr a = open_one(options_for(name));
+  CHECK(a->info().side == 0);
+}
+
+TEST_CASE("a third end is refused, with the holders and what to do", "[shm][open]") {
+  const Pair link("third");
+  const auto third = open_shm(options_for(link.name));
+  REQUIRE_FALSE(third);
+  CHECK(third.error().code == Errc::kNameInUse);
+  CHECK(third.error().text.find("PID " + std::to_string(::getpid())) != std::string::npos);
+  CHECK(third.error().text.find("kill PID") != std::string::npos);
+  CHECK(third.error().text.find('\n') == std::string::npos);
+}
+
+TEST_CASE("the last end to leave removes all files of the link", "[shm][open]") {
+  const std::string path = [] {
+    const Pair link("files");
+    CHECK(::access(shm::link_path(link.name).c_str(), F_OK) == 0);
+    return shm::link_path(link.name);
+  }();
+  for (const char* suffix : {"", "~0.0", "~1.0"}) CHECK(::access((path + suffix).c_str(), F_OK) != 0);
+}
+
+TEST_CASE("ends that disagree about the link are told so", "[shm][open]") {
+  const std::string name = unique_name("disagree");
+  const PortPtr a = open_one(options_for(name, ",ring=128K"));
+  CHECK(open_shm(options_for(name, ",ring=256K")).error().code == Errc::kConfig);
+  PortOptions more_queues = options_for(name);
+  more_queues.queues = 2;
+  CHECK(open_shm(more_queues).error().text ==
+        "shm: queues 2 differs from the other end's 1; give both ends the same");
+  PortOptions other_mtu = options_for(name);
+  other_mtu.link_mtu = 9000;
+  CHECK(open_shm(other_mtu).error().code == Errc::kConfig);
+  CHECK(open_shm(options_for(name)));  // says nothing, so takes what is there
+}
+
+TEST_CASE("bad names, sizes and options are refused", "[shm][open]") {
+  for (const char* name : {"", "a/b", "a b", "~", "x~0.0"}) {
+    INFO(name);
+    CHECK(open_shm(options_for(name)).error().code == Errc::kConfig);
+  }
+  const std::string name = unique_name("sizes");
+  for (const char* option : {",ring=100K", ",ring=4K", ",ring=4G", ",side=2", ",colour=red"}) {
+    INFO(option);
+    CHECK(open_shm(options_for(name, option)).error().code == Errc::kConfig);
+  }
+  PortOptions giant = options_for(name);
+  giant.link_mtu = 9601;
+  CHECK(open_shm(giant).error().code == Errc::kConfig);
+}
+
+TEST_CASE("frames of every size cross the link whole and in order, many times round the ring",
+          "[shm][data]") {
+  const Pair link("sizes-all", ",ring=64K");
+  const std::uint32_t largest = link.a->info().link_mtu + 18;
+  std::uint64_t seed = 0;
+  for (std::uint32_t len = 14; len <= largest; len += len < 300 ? 1 : 37) {
+    const Bytes there = random_bytes(len, ++seed);
+    const Bytes back = random_bytes(len, ++seed);
+    REQUIRE(send(*link.a, there));
+    REQUIRE(send(*link.b, back));
+    REQUIRE(receive(*link.b) == std::vector<Bytes>{there});
+    REQUIRE(receive(*link.a) == std::vector<Bytes>{back});
+  }
+  CHECK(link.a->counters().tx_bytes == link.b->counters().rx_bytes);
+  CHECK(link.a->counters().tx_frames == link.b->counters().rx_frames);
+  CHECK(link.a->counters().tx_dropped == 0);
+  CHECK(link.b->counters().rx_malformed == 0);
+}
+
+TEST_CASE("a frame that does not fit the link is refused", "[shm][data]") {
+  const Pair link("too-long");
+  CHECK(link.a->tx_claim(link.a->info().link_mtu + 19) == nullptr);
+  CHECK(link.a->tx_claim(13) == nullptr);
+  link.a->tx_commit();  // nothing is claimed
+  CHECK(receive(*link.b).empty());
+}
+
+TEST_CASE("a claim without commit is forgotten", "[shm][data]") {
+  const Pair link("forgotten");
+  CHECK(link.a->tx_claim(100) != nullptr);
+  CHECK(link.a->tx_claim(2000) != nullptr);
+  const Bytes frame = random_bytes(64, 1);
+  REQUIRE(send(*link.a, frame));
+  CHECK(receive(*link.b) == std::vector<Bytes>{frame});
+}
+
+TEST_CASE("a peer that does not read causes back-pressure, not loss", "[shm][data]") {
+  const Pair link("full", ",ring=64K");
+  const std::uint64_t refused = link.a->counters().tx_no_room;
+  std::vector<Bytes> sent;
+  for (std::uint64_t i = 0; i < 10000; ++i) {
+    const Bytes frame = random_bytes(60 + i % 3000, i);
+    if (!send(*link.a, frame)) break;
+    sent.push_back(frame);
+  }
+  CHECK(sent.size() < 10000);
+  CHECK(sent.size() > 20);
+  CHECK(link.a->counters().tx_no_room == refused + 1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(3));  // longer than the patience: the kernel is asked
+  CHECK_FALSE(send(*link.a, sent[0]));
+  std::vector<Bytes> arrived;
+  for (int burst = 0; burst < 1000 && arrived.size() < sent.size(); ++burst) {
+    for (Bytes& frame : receive(*link.b, 5)) arrived.push_back(std::move(frame));
+  }
+  CHECK(arrived == sent);
+  CHECK(send(*link.a, sent[0]));
+  CHECK(link.a->counters().tx_dropped == 0);
+}
+
+TEST_CASE("shown frames stay as they are until they are released", "[shm][data]") {
+  const Pair link("in-place", ",ring=64K");
+  std::vector<Bytes> sent;
+  for (std::uint64_t i = 0; i < 1000; ++i) {
+    const Bytes frame = random_bytes(1500, i);
+    if (!send(*link.a, frame)) break;
+    sent.push_back(frame);
+  }
+  std::array<port::RxFrame, port::kBurst> shown;
+  const unsigned count = link.b->rx_burst(shown);
+  REQUIRE(count == port::kBurst);
+  for (std::uint64_t i = 0; i < 100; ++i) CHECK_FALSE(send(*link.a, random_bytes(4000, 5000 + i)));
+  for (unsigned i = 0; i < count; ++i) {
+    CHECK(Bytes(shown[i].data, shown[i].data + shown[i].len) == sent[i]);
+  }
+  link.b->rx_release();
+  CHECK(send(*link.a, random_bytes(4000, 1)));
+}
+
+TEST_CASE("without a peer frames are dropped and counted, and do not block", "[shm][peer]") {
+  const std::string name = unique_name("alone");
+  const PortPtr a = open_one(options_for(name));
+  for (int i = 0; i < 5000; ++i) REQUIRE(send(*a, random_bytes(1000, 1)));
+  CHECK(a->counters().tx_dropped == 5000);
+  CHECK(a->counters().tx_frames == 0);
+
+  const PortPtr b = open_one(options_for(name));
+  settle(*a, *b);
+  const Bytes frame = random_bytes(100, 2);
+  REQUIRE(send(*a, frame));
+  CHECK(receive(*b) == std::vector<Bytes>{frame});
+}
+
+TEST_CASE("a peer that leaves and comes back gets nothing that was meant for its predecessor",
+          "[shm][peer]") {
+  Pair link("comes-back");
+  for (std::uint64_t i = 0; i < 10; ++i) REQUIRE(send(*link.a, random_bytes(200, i)));
+  CHECK(receive(*link.b, 4).size() == 4);
+  const Bytes last_words = random_bytes(300, 77);
+  REQUIRE(send(*link.b, last_words));
+  link.b.reset();
+  REQUIRE(send(*link.a, random_bytes(200, 20)));  // to nobody
+  CHECK(link.a->counters().tx_dropped == 7);      // 6 unread, 1 without a peer
+
+  link.b = open_one(options_for(link.name));
+  CHECK(link.b->info().side == 1);
+  const Bytes first_words = random_bytes(300, 78);
+  CHECK_FALSE(send(*link.b, first_words));  // a has not agreed to the new stream yet
+  CHECK(receive(*link.a) == std::vector<Bytes>{last_words});
+  settle(*link.a, *link.b);
+  REQUIRE(send(*link.b, first_words));
+  CHECK(receive(*link.a) == std::vector<Bytes>{first_words});
+  const Bytes fresh = random_bytes(200, 30);
+  REQUIRE(send(*link.a, fresh));
+  CHECK(receive(*link.b) == std::vector<Bytes>{fresh});
+  CHECK(link.a->counters().peer_restarts == 1);
+  CHECK(link.b->counters().peer_restarts == 0);
+}
+
+TEST_CASE("each queue is a link of its own", "[shm][queues]") {
+  PortOptions options = options_for(unique_name("queues"), ",ring=64K");
+  options.queues = 3;
+  auto a = open_shm(options);
+  auto b = open_shm(options);
+  REQUIRE(a);
+  REQUIRE(b);
+  REQUIRE(a->size() == 3);
+  for (std::size_t queue = 0; queue < 3; ++queue) {
+    settle(*(*a)[queue], *(*b)[queue]);
+    REQUIRE(send(*(*a)[queue], random_bytes(100 + queue, queue)));
+  }
+  for (std::size_t queue = 0; queue < 3; ++queue) {
+    CHECK(receive(*(*b)[queue]) == std::vector<Bytes>{random_bytes(100 + queue, queue)});
+    CHECK((*a)[queue]->info().mac == (*a)[0]->info().mac);
+  }
+}
+
+TEST_CASE("a sleeping end is woken by a frame, and only then", "[shm][sleep]") {
+  const Pair link("sleep");
+  REQUIRE(link.b->rx_fd() >= 0);
+  REQUIRE(link.b->arm_rx());
+  link.a->tx_flush();
+  CHECK_FALSE(is_readable(link.b->rx_fd(), 0));
+  REQUIRE(send(*link.a, random_bytes(100, 1)));
+  CHECK(is_readable(link.b->rx_fd(), 1000));
+  link.b->disarm_rx();
+  CHECK_FALSE(is_readable(link.b->rx_fd(), 0));
+  CHECK_FALSE(link.b->arm_rx());  // the frame is still waiting
+  CHECK(receive(*link.b).size() == 1);
+  CHECK(link.b->arm_rx());
+  link.b->disarm_rx();
+}
+
+TEST_CASE("a sleeping end is woken by a new peer that has something to say", "[shm][sleep]") {
+  Pair link("sleep-restart");
+  link.a.reset();
+  receive(*link.b);
+  REQUIRE(link.b->arm_rx());
+  link.a = open_one(options_for(link.name));
+  CHECK_FALSE(send(*link.a, random_bytes(100, 1)));  // offers a stream
+  CHECK(is_readable(link.b->rx_fd(), 1000));
+  link.b->disarm_rx();
+  CHECK(receive(*link.b).empty());  // takes the offer
+  CHECK(send(*link.a, random_bytes(100, 1)));
+}
+
+TEST_CASE("two threads exchange frames while one of them sleeps again and again", "[shm][sleep]") {
+  const Pair link("sleep-race");
+  constexpr unsigned kFrames = 20000;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  std::thread sleeper([&] {
+    unsigned seen = 0;
+    while (seen < kFrames && std::chrono::steady_clock::now() < deadline) {
+      const auto frames = receive(*link.b, 4);
+      seen += static_cast<unsigned>(frames.size());
+      for (const Bytes& frame : frames) {
+        while (!send(*link.b, frame) && std::chrono::steady_clock::now() < deadline)
+          std::this_thread::yield();
+      }
+      if (!frames.empty() || !link.b->arm_rx()) continue;
+      is_readable(link.b->rx_fd(), 10000);  // a lost wake-up costs 10 s and fails the test
+      link.b->disarm_rx();
+    }
+  });
+  unsigned echoed = 0;
+  const auto start = std::chrono::steady_clock::now();
+  for (unsigned i = 0; i < kFrames && std::chrono::steady_clock::now() < deadline; ++i) {
+    while (!send(*link.a, random_bytes(64, i)) && std::chrono::steady_clock::now() < deadline) {
+    }
+    if (i % 7 == 0) {  // let it fall asleep at varying moments
+      while (echoed < i && std::chrono::steady_clock::now() < deadline) {
+        echoed += static_cast<unsigned>(receive(*link.a).size());
+      }
+    }
+  }
+  while (echoed < kFrames && std::chrono::steady_clock::now() < deadline) {
+    echoed += static_cast<unsigned>(receive(*link.a).size());
+  }
+  sleeper.join();
+  CHECK(echoed == kFrames);
+  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(9));
+}
