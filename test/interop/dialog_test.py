@@ -10,7 +10,7 @@ from pathlib import Path
 
 import wire
 from lab import ENGINE_IPS, GUEST_IPS, PREFIXES, lab
-from report import clean_kernel_log, main, require
+from report import clean_kernel_log, main, require, tail
 
 LIMIT_SECONDS = 60
 TCP_PORT = 18600
@@ -59,7 +59,7 @@ class Dialog:
             job.kill()
         outcome = job.wait()
         require(result.returncode == 0 and outcome.ok,
-                f"uroce: exit code {result.returncode}\n{result.stdout}{result.stderr}\n"
+                f"uroce: exit code {result.returncode}\n{tail(result.stdout + result.stderr)}\n"
                 f"guest: {outcome.text()}\n"
                 f"command: {shlex.join(map(str, ours))}\nguest:   {shlex.join(map(str, guest))}")
 

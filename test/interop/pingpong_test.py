@@ -9,7 +9,7 @@ from pathlib import Path
 
 import wire
 from lab import ENGINE_IPS, GUEST_IPS, HOST_IPS, PREFIXES, lab
-from report import clean_kernel_log, main, require
+from report import clean_kernel_log, main, require, tail
 
 PORT = 18515
 FAMILIES = ("IPv4", "IPv6")
@@ -69,7 +69,7 @@ class Pair:
         outcome, program = (self._client if client else self._server)()
         out, err = self._finish(program)
         require(outcome.ok and program.returncode == 0,
-                f"uroce: exit code {program.returncode}\n{out}{err}\nibv_rc_pingpong: {outcome.text()}\n"
+                f"uroce: exit code {program.returncode}\n{tail(out + err)}\nibv_rc_pingpong: {outcome.text()}\n"
                 f"command: {shlex.join(map(str, self.uroce))}\nguest:   {self.stock}")
         moved = f"{2 * self.case.size * self.case.iterations} bytes in"
         require(moved in outcome.out, f"ibv_rc_pingpong does not say '{moved}':\n{outcome.text()}")
@@ -86,7 +86,7 @@ class Pair:
             self.used.wait_listening(program, PORT)
         except Exception:
             _, err = self._finish(program)
-            raise AssertionError(f"uroce does not listen: {err}") from None
+            raise AssertionError(f"uroce does not listen: {tail(err)}") from None
         host = HOST_IPS[FAMILIES.index(self.case.family)]
         job = self.used.guest.start(f"{self.stock} {host}", LIMIT_SECONDS)
         return self._await(job, program)

@@ -61,6 +61,11 @@ class Report:
         return 0 if self.passed and not self.failed else 1
 
 
+def tail(text, limit=1500):
+    """The end of a program's output."""
+    return text if len(text) <= limit else "...\n" + text[-limit:]
+
+
 def require_equal(found, wanted, what):
     if found != wanted:
         raise AssertionError(f"{what} is {found}, must be {wanted}")

@@ -23,7 +23,8 @@ Arguments parse(int argc, char** argv) {
   int at = 1;
   for (; at + 1 < argc && std::strncmp(argv[at], "--", 2) == 0; at += 2) {
     std::string& value = found.options[argv[at] + 2];
-    value += (value.empty() ? "" : ",") + std::string(argv[at + 1]);
+    if (!value.empty()) value += ',';
+    value += argv[at + 1];
   }
   found.words.assign(argv + at, argv + argc);
   return found;
