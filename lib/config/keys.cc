@@ -35,8 +35,13 @@ Status set_number(std::string_view key, std::string_view text, Limits limits, T&
 }
 
 Status set_boolean(std::string_view key, std::string_view text, bool& out) {
-  if (text != "true" && text != "false") return refused(key, text, "is neither true nor false");
-  out = text == "true";
+  constexpr std::array<std::string_view, 4> kTrue = {"true", "1", "yes", "on"};
+  constexpr std::array<std::string_view, 4> kFalse = {"false", "0", "no", "off"};
+  const bool is_true = std::ranges::find(kTrue, text) != kTrue.end();
+  if (!is_true && std::ranges::find(kFalse, text) == kFalse.end()) {
+    return refused(key, text, "is neither true nor false");
+  }
+  out = is_true;
   return {};
 }
 
@@ -174,14 +179,15 @@ constexpr std::array kKeys = {
               .allowed = "cores 0..1023 and ranges, such as 2-5,8",
               .set = set_lcores,
               .get = [](const Config& c) { return c.lcores; }},
-    ConfigKey{.name = "no-huge",
-              .metavar = "BOOL",
-              .help = "do without hugepages: runs everywhere, slower",
-              .allowed = "true or false",
-              .type = ConfigType::kBoolean,
-              .is_flag = true,
-              .set = [](Config& c, std::string_view t) { return set_boolean("no-huge", t, c.no_huge); },
-              .get = [](const Config& c) { return boolean_text(c.no_huge); }},
+    ConfigKey{
+        .name = "no-huge",
+        .metavar = "BOOL",
+        .help = "do without hugepages: runs everywhere, slower",
+        .allowed = "true or false; on a command line and in the environment also 1, 0, yes, no, on, off",
+        .type = ConfigType::kBoolean,
+        .is_flag = true,
+        .set = [](Config& c, std::string_view t) { return set_boolean("no-huge", t, c.no_huge); },
+        .get = [](const Config& c) { return boolean_text(c.no_huge); }},
     ConfigKey{.name = "fault",
               .metavar = "RULES",
               .help = "faults put on this port's frames; empty: none",

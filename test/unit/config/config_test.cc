@@ -285,6 +285,23 @@ TEST_CASE("numbers as text take digits alone", "[config]") {
   CHECK(config.mtu == 0);
 }
 
+TEST_CASE("a boolean as text takes what people write", "[config]") {
+  const auto keys = config_keys();
+  const auto no_huge = std::ranges::find(keys, "no-huge", &ConfigKey::name);
+  Config config;
+  for (const auto* text : {"true", "1", "yes", "on"}) {
+    config.no_huge = false;
+    REQUIRE(no_huge->set(config, text));
+    CHECK(config.no_huge);
+  }
+  for (const auto* text : {"false", "0", "no", "off"}) {
+    config.no_huge = true;
+    REQUIRE(no_huge->set(config, text));
+    CHECK_FALSE(config.no_huge);
+  }
+  for (const auto* text : {"", "True", "2", "y", "enabled"}) CHECK_FALSE(no_huge->set(config, text));
+}
+
 TEST_CASE("a Config filled in by hand is checked by the same rules", "[config]") {
   Config config;
   CHECK(check_config(config));
