@@ -20,8 +20,8 @@ enum class AsyncEventType : std::uint8_t {
 
 struct AsyncEvent {
   AsyncEventType type{};
-  Qpn qpn{};          ///< the QP concerned (kCqErr: the QP whose completion did not fit)
-  std::string text;   ///< one sentence saying why
+  Qpn qpn{};         ///< the QP concerned (kCqErr: the QP whose completion did not fit)
+  std::string text;  ///< one sentence saying why
 };
 
 }  // namespace uroce

@@ -24,8 +24,8 @@ class Cq {
   Cq& operator=(Cq&&) noexcept;
   ~Cq();
 
-  /// Takes completions. In Mode::kApp and kAuto it also runs the loop once, so a busy application makes its own
-  /// progress. An overflowed CQ loses nothing silently: its QPs go to Error with AsyncEventType::kCqErr.
+  /// Takes completions. In Mode::kApp and kAuto it also runs the loop once, so a busy application makes its
+  /// own progress. An overflowed CQ loses nothing silently: its QPs go to Error with AsyncEventType::kCqErr.
   /// @return how many entries of `out` were filled.
   [[nodiscard]] std::size_t poll(std::span<Wc> out) noexcept;
 

@@ -18,9 +18,9 @@ struct Limits {
   std::uint32_t max_qp = 65536;
   std::uint32_t max_qp_wr = 32768;
   std::uint32_t max_sge = 32;
-  std::uint32_t max_inline = 1024;        ///< bytes
+  std::uint32_t max_inline = 1024;  ///< bytes
   std::uint32_t max_cqe = 1U << 22;
-  std::uint32_t max_rd_atomic = 128;      ///< READs and atomics in flight per QP, each way
+  std::uint32_t max_rd_atomic = 128;  ///< READs and atomics in flight per QP, each way
   std::uint64_t max_msg_bytes = 1ULL << 31;
 };
 
@@ -37,8 +37,8 @@ struct Counter {
 
 /// An open RoCE device.
 ///
-/// Threads: control calls from any thread, one after the other is not required. Lifetime: must outlive every object
-/// made from it.
+/// Threads: control calls from any thread, one after the other is not required. Lifetime: must outlive every
+/// object made from it.
 class Device {
  public:
   /// Opens the port, starts the loops (Mode::kLcore) or the helper (Mode::kAuto).
@@ -63,8 +63,8 @@ class Device {
   [[nodiscard]] bool next_async_event(AsyncEvent& event);
   [[nodiscard]] int async_fd() const noexcept;
 
-  /// Runs the loops once in the calling thread if nobody else does (kApp, kAuto): for programs that only serve
-  /// one-sided requests. Does nothing in kLcore mode.
+  /// Runs the loops once in the calling thread if nobody else does (kApp, kAuto): for programs that only
+  /// serve one-sided requests. Does nothing in kLcore mode.
   void progress() noexcept;
 
   struct Impl;

@@ -13,11 +13,12 @@
 
 namespace uroce {
 
-/// Reliable-connection queue pair: a send and a receive ring into the poll loop that owns its transport state.
+/// Reliable-connection queue pair: a send and a receive ring into the poll loop that owns its transport
+/// state.
 ///
-/// Threads: post_send() from one application thread at a time, post_recv() likewise; everything else from any control
-/// thread. Lifetime: movable handle; destruction returns once the loop has let go (one iteration); completions that
-/// were not polled are removed.
+/// Threads: post_send() from one application thread at a time, post_recv() likewise; everything else from any
+/// control thread. Lifetime: movable handle; destruction returns once the loop has let go (one iteration);
+/// completions that were not polled are removed.
 class Qp {
  public:
   /// Creates a QP in state Reset.
@@ -35,14 +36,15 @@ class Qp {
   [[nodiscard]] QpAttr query() const;
 
   /// Posts `wrs` in order. Wait-free; neither allocates nor throws.
-  /// @return how many were taken; fewer than wrs.size() means: ring full, too many SGEs, too much inline data or a
+  /// @return how many were taken; fewer than wrs.size() means: ring full, too many SGEs, too much inline data
+  /// or a
   ///         state that takes no sends (Reset, Init, RTR).
   [[nodiscard]] std::size_t post_send(std::span<const SendWr> wrs) noexcept;
   [[nodiscard]] std::size_t post_recv(std::span<const RecvWr> wrs) noexcept;
   [[nodiscard]] bool post_send(const SendWr& wr) noexcept { return post_send(std::span{&wr, 1}) == 1; }
   [[nodiscard]] bool post_recv(const RecvWr& wr) noexcept { return post_recv(std::span{&wr, 1}) == 1; }
 
-  [[nodiscard]] Qpn qpn() const noexcept;              ///< unique per Device
+  [[nodiscard]] Qpn qpn() const noexcept;                 ///< unique per Device
   [[nodiscard]] const QpInitAttr& attr() const noexcept;  ///< capacities as granted
   /// Why the QP is in Error, one sentence; empty otherwise.
   [[nodiscard]] std::string error_text() const;

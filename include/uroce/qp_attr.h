@@ -9,7 +9,15 @@
 namespace uroce {
 
 /// Same values as enum ibv_qp_state.
-enum class QpState : std::uint8_t { kReset = 0, kInit = 1, kRtr = 2, kRts = 3, kSqd = 4, kSqe = 5, kError = 6 };
+enum class QpState : std::uint8_t {
+  kReset = 0,
+  kInit = 1,
+  kRtr = 2,
+  kRts = 3,
+  kSqd = 4,
+  kSqe = 5,
+  kError = 6
+};
 
 [[nodiscard]] std::string_view to_string(QpState state) noexcept;
 
@@ -28,20 +36,20 @@ struct QpAttr {
   QpState state = QpState::kReset;
   PathMtu path_mtu = PathMtu::k1024;
   Qpn dest_qpn{};
-  Psn rq_psn;                          ///< first PSN expected from the peer
-  Psn sq_psn;                          ///< first PSN sent
-  std::uint32_t access_flags = 0;      ///< access::kRemote* allowed on this QP
-  Gid dgid;                            ///< the peer
+  Psn rq_psn;                      ///< first PSN expected from the peer
+  Psn sq_psn;                      ///< first PSN sent
+  std::uint32_t access_flags = 0;  ///< access::kRemote* allowed on this QP
+  Gid dgid;                        ///< the peer
   std::uint32_t sgid_index = 1;
-  std::uint8_t traffic_class = 0;      ///< DSCP << 2 | ECN
-  std::uint8_t hop_limit = 64;         ///< 0 and 1 mean 64
-  std::uint32_t flow_label = 0;        ///< 20 bits; 0: from the QP numbers
-  std::uint8_t max_rd_atomic = 1;      ///< READs and atomics this side may have in flight
+  std::uint8_t traffic_class = 0;       ///< DSCP << 2 | ECN
+  std::uint8_t hop_limit = 64;          ///< 0 and 1 mean 64
+  std::uint32_t flow_label = 0;         ///< 20 bits; 0: from the QP numbers
+  std::uint8_t max_rd_atomic = 1;       ///< READs and atomics this side may have in flight
   std::uint8_t max_dest_rd_atomic = 1;  ///< those it will serve
-  std::uint8_t min_rnr_timer = 12;     ///< code 0..31 it asks the peer to wait after RNR, IBA table 45
-  std::uint8_t timeout = 14;           ///< ack timeout code: 4.096 us << code, 0: for ever
-  std::uint8_t retry_cnt = 7;          ///< 0..7
-  std::uint8_t rnr_retry = 7;          ///< 0..6, 7: for ever
+  std::uint8_t min_rnr_timer = 12;      ///< code 0..31 it asks the peer to wait after RNR, IBA table 45
+  std::uint8_t timeout = 14;            ///< ack timeout code: 4.096 us << code, 0: for ever
+  std::uint8_t retry_cnt = 7;           ///< 0..7
+  std::uint8_t rnr_retry = 7;           ///< 0..6, 7: for ever
 };
 
 /// Which fields of QpAttr a modify() sets. Same values as enum ibv_qp_attr_mask.

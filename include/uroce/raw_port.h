@@ -14,7 +14,8 @@ namespace uroce {
 
 /// A port opened without transport.
 ///
-/// Threads: one at a time. Lifetime: a frame given to the callback of receive() is valid during the call only.
+/// Threads: one at a time. Lifetime: a frame given to the callback of receive() is valid during the call
+/// only.
 class RawPort {
  public:
   /// Uses Config::port, mtu, no_huge, fault and pcap.

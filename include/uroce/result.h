@@ -11,24 +11,26 @@ namespace uroce {
 
 /// What kind of failure. Command line programs exit with exit_code(), drop-in libraries map it to errno.
 enum class Errc : std::uint8_t {
-  kInvalid,        ///< argument out of range or inconsistent (EINVAL)
-  kBadState,       ///< not allowed in the object's present state (EINVAL)
-  kNoMemory,       ///< memory or hugepages ran out (ENOMEM)
-  kLimit,          ///< a configured bound is reached (ENOSPC)
-  kBusy,           ///< the object is still in use (EBUSY)
-  kNotFound,       ///< no such object, port, interface or address (ENODEV)
-  kNameInUse,      ///< a link name or address is taken by a live process (EADDRINUSE)
-  kNoHugepages,    ///< hugepages are missing (ENOMEM)
-  kPermission,     ///< the caller lacks a right (EPERM)
-  kConfig,         ///< configuration text is wrong (EINVAL)
-  kTimeout,        ///< the peer or the system did not answer in time (ETIMEDOUT)
-  kUnsupported,    ///< this build or port cannot do it (EOPNOTSUPP)
-  kSystem,         ///< a system call failed (EIO)
-  kPeer,           ///< the peer answered something unusable (EPROTO)
+  kInvalid,      ///< argument out of range or inconsistent (EINVAL)
+  kBadState,     ///< not allowed in the object's present state (EINVAL)
+  kNoMemory,     ///< memory or hugepages ran out (ENOMEM)
+  kLimit,        ///< a configured bound is reached (ENOSPC)
+  kBusy,         ///< the object is still in use (EBUSY)
+  kNotFound,     ///< no such object, port, interface or address (ENODEV)
+  kNameInUse,    ///< a link name or address is taken by a live process (EADDRINUSE)
+  kNoHugepages,  ///< hugepages are missing (ENOMEM)
+  kPermission,   ///< the caller lacks a right (EPERM)
+  kConfig,       ///< configuration text is wrong (EINVAL)
+  kTimeout,      ///< the peer or the system did not answer in time (ETIMEDOUT)
+  kUnsupported,  ///< this build or port cannot do it (EOPNOTSUPP)
+  kSystem,       ///< a system call failed (EIO)
+  kPeer,         ///< the peer answered something unusable (EPROTO)
 };
 
 /// Exit status that a program ends with on this failure: distinct for each, 0..2 are never used.
-[[nodiscard]] constexpr int exit_code(Errc code) noexcept { return 10 + static_cast<int>(code); }
+[[nodiscard]] constexpr int exit_code(Errc code) noexcept {
+  return 10 + static_cast<int>(code);
+}
 
 /// A failure: its kind, and one line that says what is wrong and how to mend it.
 struct Error {

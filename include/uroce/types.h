@@ -20,7 +20,7 @@ enum class Rkey : std::uint32_t {};
 
 /// The plain number inside a strong integer type.
 template <typename E>
-  requires std::is_enum_v<E>
+requires std::is_enum_v<E>
 [[nodiscard]] constexpr std::underlying_type_t<E> raw(E value) noexcept {
   return static_cast<std::underlying_type_t<E>>(value);
 }
@@ -53,7 +53,9 @@ class Psn {
 /// Path MTU: payload bytes of a full packet, coded as in verbs (1 = 256 .. 5 = 4096).
 enum class PathMtu : std::uint8_t { k256 = 1, k512 = 2, k1024 = 3, k2048 = 4, k4096 = 5 };
 
-[[nodiscard]] constexpr std::uint32_t bytes(PathMtu mtu) noexcept { return 128U << raw(mtu); }
+[[nodiscard]] constexpr std::uint32_t bytes(PathMtu mtu) noexcept {
+  return 128U << raw(mtu);
+}
 
 /// The largest path MTU that fits a link MTU (bytes after the Ethernet header), as RDMA-CM reckons it:
 /// 96 bytes are kept for the headers. Nothing fits below 352 bytes.

@@ -57,10 +57,10 @@ inline constexpr std::uint8_t kWithInv = 8;
 /// Work completion. With a status other than kSuccess only wr_id, status, qpn and vendor_err are valid.
 struct Wc {
   std::uint64_t wr_id = 0;
-  std::uint32_t byte_len = 0;   ///< bytes received or read
-  std::uint32_t imm_data = 0;   ///< network byte order (kWithImm), or the invalidated rkey (kWithInv)
-  Qpn qpn{};                    ///< local QP
-  Qpn src_qpn{};                ///< remote QP
+  std::uint32_t byte_len = 0;  ///< bytes received or read
+  std::uint32_t imm_data = 0;  ///< network byte order (kWithImm), or the invalidated rkey (kWithInv)
+  Qpn qpn{};                   ///< local QP
+  Qpn src_qpn{};               ///< remote QP
   WcStatus status = WcStatus::kSuccess;
   WcOpcode opcode = WcOpcode::kSend;
   std::uint8_t flags = 0;       ///< wc_flag bits

@@ -22,13 +22,17 @@ enum class WrOpcode : std::uint8_t {
 
 /// Bits of SendWr::flags. Same values as enum ibv_send_flags.
 namespace send_flag {
-inline constexpr std::uint8_t kFence = 1;      ///< start only after all earlier READs and atomics of the QP completed
-inline constexpr std::uint8_t kSignaled = 2;   ///< a completion is wanted (errors always complete)
-inline constexpr std::uint8_t kSolicited = 4;  ///< sets SE on the last packet: wakes a peer armed for solicited events
-inline constexpr std::uint8_t kInline = 8;     ///< data is copied at post time; the buffer is free at once, no lkey needed
+inline constexpr std::uint8_t kFence =
+    1;  ///< start only after all earlier READs and atomics of the QP completed
+inline constexpr std::uint8_t kSignaled = 2;  ///< a completion is wanted (errors always complete)
+inline constexpr std::uint8_t kSolicited =
+    4;  ///< sets SE on the last packet: wakes a peer armed for solicited events
+inline constexpr std::uint8_t kInline =
+    8;  ///< data is copied at post time; the buffer is free at once, no lkey needed
 }  // namespace send_flag
 
-/// Scatter/gather element: `length` bytes at `addr` inside the region that `lkey` names. Length 0 means 0 bytes.
+/// Scatter/gather element: `length` bytes at `addr` inside the region that `lkey` names. Length 0 means 0
+/// bytes.
 struct Sge {
   std::uint64_t addr = 0;
   std::uint32_t length = 0;
@@ -40,13 +44,13 @@ struct SendWr {
   std::uint64_t wr_id = 0;
   std::span<const Sge> sges{};
   WrOpcode opcode = WrOpcode::kSend;
-  std::uint8_t flags = 0;            ///< send_flag bits
-  std::uint32_t imm_data = 0;        ///< network byte order, for *WithImm
-  Rkey invalidate_rkey{};            ///< for kSendWithInv
-  std::uint64_t remote_addr = 0;     ///< RDMA and atomics
-  Rkey rkey{};                       ///< RDMA and atomics
-  std::uint64_t compare_add = 0;     ///< compare value, or the addend
-  std::uint64_t swap = 0;            ///< new value of a compare-and-swap
+  std::uint8_t flags = 0;         ///< send_flag bits
+  std::uint32_t imm_data = 0;     ///< network byte order, for *WithImm
+  Rkey invalidate_rkey{};         ///< for kSendWithInv
+  std::uint64_t remote_addr = 0;  ///< RDMA and atomics
+  Rkey rkey{};                    ///< RDMA and atomics
+  std::uint64_t compare_add = 0;  ///< compare value, or the addend
+  std::uint64_t swap = 0;         ///< new value of a compare-and-swap
 };
 
 /// Receive work request. Its SGE list is copied at post time.

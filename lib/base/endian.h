@@ -11,10 +11,10 @@ namespace uroce {
 
 /// The unsigned integer that holds `Bytes` bytes.
 template <std::size_t Bytes>
-using UintOf = std::conditional_t<
-    Bytes == 1, std::uint8_t,
-    std::conditional_t<Bytes == 2, std::uint16_t,
-                       std::conditional_t<(Bytes <= 4), std::uint32_t, std::uint64_t>>>;
+using UintOf =
+    std::conditional_t<Bytes == 1, std::uint8_t,
+                       std::conditional_t<Bytes == 2, std::uint16_t,
+                                          std::conditional_t<(Bytes <= 4), std::uint32_t, std::uint64_t>>>;
 
 /// Reads `Bytes` bytes at `Offset`, most significant first.
 template <std::size_t Offset, std::size_t Bytes, std::size_t Extent>
@@ -29,7 +29,8 @@ template <std::size_t Offset, std::size_t Bytes, std::size_t Extent>
 
 /// Writes the low `Bytes` bytes of `value` at `Offset`, most significant first.
 template <std::size_t Offset, std::size_t Bytes, std::size_t Extent>
-constexpr void store_be(std::span<std::byte, Extent> out, std::type_identity_t<UintOf<Bytes>> value) noexcept {
+constexpr void store_be(std::span<std::byte, Extent> out,
+                        std::type_identity_t<UintOf<Bytes>> value) noexcept {
   static_assert(Bytes >= 1 && Bytes <= 8 && Extent != std::dynamic_extent && Offset + Bytes <= Extent);
   const std::uint64_t wide = value;
   for (std::size_t i = 0; i < Bytes; ++i) {

@@ -9,15 +9,16 @@
 
 namespace uroce {
 
-/// One timer, embedded in its owner. The owner's true deadline may move later without telling the wheel: when the
-/// node comes up, the owner is asked and armed again. So the packet path never touches the wheel.
+/// One timer, embedded in its owner. The owner's true deadline may move later without telling the wheel: when
+/// the node comes up, the owner is asked and armed again. So the packet path never touches the wheel.
 struct TimerNode {
   TimerNode* next = nullptr;
   TimerNode* previous = nullptr;
   Ticks due;  ///< slot it sits in; unset: not in the wheel
 };
 
-/// Timers with a resolution of 4 us. A node fires at the earliest at its deadline, at the latest one slot later.
+/// Timers with a resolution of 4 us. A node fires at the earliest at its deadline, at the latest one slot
+/// later.
 ///
 /// Threads: loop.
 class TimerWheel {
@@ -50,8 +51,8 @@ class TimerWheel {
     --armed_;
   }
 
-  /// Calls `on_due(node)` for every node whose time has come. The node is out of the wheel by then and may be armed
-  /// again from inside; no other node may be cancelled from inside.
+  /// Calls `on_due(node)` for every node whose time has come. The node is out of the wheel by then and may be
+  /// armed again from inside; no other node may be cancelled from inside.
   template <typename F>
   void expire(Ticks now, F&& on_due) {
     const std::uint64_t target = now.ns() / kSlotNs;

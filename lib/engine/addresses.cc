@@ -33,8 +33,8 @@ const Gid& Addresses::source_for(const Gid& target) const noexcept {
 
 Gid link_local_gid(const MacAddress& mac) noexcept {
   const auto& m = mac.raw;
-  return Gid{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, static_cast<std::uint8_t>(m[0] ^ 2), m[1], m[2], 0xff, 0xfe, m[3], m[4],
-              m[5]}};
+  return Gid{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, static_cast<std::uint8_t>(m[0] ^ 2), m[1], m[2], 0xff, 0xfe, m[3],
+              m[4], m[5]}};
 }
 
 }  // namespace uroce::engine

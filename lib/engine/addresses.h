@@ -10,7 +10,8 @@
 
 namespace uroce::engine {
 
-/// An address with the length of its network prefix; for IPv4-mapped GIDs the length counts from the IPv4 part.
+/// An address with the length of its network prefix; for IPv4-mapped GIDs the length counts from the IPv4
+/// part.
 struct Address {
   Gid gid;
   unsigned prefix_len = 0;  // bits

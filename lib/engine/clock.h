@@ -33,9 +33,9 @@ class Clock {
  private:
   static constexpr std::uint64_t kStart = 1'000'000'000;
   [[nodiscard]] static std::uint64_t steady_ns() noexcept {
-    return static_cast<std::uint64_t>(
-        std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-            .count());
+    return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                          std::chrono::steady_clock::now().time_since_epoch())
+                                          .count());
   }
 
   std::uint64_t base_ = 0;   // cycles, or ns without TSC

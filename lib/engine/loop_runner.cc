@@ -24,8 +24,9 @@ Status pin_this_thread(std::thread& thread, unsigned core) {
   CPU_ZERO(&cores);
   CPU_SET(core, &cores);
   if (pthread_setaffinity_np(thread.native_handle(), sizeof cores, &cores) != 0) {
-    return Error{Errc::kConfig, "core " + std::to_string(core) +
-                                    " cannot be used: choose others with --lcores (see: nproc, taskset -p $$)"};
+    return Error{Errc::kConfig,
+                 "core " + std::to_string(core) +
+                     " cannot be used: choose others with --lcores (see: nproc, taskset -p $$)"};
   }
   return {};
 }
@@ -107,7 +108,8 @@ void LoopRunner::run_lcore() noexcept {
   run_mailbox();
 }
 
-/// The helper leaves the loop alone while applications poll, runs it while there is work, and sleeps otherwise.
+/// The helper leaves the loop alone while applications poll, runs it while there is work, and sleeps
+/// otherwise.
 void LoopRunner::run_helper() noexcept {
   constexpr int kLookMs = 1;
   loop_.port().enter_thread();
@@ -145,8 +147,9 @@ bool LoopRunner::help(Ticks quiet_since) noexcept {
 }
 
 void LoopRunner::sleep_until_work(int timeout_ms) noexcept {
-  pollfd fds[2] = {{.fd = kick_fd_, .events = POLLIN, .revents = 0}, {.fd = -1, .events = POLLIN, .revents = 0}};
-  sleeping_.store(true, std::memory_order_seq_cst);  // pairs with kick()
+  pollfd fds[2] = {{.fd = kick_fd_, .events = POLLIN, .revents = 0},
+                   {.fd = -1, .events = POLLIN, .revents = 0}};
+  sleeping_.exchange(1, std::memory_order_seq_cst);  // pairs with kick()
   bool quiet = try_own();
   if (quiet) {
     fds[1].fd = loop_.port().rx_fd();
@@ -160,7 +163,7 @@ void LoopRunner::sleep_until_work(int timeout_ms) noexcept {
     poll(fds, 2, timeout_ms);
     if (fds[0].revents != 0) drain(kick_fd_);
   }
-  sleeping_.store(false, std::memory_order_relaxed);
+  sleeping_.store(0, std::memory_order_relaxed);
   if (fds[1].fd >= 0 && try_own()) {
     loop_.port().disarm_rx();
     release();

@@ -18,9 +18,9 @@ namespace uroce::engine {
 
 /// Runs one PollLoop in the mode of its device.
 ///
-/// kLcore: a pinned thread owns the loop for good; commands reach it through the mailbox. kApp and kAuto: the token
-/// goes to whoever polls; commands take it too. kAuto: a helper thread takes over when nobody has polled for a while,
-/// and sleeps when nothing happens.
+/// kLcore: a pinned thread owns the loop for good; commands reach it through the mailbox. kApp and kAuto: the
+/// token goes to whoever polls; commands take it too. kAuto: a helper thread takes over when nobody has
+/// polled for a while, and sleeps when nothing happens.
 ///
 /// Threads: run_from_application() and execute() by any; start() and stop() by the creator.
 class LoopRunner {
@@ -43,13 +43,15 @@ class LoopRunner {
     release();
   }
 
-  /// Runs `command` while nobody else touches the loop, and returns when it is done. A no-op command is the way to
-  /// wait until the loop has passed an iteration boundary.
+  /// Runs `command` while nobody else touches the loop, and returns when it is done. A no-op command is the
+  /// way to wait until the loop has passed an iteration boundary.
   void execute(const std::function<void(PollLoop&, Ticks)>& command);
 
   /// Wakes a sleeping helper: work was posted.
   void kick() noexcept {
-    if (sleeping_.load(std::memory_order_seq_cst)) wake_helper();
+    // Adding nothing orders the post before the look, which a plain load would not. Pairs with
+    // sleep_until_work().
+    if (mode_ == Mode::kAuto && sleeping_.fetch_add(0, std::memory_order_seq_cst) != 0) wake_helper();
   }
 
   [[nodiscard]] PollLoop& loop() noexcept { return loop_; }
@@ -92,7 +94,7 @@ class LoopRunner {
   std::mutex mail_mutex_;
   std::vector<Command*> mail_;
 
-  alignas(64) std::atomic<bool> sleeping_{false};
+  alignas(64) std::atomic<std::uint32_t> sleeping_{0};  // 1: the helper may be asleep
   int kick_fd_ = -1;
 };
 

@@ -17,7 +17,8 @@ constexpr std::uint8_t kAsksOfSuspicion = 3;  // a known address is asked again 
 }  // namespace
 
 Neighbours::Entry* Neighbours::find(const Gid& gid) noexcept {
-  const auto entry = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.gid == gid; });
+  const auto entry =
+      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.gid == gid; });
   return entry == entries_.end() ? nullptr : &*entry;
 }
 
@@ -124,7 +125,8 @@ std::optional<Neighbours::Change> Neighbours::on_icmp6(const wire::PacketView& v
   if (addresses_.is_own(message->target)) {
     const wire::NeighbourMessage answer = wire::make_advertisement(*message, port_.info().mac);
     const bool to_group = answer.dst.is_multicast();
-    const MacAddress to = to_group ? wire::multicast_mac(answer.dst) : message->link_address.value_or(view.src_mac());
+    const MacAddress to =
+        to_group ? wire::multicast_mac(answer.dst) : message->link_address.value_or(view.src_mac());
     const wire::LinkAddress link{.src = port_.info().mac, .dst = to};
     if (std::byte* reply = port_.tx_claim(wire::neighbour_frame_len(link, answer))) {
       wire::emit_neighbour_frame(reply, link, answer);

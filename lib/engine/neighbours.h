@@ -15,8 +15,8 @@ namespace uroce::engine {
 
 /// Neighbour cache of one loop. RFC 826, RFC 4861.
 ///
-/// An entry is made when a QP needs it, asked for until somebody answers, and kept up to date by whatever ARP and ND
-/// packets tell later. Nothing from the wire makes an entry.
+/// An entry is made when a QP needs it, asked for until somebody answers, and kept up to date by whatever ARP
+/// and ND packets tell later. Nothing from the wire makes an entry.
 ///
 /// Threads: loop.
 class Neighbours {

@@ -14,21 +14,27 @@ using transport::RcQp;
 
 namespace {
 
-constexpr unsigned kTurn = 16;               // packets a QP may send before the next one has its turn
+constexpr unsigned kTurn = 16;                 // packets a QP may send before the next one has its turn
 constexpr std::uint32_t kHandOverSlots = 128;  // frames waiting from one loop to another
 
 /// The counter of a frame that parse_packet() did not take.
 constexpr Count drop_counter(wire::ParseResult result) noexcept {
   using enum wire::ParseResult;
   switch (result) {
-    case kTooShort: return Count::kDropTooShort;
+    case kTooShort:
+      return Count::kDropTooShort;
     case kBadEthertype:
     case kNotUdp:
-    case kNotRocePort: return Count::kDropNotRoce;
-    case kFragment: return Count::kDropFragment;
-    case kUnknownOpcode: return Count::kDropUnknownOpcode;
-    case kBadVersion: return Count::kDropBadVersion;
-    default: return Count::kDropMalformed;
+    case kNotRocePort:
+      return Count::kDropNotRoce;
+    case kFragment:
+      return Count::kDropFragment;
+    case kUnknownOpcode:
+      return Count::kDropUnknownOpcode;
+    case kBadVersion:
+      return Count::kDropBadVersion;
+    default:
+      return Count::kDropMalformed;
   }
 }
 
@@ -40,7 +46,8 @@ void write_event(int fd) noexcept {
 
 }  // namespace
 
-PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses, std::uint64_t ask_interval_ns)
+PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses,
+                   std::uint64_t ask_interval_ns)
     : place_(place),
       port_(port),
       addresses_(addresses),
@@ -137,11 +144,19 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
   wire::PacketView view;
   const wire::ParseResult result = wire::parse_packet(frame, view);
   switch (result) {
-    case wire::ParseResult::kRoce: on_roce(view, now); break;
-    case wire::ParseResult::kArp: on_arp(frame, view, now); break;
+    case wire::ParseResult::kRoce:
+      on_roce(view, now);
+      break;
+    case wire::ParseResult::kArp:
+      on_arp(frame, view, now);
+      break;
     case wire::ParseResult::kIcmp:
-    case wire::ParseResult::kIcmp6: on_icmp(view, now); break;
-    default: counters_.add(drop_counter(result)); break;
+    case wire::ParseResult::kIcmp6:
+      on_icmp(view, now);
+      break;
+    default:
+      counters_.add(drop_counter(result));
+      break;
   }
 }
 
@@ -247,21 +262,23 @@ void PollLoop::address(RcQp& qp, const MacAddress& mac) noexcept {
   const transport::QpContext& ctx = qp.context();
   const QpAttr& attr = ctx.attr;
   constexpr std::uint8_t kDefaultHops = 64;  // applications give 0 or 1 for "do not care"
-  qp.set_resolved(wire::FrameTemplate{{.src_mac = port_.info().mac,
-                                       .dst_mac = mac,
-                                       .sgid = addresses_.own()[attr.sgid_index].gid,
-                                       .dgid = attr.dgid,
-                                       .udp_src_port = wire::udp_source_port(attr.flow_label, ctx.qpn, attr.dest_qpn),
-                                       .traffic_class = attr.traffic_class,
-                                       .hop_limit = attr.hop_limit <= 1 ? kDefaultHops : attr.hop_limit,
-                                       .flow_label = attr.flow_label}});
+  qp.set_resolved(
+      wire::FrameTemplate{{.src_mac = port_.info().mac,
+                           .dst_mac = mac,
+                           .sgid = addresses_.own()[attr.sgid_index].gid,
+                           .dgid = attr.dgid,
+                           .udp_src_port = wire::udp_source_port(attr.flow_label, ctx.qpn, attr.dest_qpn),
+                           .traffic_class = attr.traffic_class,
+                           .hop_limit = attr.hop_limit <= 1 ? kDefaultHops : attr.hop_limit,
+                           .flow_label = attr.flow_label}});
 }
 
 Status PollLoop::modify(RcQp& qp, const QpAttr& attr, std::uint32_t mask, const transport::QpBounds& bounds,
                         Ticks now) {
   if ((mask & qp_attr::kAv) != 0 && attr.sgid_index < addresses_.own().size() &&
       addresses_.own()[attr.sgid_index].gid.is_v4() != attr.dgid.is_v4()) {
-    return Error{Errc::kInvalid, "sgid_index and dgid are of different address families: choose another GID index"};
+    return Error{Errc::kInvalid,
+                 "sgid_index and dgid are of different address families: choose another GID index"};
   }
   if (Status status = qp.modify(attr, mask, bounds); !status) return status;
   if ((mask & qp_attr::kAv) != 0) resolve(qp, now);

@@ -31,11 +31,11 @@ struct LoopEvent {
   transport::Fault fault{};
 };
 
-/// One loop. An iteration takes doorbells, transmits, receives and looks at the timers; what it receives is answered
-/// in the next one, after the requests that the application posts meanwhile.
+/// One loop. An iteration takes doorbells, transmits, receives and looks at the timers; what it receives is
+/// answered in the next one, after the requests that the application posts meanwhile.
 ///
-/// Threads: *loop* is whichever thread owns it at the moment (LoopRunner); ring() may be called by any. No allocation,
-/// lock or clock call inside run_once().
+/// Threads: *loop* is whichever thread owns it at the moment (LoopRunner); ring() may be called by any. No
+/// allocation, lock or clock call inside run_once().
 class PollLoop {
  public:
   PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses, std::uint64_t ask_interval_ns);
@@ -53,13 +53,14 @@ class PollLoop {
   void add(transport::RcQp& qp) { qps_.insert(qp); }
   /// Lets go of a QP: afterwards nothing in the loop refers to it.
   void remove(transport::RcQp& qp) noexcept;
-  Status modify(transport::RcQp& qp, const QpAttr& attr, std::uint32_t mask, const transport::QpBounds& bounds,
-                Ticks now);
+  Status modify(transport::RcQp& qp, const QpAttr& attr, std::uint32_t mask,
+                const transport::QpBounds& bounds, Ticks now);
   [[nodiscard]] bool knows(Qpn qpn) const noexcept { return qps_.find(qpn) != nullptr; }
 
   /// Work was posted to `qp`.
   void ring(transport::RcQp& qp) noexcept {
-    if (!qp.doorbell.exchange(true, std::memory_order_acq_rel)) doorbells_.push(&qp);  // pairs with take_doorbells()
+    if (!qp.doorbell.exchange(true, std::memory_order_acq_rel))
+      doorbells_.push(&qp);  // pairs with take_doorbells()
   }
 
   [[nodiscard]] bool has_work() const noexcept { return ready_head_ != nullptr || !doorbells_.looks_empty(); }

@@ -7,7 +7,9 @@ namespace uroce::mem {
 KeyTable::KeyTable(std::uint64_t seed, std::function<void()> quiesce)
     : table_(new Table(64)), quiesce_(std::move(quiesce)), random_(seed) {}
 
-KeyTable::~KeyTable() { delete table_.load(); }
+KeyTable::~KeyTable() {
+  delete table_.load();
+}
 
 KeyTable::Slot* KeyTable::find(Table& table, std::uint32_t key) noexcept {
   for (std::size_t i = hash(key) & table.mask;; i = (i + 1) & table.mask) {
@@ -94,7 +96,8 @@ std::byte* KeyTable::resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t 
 
 bool KeyTable::invalidate(std::uint32_t key, std::uint32_t pd) noexcept {
   Slot* slot = key > kRemoved ? find(*table_.load(std::memory_order_acquire), key) : nullptr;
-  if (slot == nullptr || slot->region.pd != pd || (slot->region.access & access::kInvalidatable) == 0) return false;
+  if (slot == nullptr || slot->region.pd != pd || (slot->region.access & access::kInvalidatable) == 0)
+    return false;
   slot->valid.store(false, std::memory_order_relaxed);
   return true;
 }

@@ -29,8 +29,8 @@ enum class KeyFault : std::uint8_t { kNone, kUnknownKey, kWrongPd, kNoRights, kO
 /// Sparse table of unguessable 32-bit keys.
 ///
 /// Threads: resolve() and invalidate() by the loops; insert() and remove() by control threads.
-/// After remove() returns no loop uses the region: `quiesce` (given at construction) returns once every loop has
-/// passed an iteration boundary.
+/// After remove() returns no loop uses the region: `quiesce` (given at construction) returns once every loop
+/// has passed an iteration boundary.
 class KeyTable {
  public:
   KeyTable(std::uint64_t seed, std::function<void()> quiesce);
@@ -46,8 +46,8 @@ class KeyTable {
 
   /// The bytes [addr, addr + length) through `key`, if protection domain, rights and range allow.
   /// A zero length is not looked up at all. @return nullptr with `fault` set, or the address.
-  [[nodiscard]] std::byte* resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t access, std::uint64_t addr,
-                                   std::uint64_t length, KeyFault& fault) const noexcept;
+  [[nodiscard]] std::byte* resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t access,
+                                   std::uint64_t addr, std::uint64_t length, KeyFault& fault) const noexcept;
   /// Makes the key unusable from the loop (SEND with invalidate); the region stays until remove().
   /// @return false if the key is unknown, of another PD or not marked access::kInvalidatable.
   bool invalidate(std::uint32_t key, std::uint32_t pd) noexcept;

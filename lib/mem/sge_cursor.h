@@ -10,7 +10,8 @@
 
 namespace uroce::mem {
 
-/// A position in an SGE list. Packets of a message come in order, so the next one starts where the last one ended.
+/// A position in an SGE list. Packets of a message come in order, so the next one starts where the last one
+/// ended.
 ///
 /// Threads: loop.
 class SgeCursor {
@@ -26,8 +27,8 @@ class SgeCursor {
     });
   }
 
-  /// Copies `in` to message offset `at` of the list; the regions need local write access. Nothing is written when
-  /// the first touched SGE refuses.
+  /// Copies `in` to message offset `at` of the list; the regions need local write access. Nothing is written
+  /// when the first touched SGE refuses.
   KeyFault scatter(std::span<const Sge> sges, const KeyTable& keys, std::uint32_t pd, std::uint64_t at,
                    std::span<const std::byte> in) noexcept {
     const std::byte* from = in.data();

@@ -14,21 +14,31 @@ constexpr std::uint8_t kForever = 7;  // rnr_retry; IBA 9.7.5.2.8
 constexpr WcOpcode wc_opcode(WrOpcode opcode) noexcept {
   switch (opcode) {
     case WrOpcode::kRdmaWrite:
-    case WrOpcode::kRdmaWriteWithImm: return WcOpcode::kRdmaWrite;
-    case WrOpcode::kRdmaRead: return WcOpcode::kRdmaRead;
-    case WrOpcode::kAtomicCmpAndSwp: return WcOpcode::kCompSwap;
-    case WrOpcode::kAtomicFetchAndAdd: return WcOpcode::kFetchAdd;
-    default: return WcOpcode::kSend;
+    case WrOpcode::kRdmaWriteWithImm:
+      return WcOpcode::kRdmaWrite;
+    case WrOpcode::kRdmaRead:
+      return WcOpcode::kRdmaRead;
+    case WrOpcode::kAtomicCmpAndSwp:
+      return WcOpcode::kCompSwap;
+    case WrOpcode::kAtomicFetchAndAdd:
+      return WcOpcode::kFetchAdd;
+    default:
+      return WcOpcode::kSend;
   }
 }
 
 constexpr Fault fault_of_nak(std::uint8_t syndrome) noexcept {
   switch (syndrome) {
-    case wire::syndrome::kNakInvalidRequest: return Fault::kRemoteInvalidRequest;
-    case wire::syndrome::kNakRemoteAccess: return Fault::kRemoteAccess;
-    case wire::syndrome::kNakRemoteOp: return Fault::kRemoteOperation;
-    case wire::syndrome::kNakInvalidRdRequest: return Fault::kRemoteInvalidRd;
-    default: return Fault::kReservedSyndrome;
+    case wire::syndrome::kNakInvalidRequest:
+      return Fault::kRemoteInvalidRequest;
+    case wire::syndrome::kNakRemoteAccess:
+      return Fault::kRemoteAccess;
+    case wire::syndrome::kNakRemoteOp:
+      return Fault::kRemoteOperation;
+    case wire::syndrome::kNakInvalidRdRequest:
+      return Fault::kRemoteInvalidRd;
+    default:
+      return Fault::kReservedSyndrome;
   }
 }
 
@@ -53,14 +63,18 @@ void Requester::on_ack(std::uint8_t syndrome, Psn psn, Ticks now) noexcept {
   using wire::syndrome::Kind;
   const std::uint32_t before_psn = span_from(psn, unacked_psn_);
   switch (wire::syndrome::classify(syndrome)) {
-    case Kind::kAck: acknowledge(before_psn + 1, now); break;
+    case Kind::kAck:
+      acknowledge(before_psn + 1, now);
+      break;
     case Kind::kRnrNak:
       if (acknowledge(before_psn, now)) on_rnr_nak(wire::syndrome::code(syndrome), now);
       break;
     case Kind::kNak:
       if (acknowledge(before_psn, now)) on_nak(syndrome, now);
       break;
-    case Kind::kReserved: fail_oldest(Fault::kReservedSyndrome); break;
+    case Kind::kReserved:
+      fail_oldest(Fault::kReservedSyndrome);
+      break;
   }
 }
 
@@ -95,7 +109,7 @@ void Requester::on_progress(Ticks now) noexcept {
   retries_left_ = qp_.attr.retry_cnt;
   rnr_retries_left_ = qp_.attr.rnr_retry;
   recovering_ = false;
-  ack_deadline_ = in_flight() > 0 ? ack_deadline_from(now) : Ticks{};
+  ack_deadline_ = in_flight() > 0 && !rnr_until_.is_set() ? ack_deadline_from(now) : Ticks{};
   while (reads_in_flight_ > 0 && before(read_ends_[read_head_], unacked_psn_)) {
     read_head_ = static_cast<std::uint32_t>((read_head_ + 1) % read_ends_.size());
     --reads_in_flight_;

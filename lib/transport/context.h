@@ -47,12 +47,12 @@ struct QpContext {
 
   std::atomic<QpState> state{QpState::kReset};
   QpAttr attr;
-  std::uint32_t mtu = 1024;          ///< bytes(attr.path_mtu)
-  std::uint32_t max_unacked = 256;   ///< packets in flight
-  wire::FrameTemplate head;          ///< valid once `resolved`
-  bool resolved = false;             ///< the peer's Ethernet address is known
-  Fault fatal = Fault::kNone;        ///< why the QP is in Error
-  bool fatal_blames_wr = false;      ///< a work request carries the reason
+  std::uint32_t mtu = 1024;         ///< bytes(attr.path_mtu)
+  std::uint32_t max_unacked = 256;  ///< packets in flight
+  wire::FrameTemplate head;         ///< valid once `resolved`
+  bool resolved = false;            ///< the peer's Ethernet address is known
+  Fault fatal = Fault::kNone;       ///< why the QP is in Error
+  bool fatal_blames_wr = false;     ///< a work request carries the reason
 
   /// Adds a completion; a full CQ moves the QP to Error. IBA 11.6.3.3 ?
   void complete(CqRing& cq, const Wc& wc, bool solicited = false) noexcept {

@@ -11,15 +11,17 @@
 
 namespace uroce::transport {
 
-/// Ring of completion queue entries. Each entry carries its own sequence number, so that a consumer on another core
-/// waits for one cache line only.
+/// Ring of completion queue entries. Each entry carries its own sequence number, so that a consumer on
+/// another core waits for one cache line only.
 ///
 /// Threads: push() by the loop; poll() and is_empty() by one application thread; arm() by any.
 class CqRing {
  public:
   /// @param event_fd  eventfd that a wake-up writes; -1: none
   explicit CqRing(std::uint32_t entries, int event_fd = -1)
-      : event_fd_(event_fd), mask_(std::bit_ceil(entries < 2 ? 2U : entries) - 1), slots_(std::make_unique<Cqe[]>(std::size_t{mask_} + 1)) {}
+      : event_fd_(event_fd),
+        mask_(std::bit_ceil(entries < 2 ? 2U : entries) - 1),
+        slots_(std::make_unique<Cqe[]>(std::size_t{mask_} + 1)) {}
 
   [[nodiscard]] int event_fd() const noexcept { return event_fd_; }
   [[nodiscard]] std::uint32_t entries() const noexcept { return mask_ + 1; }
@@ -34,6 +36,7 @@ class CqRing {
     Cqe& cqe = slots_[tail_ & mask_];
     cqe.wc = wc;
     cqe.sequence.store(++tail_, std::memory_order_release);  // pairs with poll()
+    // Cq::arm() runs a barrier in this thread, so that either the entry or the arming is seen.
     if (armed_.load(std::memory_order_relaxed) != Armed::kNo) on_armed(solicited || !wc.ok());
     return true;
   }

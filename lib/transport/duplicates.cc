@@ -1,4 +1,5 @@
-// Requests that the responder has seen before. They change no state and execute nothing twice. IBA 9.7.5.1.5 ?
+// Requests that the responder has seen before. They change no state and execute nothing twice. IBA 9.7.5.1.5
+// ?
 #include <algorithm>
 
 #include "transport/responder.h"
@@ -18,7 +19,8 @@ void Responder::on_duplicate(const wire::PacketView& packet) noexcept {
   }
   ResponderResource* request = resources_.find(packet.bth.psn);
   const wire::AtomicEth atomic = packet.atomic_eth();
-  if (request == nullptr || !request->is_atomic || request->va != atomic.va || request->rkey != raw(atomic.rkey)) {
+  if (request == nullptr || !request->is_atomic || request->va != atomic.va ||
+      request->rkey != raw(atomic.rkey)) {
     qp_.counters.add(Count::kResponderForgottenDuplicates);
     return;
   }
@@ -26,8 +28,8 @@ void Responder::on_duplicate(const wire::PacketView& packet) noexcept {
   resources_.queue(*request);
 }
 
-/// Answers a READ, or a tail of it, again from memory. The range must be that of the remembered request or lie in it
-/// at a packet border.
+/// Answers a READ, or a tail of it, again from memory. The range must be that of the remembered request or
+/// lie in it at a packet border.
 void Responder::replay_read(const wire::PacketView& packet) noexcept {
   ResponderResource* request = resources_.find(packet.bth.psn);
   const wire::Reth reth = packet.reth();

@@ -48,8 +48,8 @@ enum class Fault : std::uint8_t {
 
 /// Consequences of a fault.
 struct FaultRow {
-  std::uint8_t nak = 0;                        ///< AETH syndrome sent to the peer; 0: none
-  WcStatus status = WcStatus::kGeneralErr;     ///< of the work request concerned
+  std::uint8_t nak = 0;                     ///< AETH syndrome sent to the peer; 0: none
+  WcStatus status = WcStatus::kGeneralErr;  ///< of the work request concerned
   Count counter = Count::kRequesterLocalErrors;
   AsyncEventType event = AsyncEventType::kQpFatal;  ///< raised when no work request takes the blame
   std::string_view text;
@@ -65,14 +65,19 @@ inline constexpr std::array<FaultRow, static_cast<std::size_t>(Fault::kCount)> k
       {0, kSuccess, kLocal, Event::kQpFatal, "no fault"},
       {0x20, kGeneralErr, Count::kResponderRnrNaks, Event::kQpFatal, "no receive was posted"},
       {0x61, kRemInvReqErr, kNaks, Event::kQpReqErr, "the peer's packets are in an illegal opcode order"},
-      {0x61, kRemInvReqErr, kNaks, Event::kQpReqErr, "the peer sent an opcode that this QP type does not take"},
-      {0x61, kRemInvReqErr, kNaks, Event::kQpReqErr, "the peer used RDMA or atomics that this QP does not allow"},
-      {0x61, kRemInvReqErr, kNaks, Event::kQpReqErr, "the peer has more READs or atomics in flight than agreed"},
-      {0x61, kRemInvReqErr, kNaks, Event::kQpReqErr, "a request's length does not fit its headers or the path MTU"},
+      {0x61, kRemInvReqErr, kNaks, Event::kQpReqErr,
+       "the peer sent an opcode that this QP type does not take"},
+      {0x61, kRemInvReqErr, kNaks, Event::kQpReqErr,
+       "the peer used RDMA or atomics that this QP does not allow"},
+      {0x61, kRemInvReqErr, kNaks, Event::kQpReqErr,
+       "the peer has more READs or atomics in flight than agreed"},
+      {0x61, kRemInvReqErr, kNaks, Event::kQpReqErr,
+       "a request's length does not fit its headers or the path MTU"},
       {0x62, kRemAccessErr, kNaks, Event::kQpAccessErr, "the peer named a key or range it has no right to"},
       {0x61, kRemInvReqErr, kNaks, Event::kQpReqErr, "an atomic's address is not a multiple of 8"},
       {0x61, kLocLenErr, kNaks, Event::kQpReqErr, "a message is longer than the receive posted for it"},
-      {0x63, kLocProtErr, kNaks, Event::kQpFatal, "a posted receive names memory that is not registered for it"},
+      {0x63, kLocProtErr, kNaks, Event::kQpFatal,
+       "a posted receive names memory that is not registered for it"},
       {0x62, kRemAccessErr, kNaks, Event::kQpAccessErr, "the peer may not invalidate the key it named"},
       {0, kLocProtErr, kLocal, Event::kQpFatal, "an SGE names memory that is not registered for it"},
       {0, kLocLenErr, kLocal, Event::kQpFatal, "a message is longer than allowed (2^31 bytes; atomics: 8)"},
@@ -84,7 +89,8 @@ inline constexpr std::array<FaultRow, static_cast<std::size_t>(Fault::kCount)> k
       {0, kRemInvReqErr, kPeer, Event::kQpFatal, "the peer refused the request as invalid (NAK 1)"},
       {0, kRemAccessErr, kPeer, Event::kQpFatal, "the peer refused access to its memory (NAK 2)"},
       {0, kRemOpErr, kPeer, Event::kQpFatal, "the peer could not complete the request (NAK 3)"},
-      {0, kRemInvRdReqErr, kPeer, Event::kQpFatal, "the peer refused the request as an invalid RD request (NAK 4)"},
+      {0, kRemInvRdReqErr, kPeer, Event::kQpFatal,
+       "the peer refused the request as an invalid RD request (NAK 4)"},
       {0, kBadRespErr, kPeer, Event::kQpFatal, "the peer answered with a reserved syndrome"},
       {0, kBadRespErr, kPeer, Event::kQpFatal, "the peer answered with a response of another kind"},
       {0, kBadRespErr, kPeer, Event::kQpFatal, "a READ response has the wrong length"},
@@ -96,7 +102,8 @@ inline constexpr std::array<FaultRow, static_cast<std::size_t>(Fault::kCount)> k
 [[nodiscard]] constexpr const FaultRow& row(Fault fault) noexcept {
   return kFaults[static_cast<std::size_t>(fault)];
 }
-static_assert(row(Fault::kFlushed).status == WcStatus::kWrFlushErr && row(Fault::kRemoteAccess).text.ends_with("(NAK 2)"));
+static_assert(row(Fault::kFlushed).status == WcStatus::kWrFlushErr &&
+              row(Fault::kRemoteAccess).text.ends_with("(NAK 2)"));
 static_assert(row(Fault::kReceiveKey).nak == 0x63 && row(Fault::kCqOverflow).event == AsyncEventType::kCqErr);
 
 }  // namespace uroce::transport

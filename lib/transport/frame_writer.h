@@ -15,8 +15,8 @@ class FrameWriter {
  public:
   /// Claims room and writes everything up to the BTH.
   /// @return false if the port has no room now; nothing has happened then.
-  [[nodiscard]] bool begin(const QpContext& qp, TxContext& tx, wire::Opcode opcode, Psn psn, std::uint32_t payload_len,
-                           bool ack_req = false, bool solicited = false) noexcept {
+  [[nodiscard]] bool begin(const QpContext& qp, TxContext& tx, wire::Opcode opcode, Psn psn,
+                           std::uint32_t payload_len, bool ack_req = false, bool solicited = false) noexcept {
     const std::uint32_t headers = wire::info(opcode).header_bytes;
     const std::uint32_t pad = (4 - (payload_len & 3)) & 3;
     const std::uint32_t roce_len = headers + payload_len + pad + 4;

@@ -1,4 +1,5 @@
-// The RC state machine: which moves are legal, and with which attributes. IBA 10.3.1, table 91 ?; ibv_modify_qp(3).
+// The RC state machine: which moves are legal, and with which attributes. IBA 10.3.1, table 91 ?;
+// ibv_modify_qp(3).
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -28,9 +29,9 @@ struct Move {
 
 constexpr std::uint32_t kInitAttrs = kPkeyIndex | kPort | kAccessFlags;
 constexpr std::uint32_t kLive = kCurState | kAccessFlags | kMinRnrTimer;
-constexpr std::uint32_t kDrainedAttrs =
-    kPkeyIndex | kPort | kAccessFlags | kAv | kMaxQpRdAtomic | kMaxDestRdAtomic | kTimeout | kRetryCnt | kRnrRetry |
-    kMinRnrTimer | kCurState;
+constexpr std::uint32_t kDrainedAttrs = kPkeyIndex | kPort | kAccessFlags | kAv | kMaxQpRdAtomic |
+                                        kMaxDestRdAtomic | kTimeout | kRetryCnt | kRnrRetry | kMinRnrTimer |
+                                        kCurState;
 
 constexpr std::array<Move, 8> kMoves{{
     {QpState::kReset, QpState::kInit, kInitAttrs, 0},
@@ -44,18 +45,22 @@ constexpr std::array<Move, 8> kMoves{{
     {QpState::kSqd, QpState::kSqd, 0, kDrainedAttrs},
 }};
 
-Error invalid(std::string text) { return Error{Errc::kInvalid, std::move(text)}; }
+Error invalid(std::string text) {
+  return Error{Errc::kInvalid, std::move(text)};
+}
 
 Status check_move(QpState from, QpState to, std::uint32_t mask) {
   const std::uint32_t attrs = mask & ~kState;
   if (to == QpState::kReset || to == QpState::kError) {
-    return attrs == 0 ? Status{} : invalid("a move to " + std::string(to_string(to)) + " takes no attributes");
+    return attrs == 0 ? Status{}
+                      : invalid("a move to " + std::string(to_string(to)) + " takes no attributes");
   }
   const auto move = std::find_if(kMoves.begin(), kMoves.end(),
                                  [&](const Move& row) { return row.from == from && row.to == to; });
   const std::string names = std::string(to_string(from)) + " -> " + std::string(to_string(to));
   if (move == kMoves.end()) return invalid("no such QP state move: " + names);
-  if ((attrs & move->required) != move->required) return invalid("attributes are missing for the move " + names);
+  if ((attrs & move->required) != move->required)
+    return invalid("attributes are missing for the move " + names);
   if ((attrs & ~(move->required | move->optional)) != 0) {
     return invalid("attributes are given that the move " + names + " does not take");
   }
@@ -64,17 +69,20 @@ Status check_move(QpState from, QpState to, std::uint32_t mask) {
 
 std::optional<const char*> wrong_value(const QpAttr& attr, std::uint32_t mask, const QpBounds& bounds) {
   const auto given = [mask](std::uint32_t bit) { return (mask & bit) != 0; };
-  if (given(kPathMtu) && (raw(attr.path_mtu) < 1 || raw(attr.path_mtu) > 5)) return "path_mtu is 1 (256) to 5 (4096)";
+  if (given(kPathMtu) && (raw(attr.path_mtu) < 1 || raw(attr.path_mtu) > 5))
+    return "path_mtu is 1 (256) to 5 (4096)";
   if (given(kPathMtu) && attr.path_mtu > bounds.active_mtu) {
     return "path_mtu is larger than the port's active MTU: raise the link MTU (path MTU + 96 bytes)";
   }
   if (given(kAv) && attr.sgid_index >= bounds.gid_count) return "sgid_index is beyond the GID table";
-  if (given(kAv) && (attr.dgid.is_zero() || attr.dgid.is_multicast())) return "dgid is not the address of a peer";
+  if (given(kAv) && (attr.dgid.is_zero() || attr.dgid.is_multicast()))
+    return "dgid is not the address of a peer";
   if (given(kTimeout) && attr.timeout > 31) return "timeout is 0 to 31";
   if (given(kRetryCnt) && attr.retry_cnt > 7) return "retry_cnt is 0 to 7";
   if (given(kRnrRetry) && attr.rnr_retry > 7) return "rnr_retry is 0 to 7";
   if (given(kMinRnrTimer) && attr.min_rnr_timer > 31) return "min_rnr_timer is 0 to 31";
-  if (given(kMaxQpRdAtomic) && attr.max_rd_atomic > bounds.max_rd_atomic) return "max_rd_atomic is above the limit";
+  if (given(kMaxQpRdAtomic) && attr.max_rd_atomic > bounds.max_rd_atomic)
+    return "max_rd_atomic is above the limit";
   if (given(kMaxDestRdAtomic) && attr.max_dest_rd_atomic > bounds.max_rd_atomic) {
     return "max_dest_rd_atomic is above the limit";
   }

@@ -4,7 +4,8 @@ namespace uroce::transport {
 
 namespace {
 
-constexpr std::uint64_t kErrorRecheckNs = 1'000'000;  // posts that raced with the move to Error are flushed then
+constexpr std::uint64_t kErrorRecheckNs =
+    1'000'000;  // posts that raced with the move to Error are flushed then
 
 /// Low 15 bits equal, and at least one side a full member. IBA 10.9.3.
 constexpr bool pkeys_match(std::uint16_t a, std::uint16_t b) noexcept {
@@ -46,8 +47,8 @@ Count RcQp::on_packet(const wire::PacketView& packet, const Gid& local, Ticks no
   return Count::kRxRoce;
 }
 
-/// Requests leave first: a reply that the application waits for goes out before the ACK of what it answers. While
-/// responses are due they have half of the budget.
+/// Requests leave first: a reply that the application waits for goes out before the ACK of what it answers.
+/// While responses are due they have half of the budget.
 bool RcQp::transmit(TxContext& tx) noexcept {
   const bool responses = ctx_.resolved && responder_.has_responses();
   const unsigned reserve = responses ? tx.budget / 2 : 0;

@@ -29,8 +29,8 @@ struct QpBounds {
 /// Threads: loop, except `doorbell` and the application sides of the queues.
 class RcQp : public MpscNode, public TimerNode {
  public:
-  RcQp(Qpn qpn, std::uint32_t pd, const QpInitAttr& init, mem::KeyTable& keys, Counters& counters, CqRing& send_cq,
-       CqRing& recv_cq)
+  RcQp(Qpn qpn, std::uint32_t pd, const QpInitAttr& init, mem::KeyTable& keys, Counters& counters,
+       CqRing& send_cq, CqRing& recv_cq)
       : ctx_(qpn, pd, init, keys, counters, send_cq, recv_cq), requester_(ctx_), responder_(ctx_) {}
   RcQp(const RcQp&) = delete;
   RcQp& operator=(const RcQp&) = delete;
@@ -71,8 +71,8 @@ class RcQp : public MpscNode, public TimerNode {
   [[nodiscard]] const Responder& responder() const noexcept { return responder_; }
   [[nodiscard]] QpState state() const noexcept { return ctx_.state.load(std::memory_order_relaxed); }
 
-  RcQp* next_ready = nullptr;        ///< the loop's list of QPs with packets to send
-  bool is_ready = false;             ///< in that list
+  RcQp* next_ready = nullptr;         ///< the loop's list of QPs with packets to send
+  bool is_ready = false;              ///< in that list
   std::atomic<bool> doorbell{false};  ///< in the loop's doorbell list
 
  private:

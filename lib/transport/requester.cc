@@ -26,11 +26,16 @@ struct DataOpcodes {
 constexpr DataOpcodes data_opcodes(WrOpcode opcode) noexcept {
   using enum Opcode;
   switch (opcode) {
-    case WrOpcode::kRdmaWrite: return {kRcWriteFirst, kRcWriteMiddle, kRcWriteLast, kRcWriteOnly};
-    case WrOpcode::kRdmaWriteWithImm: return {kRcWriteFirst, kRcWriteMiddle, kRcWriteLastImm, kRcWriteOnlyImm};
-    case WrOpcode::kSendWithImm: return {kRcSendFirst, kRcSendMiddle, kRcSendLastImm, kRcSendOnlyImm};
-    case WrOpcode::kSendWithInv: return {kRcSendFirst, kRcSendMiddle, kRcSendLastInv, kRcSendOnlyInv};
-    default: return {kRcSendFirst, kRcSendMiddle, kRcSendLast, kRcSendOnly};
+    case WrOpcode::kRdmaWrite:
+      return {kRcWriteFirst, kRcWriteMiddle, kRcWriteLast, kRcWriteOnly};
+    case WrOpcode::kRdmaWriteWithImm:
+      return {kRcWriteFirst, kRcWriteMiddle, kRcWriteLastImm, kRcWriteOnlyImm};
+    case WrOpcode::kSendWithImm:
+      return {kRcSendFirst, kRcSendMiddle, kRcSendLastImm, kRcSendOnlyImm};
+    case WrOpcode::kSendWithInv:
+      return {kRcSendFirst, kRcSendMiddle, kRcSendLastInv, kRcSendOnlyInv};
+    default:
+      return {kRcSendFirst, kRcSendMiddle, kRcSendLast, kRcSendOnly};
   }
 }
 
@@ -83,7 +88,8 @@ Gate Requester::gate(Ticks now) const noexcept {
     return Gate::kFenced;  // IBA 10.8.3.3
   }
   if (span_from(send_psn(), unacked_psn_) >= qp_.max_unacked) return Gate::kWindowFull;
-  if ((wqe.is_read() || wqe.is_atomic()) && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.attr.max_rd_atomic) {
+  if ((wqe.is_read() || wqe.is_atomic()) && reads_in_flight_ > 0 &&
+      reads_in_flight_ >= qp_.attr.max_rd_atomic) {
     return Gate::kReadDepth;
   }
   return Gate::kOpen;
@@ -100,11 +106,20 @@ Gate Requester::transmit(TxContext& tx) noexcept {
       if (!ack_deadline_.is_set()) ack_deadline_ = ack_deadline_from(tx.now);
       qp_.counters.add(Count::kGateUnresolved);
       break;
-    case Gate::kRnrWait: qp_.counters.add(Count::kGateRnrWait); break;
-    case Gate::kFenced: qp_.counters.add(Count::kGateFenced); break;
-    case Gate::kWindowFull: qp_.counters.add(Count::kGateWindowFull); break;
-    case Gate::kReadDepth: qp_.counters.add(Count::kGateReadDepth); break;
-    default: break;
+    case Gate::kRnrWait:
+      qp_.counters.add(Count::kGateRnrWait);
+      break;
+    case Gate::kFenced:
+      qp_.counters.add(Count::kGateFenced);
+      break;
+    case Gate::kWindowFull:
+      qp_.counters.add(Count::kGateWindowFull);
+      break;
+    case Gate::kReadDepth:
+      qp_.counters.add(Count::kGateReadDepth);
+      break;
+    default:
+      break;
   }
   return why;
 }
@@ -113,7 +128,8 @@ Gate Requester::transmit(TxContext& tx) noexcept {
 bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   Fault fault = Fault::kNone;
   const bool reads = wqe.is_read() || wqe.is_atomic();
-  if (!is_known(wqe.opcode) || (reads && qp_.attr.max_rd_atomic == 0) || (reads && wqe.has(send_flag::kInline))) {
+  if (!is_known(wqe.opcode) || (reads && qp_.attr.max_rd_atomic == 0) ||
+      (reads && wqe.has(send_flag::kInline))) {
     fault = Fault::kLocalOpcode;
   } else if (wqe.malformed != 0 || (wqe.is_atomic() && wqe.length != 8)) {
     fault = Fault::kLocalLength;
@@ -183,8 +199,9 @@ Fault Requester::fill_payload(const SendWqe& wqe, std::uint64_t at, std::span<st
   return fault == mem::KeyFault::kNone ? Fault::kNone : Fault::kLocalKey;
 }
 
-/// Asks for the READ's next chunk. Chunks of half a window keep the responses in flight bounded; their borders are
-/// the same when they are asked for again, so a responder finds them among the requests that it remembers.
+/// Asks for the READ's next chunk. Chunks of half a window keep the responses in flight bounded; their
+/// borders are the same when they are asked for again, so a responder finds them among the requests that it
+/// remembers.
 bool Requester::emit_read(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
   const std::uint32_t chunk = std::max(1U, qp_.max_unacked / 2);
   const std::uint32_t end = std::min(state.packets, (sent_packets_ / chunk + 1) * chunk);
@@ -194,9 +211,8 @@ bool Requester::emit_read(const SendWqe& wqe, const Progress& state, TxContext& 
 
   FrameWriter frame;
   if (!frame.begin(qp_, tx, Opcode::kRcReadRequest, psn, 0, true)) return false;
-  frame.put(wire::Reth{.va = wqe.remote_addr + from,
-                       .rkey = Rkey{wqe.rkey},
-                       .length = static_cast<std::uint32_t>(to - from)});
+  frame.put(wire::Reth{
+      .va = wqe.remote_addr + from, .rkey = Rkey{wqe.rkey}, .length = static_cast<std::uint32_t>(to - from)});
   frame.send(qp_, tx);
   const std::uint32_t packets = end - sent_packets_;
   note_read_in_flight(psn + (packets - 1));

@@ -26,8 +26,8 @@ enum class Gate : std::uint8_t {
 
 /// Requester and completer of one RC QP. IBA 9.7.5, 9.7.6, 9.9.2.
 ///
-/// PSNs are given to WQEs when they start. `unacked_psn_` is the oldest unacknowledged one; after a loss everything
-/// from there is sent again (go-back-N), with READs asked again from their first missing response.
+/// PSNs are given to WQEs when they start. `unacked_psn_` is the oldest unacknowledged one; after a loss
+/// everything from there is sent again (go-back-N), with READs asked again from their first missing response.
 ///
 /// Threads: loop.
 class Requester {
@@ -63,14 +63,16 @@ class Requester {
   [[nodiscard]] Psn unacked_psn() const noexcept { return unacked_psn_; }
 
  private:
-  struct Progress {              // of one WQE
+  struct Progress {  // of one WQE
     Psn first_psn;
     std::uint32_t packets = 0;   // PSNs it owns
     std::uint32_t received = 0;  // READ: responses that have arrived
   };
 
   [[nodiscard]] Progress& progress(std::uint32_t index) noexcept { return progress_[index & mask_]; }
-  [[nodiscard]] const Progress& progress(std::uint32_t index) const noexcept { return progress_[index & mask_]; }
+  [[nodiscard]] const Progress& progress(std::uint32_t index) const noexcept {
+    return progress_[index & mask_];
+  }
   [[nodiscard]] Psn send_psn() const noexcept {
     return current_ == started_ ? next_wqe_psn_ : progress(current_).first_psn + sent_packets_;
   }
@@ -114,10 +116,11 @@ class Requester {
   Psn sent_psn_;      // one past the newest PSN ever sent
   Psn next_wqe_psn_;  // first PSN of the next WQE to start
 
-  std::vector<Psn> read_ends_;     // ring: last PSN of each READ or atomic request in flight
+  std::vector<Psn> read_ends_;  // ring: last PSN of each READ or atomic request in flight
   std::uint32_t read_head_ = 0;
   std::uint32_t reads_in_flight_ = 0;
-  std::uint32_t reads_unfinished_ = 0;  // READ and atomic WQEs that started and have not completed, for fences
+  std::uint32_t reads_unfinished_ =
+      0;  // READ and atomic WQEs that started and have not completed, for fences
   std::uint32_t since_ack_req_ = 0;
 
   Fault broken_ = Fault::kNone;  // `current_` cannot be sent; takes effect when it is the oldest

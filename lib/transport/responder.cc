@@ -109,7 +109,9 @@ void Responder::execute(const wire::PacketView& packet) noexcept {
   }
 }
 
-void Responder::advance(std::uint32_t packets) noexcept { expected_psn_ = expected_psn_ + packets; }
+void Responder::advance(std::uint32_t packets) noexcept {
+  expected_psn_ = expected_psn_ + packets;
+}
 
 /// @return the new MSN
 std::uint32_t Responder::finish_message() noexcept {
@@ -230,7 +232,8 @@ void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
 bool Responder::transmit(TxContext& tx) noexcept {
   while (ResponderResource* request = resources_.front()) {
     if (tx.budget == 0) return false;
-    const bool sent = request->is_atomic ? emit_atomic_response(tx, *request) : emit_read_response(tx, *request);
+    const bool sent =
+        request->is_atomic ? emit_atomic_response(tx, *request) : emit_read_response(tx, *request);
     if (!sent) return false;
     if (request->is_atomic || request->next >= request->end) resources_.pop();
   }

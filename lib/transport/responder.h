@@ -12,8 +12,9 @@ namespace uroce::transport {
 
 /// Responder of one RC QP. IBA 9.7.4, 9.7.5.1.
 ///
-/// A new request is judged by ordered checks that change nothing (responder_checks.cc) and then executed whole.
-/// Responses are only noted while packets come in and leave in transmit(), so that one ACK answers a whole burst.
+/// A new request is judged by ordered checks that change nothing (responder_checks.cc) and then executed
+/// whole. Responses are only noted while packets come in and leave in transmit(), so that one ACK answers a
+/// whole burst.
 ///
 /// Threads: loop.
 class Responder {
@@ -81,18 +82,18 @@ class Responder {
 
   QpContext& qp_;
   Psn expected_psn_;
-  std::uint32_t msn_ = 0;           // completed messages, 24 bits on the wire
+  std::uint32_t msn_ = 0;  // completed messages, 24 bits on the wire
   Message message_ = Message::kNone;
-  bool gap_reported_ = false;       // a NAK or RNR NAK for expected_psn_ has gone out
+  bool gap_reported_ = false;  // a NAK or RNR NAK for expected_psn_ has gone out
   bool ack_pending_ = false;
-  std::uint8_t nak_pending_ = 0;    // syndrome; 0: none
+  std::uint8_t nak_pending_ = 0;  // syndrome; 0: none
 
-  std::uint32_t recv_head_ = 0;     // receive WQE in use, or next
-  std::uint32_t received_ = 0;      // bytes of the message so far
+  std::uint32_t recv_head_ = 0;  // receive WQE in use, or next
+  std::uint32_t received_ = 0;   // bytes of the message so far
   mem::SgeCursor recv_cursor_;
 
-  std::uint64_t write_va_ = 0;      // where the WRITE's next byte goes
-  std::uint32_t write_left_ = 0;    // bytes of the WRITE still to come
+  std::uint64_t write_va_ = 0;    // where the WRITE's next byte goes
+  std::uint32_t write_left_ = 0;  // bytes of the WRITE still to come
   std::uint32_t write_length_ = 0;
   std::uint32_t write_rkey_ = 0;
 

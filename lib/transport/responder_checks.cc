@@ -1,4 +1,5 @@
-// What a responder checks before it executes a request, in order; each check changes nothing. IBA 9.7.4, table 57.
+// What a responder checks before it executes a request, in order; each check changes nothing. IBA 9.7.4,
+// table 57.
 #include <algorithm>
 
 #include "transport/responder.h"
@@ -43,7 +44,8 @@ Fault Responder::check_access(const wire::OpcodeInfo& op) const noexcept {
 }
 
 Fault Responder::check_resources(const wire::OpcodeInfo& op) const noexcept {
-  if ((op.is_read_request || op.is_atomic_request) && qp_.attr.max_dest_rd_atomic == 0) return Fault::kReadDepth;
+  if ((op.is_read_request || op.is_atomic_request) && qp_.attr.max_dest_rd_atomic == 0)
+    return Fault::kReadDepth;
   if (op.takes_recv && !has_receive()) return Fault::kRnr;
   return Fault::kNone;
 }
@@ -95,7 +97,8 @@ Fault Responder::check_remote_key(const wire::PacketView& packet) const noexcept
   }
   if (length == 0) return Fault::kNone;  // IBA C9-88 ?: no bytes, no key
   mem::KeyFault fault{};
-  return qp_.keys.resolve(rkey, qp_.pd, needed, va, length, fault) != nullptr ? Fault::kNone : Fault::kRemoteKey;
+  return qp_.keys.resolve(rkey, qp_.pd, needed, va, length, fault) != nullptr ? Fault::kNone
+                                                                              : Fault::kRemoteKey;
 }
 
 }  // namespace uroce::transport

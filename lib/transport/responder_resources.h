@@ -11,21 +11,21 @@ namespace uroce::transport {
 /// One READ or atomic request that was accepted.
 struct ResponderResource {
   Psn first_psn;
-  std::uint32_t packets = 0;   ///< PSNs it owns; 0: the entry is unused
+  std::uint32_t packets = 0;  ///< PSNs it owns; 0: the entry is unused
   std::uint64_t va = 0;
   std::uint64_t original = 0;  ///< atomic: the value before it
   std::uint32_t length = 0;    ///< READ: bytes
   std::uint32_t rkey = 0;
-  std::uint32_t next = 0;      ///< READ: next response packet to send
-  std::uint32_t end = 0;       ///< READ: one past the last response packet to send now
-  std::uint32_t msn = 0;       ///< MSN that its responses carry
+  std::uint32_t next = 0;  ///< READ: next response packet to send
+  std::uint32_t end = 0;   ///< READ: one past the last response packet to send now
+  std::uint32_t msn = 0;   ///< MSN that its responses carry
   bool is_atomic = false;
-  bool queued = false;         ///< waits for its responses to be sent
-  bool answered = false;       ///< all responses have been sent once; if queued again, it is a replay
+  bool queued = false;    ///< waits for its responses to be sent
+  bool answered = false;  ///< all responses have been sent once; if queued again, it is a replay
 };
 
-/// The last max_dest_rd_atomic requests, and the order in which they are to be answered. Entries are evicted only by
-/// newer requests. IBA 9.4.4, 9.4.5, 9.7.5.1.1 ?
+/// The last max_dest_rd_atomic requests, and the order in which they are to be answered. Entries are evicted
+/// only by newer requests. IBA 9.4.4, 9.4.5, 9.7.5.1.1 ?
 ///
 /// Threads: loop.
 class ResponderResources {
@@ -34,8 +34,8 @@ class ResponderResources {
   void resize(std::size_t depth);
   void clear() noexcept;
 
-  /// The entry for a new request, or nullptr if the oldest one has not been answered at all. A replay of the oldest
-  /// is given up: a peer that sends another request no longer waits for it.
+  /// The entry for a new request, or nullptr if the oldest one has not been answered at all. A replay of the
+  /// oldest is given up: a peer that sends another request no longer waits for it.
   [[nodiscard]] ResponderResource* add() noexcept;
   /// The remembered request that owns `psn`.
   [[nodiscard]] ResponderResource* find(Psn psn) noexcept;

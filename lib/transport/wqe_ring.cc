@@ -19,7 +19,9 @@ std::uint64_t total(std::span<const Sge> sges) noexcept {
   return bytes;
 }
 
-std::byte* body_of(void* wqe, std::size_t header) noexcept { return static_cast<std::byte*>(wqe) + header; }
+std::byte* body_of(void* wqe, std::size_t header) noexcept {
+  return static_cast<std::byte*>(wqe) + header;
+}
 
 void copy_inline(std::span<const Sge> sges, std::byte* out) noexcept {
   for (const Sge& sge : sges) {

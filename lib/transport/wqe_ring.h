@@ -84,14 +84,16 @@ class WqeRing {
   }
   /// Application: makes the next `count` claimed slots visible.
   void publish(std::uint32_t count) noexcept {
-    tail_.store(tail_.load(std::memory_order_relaxed) + count, std::memory_order_release);  // pairs with tail()
+    tail_.store(tail_.load(std::memory_order_relaxed) + count,
+                std::memory_order_release);  // pairs with tail()
   }
 
   /// Loop: one past the newest posted index.
   [[nodiscard]] std::uint32_t tail() const noexcept { return tail_.load(std::memory_order_acquire); }
   [[nodiscard]] Wqe& at(std::uint32_t index) noexcept { return *slot(index); }
   [[nodiscard]] const Wqe& at(std::uint32_t index) const noexcept {
-    return *static_cast<const Wqe*>(static_cast<const void*>(memory_.get() + std::size_t{index & mask_} * stride_));
+    return *static_cast<const Wqe*>(
+        static_cast<const void*>(memory_.get() + std::size_t{index & mask_} * stride_));
   }
   /// Loop: all slots before `index` are free again.
   void retire(std::uint32_t index) noexcept { retired_.store(index, std::memory_order_release); }

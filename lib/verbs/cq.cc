@@ -1,7 +1,9 @@
 #include "uroce/cq.h"
 
+#include <linux/membarrier.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,10 +14,23 @@
 
 namespace uroce {
 
+namespace {
+
+/// Makes every thread of the process pass a full memory barrier: the slow half of an asymmetric one, so that
+/// the loop needs none between adding a completion and looking whether somebody waits for it.
+void barrier_in_all_threads() noexcept {
+  static const bool expedited = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  syscall(SYS_membarrier, expedited ? MEMBARRIER_CMD_PRIVATE_EXPEDITED : MEMBARRIER_CMD_GLOBAL, 0, 0);
+}
+
+}  // namespace
+
 Cq::Impl::Impl(engine::LoopRunner& loop_runner, unsigned loop_index, std::uint32_t entries, int event_fd)
     : runner(loop_runner), loop(loop_index), fd(event_fd), ring(entries, event_fd) {}
 
-Cq::Impl::~Impl() { close(fd); }
+Cq::Impl::~Impl() {
+  close(fd);
+}
 
 std::size_t Cq::Impl::take(std::span<Wc> out) noexcept {
   const std::uint32_t first = ring.head();
@@ -35,7 +50,8 @@ std::size_t Cq::Impl::filter(std::span<Wc> taken, std::uint32_t first) noexcept 
     if (!gone) taken[kept++] = taken[i];
   }
   const auto head = first + static_cast<std::uint32_t>(taken.size());
-  std::erase_if(purges_, [&](const Purge& purge) { return static_cast<std::int32_t>(purge.until - head) <= 0; });
+  std::erase_if(purges_,
+                [&](const Purge& purge) { return static_cast<std::int32_t>(purge.until - head) <= 0; });
   has_purges_.store(!purges_.empty(), std::memory_order_relaxed);
   return kept;
 }
@@ -58,7 +74,8 @@ Result<Cq> Cq::create(Device& device, std::uint32_t entries, unsigned loop) {
     return Error{Errc::kInvalid, "a CQ has 1 to " + std::to_string(impl.limits.max_cqe) + " entries"};
   }
   if (loop >= impl.runners.size()) {
-    return Error{Errc::kInvalid, "the device has " + std::to_string(impl.runners.size()) + " loops (--lcores)"};
+    return Error{Errc::kInvalid,
+                 "the device has " + std::to_string(impl.runners.size()) + " loops (--lcores)"};
   }
   const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (fd < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
@@ -77,8 +94,13 @@ std::size_t Cq::poll(std::span<Wc> out) noexcept {
   return impl_->take(out);
 }
 
-void Cq::arm(bool solicited_only) noexcept { impl_->ring.arm(solicited_only); }
-int Cq::fd() const noexcept { return impl_->fd; }
+void Cq::arm(bool solicited_only) noexcept {
+  impl_->ring.arm(solicited_only);
+  if (impl_->runner.mode() != Mode::kApp) barrier_in_all_threads();  // pairs with CqRing::push()
+}
+int Cq::fd() const noexcept {
+  return impl_->fd;
+}
 
 void Cq::clear_event() noexcept {
   std::uint64_t count = 0;
@@ -97,7 +119,8 @@ bool Cq::wait(std::chrono::nanoseconds timeout) {
   while (impl_->ring.is_empty()) {
     arm();
     if (!impl_->ring.is_empty()) break;
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
     if (left.count() <= 0) return false;
     pollfd wanted{.fd = impl_->fd, .events = POLLIN, .revents = 0};
     ::poll(&wanted, 1, static_cast<int>(std::min<std::int64_t>(left.count() + 1, 1000)));

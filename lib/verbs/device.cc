@@ -22,11 +22,14 @@ std::uint64_t system_seed() {
 Result<Address> parse_address(const std::string& text) {
   const auto slash = text.find('/');
   const auto gid = Gid::parse(text.substr(0, slash));
-  if (!gid.has_value()) return Error{Errc::kConfig, "ip: '" + text + "' is not ADDR/PREFIX, e.g. 10.0.0.1/24"};
+  if (!gid.has_value())
+    return Error{Errc::kConfig, "ip: '" + text + "' is not ADDR/PREFIX, e.g. 10.0.0.1/24"};
   const unsigned longest = gid->is_v4() ? 32 : 128;
   unsigned prefix = longest;
-  if (slash != std::string::npos) prefix = static_cast<unsigned>(std::strtoul(text.c_str() + slash + 1, nullptr, 10));
-  if (prefix > longest) return Error{Errc::kConfig, "ip: '" + text + "': the prefix is at most " + std::to_string(longest)};
+  if (slash != std::string::npos)
+    prefix = static_cast<unsigned>(std::strtoul(text.c_str() + slash + 1, nullptr, 10));
+  if (prefix > longest)
+    return Error{Errc::kConfig, "ip: '" + text + "': the prefix is at most " + std::to_string(longest)};
   return Address{*gid, prefix};
 }
 
@@ -44,7 +47,8 @@ Result<engine::Addresses> own_addresses(const Config& config, const port::PortIn
   std::optional<Gid> gateway;
   if (!config.gateway.empty()) {
     gateway = Gid::parse(config.gateway);
-    if (!gateway.has_value()) return Error{Errc::kConfig, "gateway: '" + config.gateway + "' is not an address"};
+    if (!gateway.has_value())
+      return Error{Errc::kConfig, "gateway: '" + config.gateway + "' is not an address"};
   }
   return engine::Addresses(std::move(own), gateway);
 }
@@ -53,8 +57,8 @@ Status make_loops(Device::Impl& device, const std::vector<unsigned>& cores) {
   constexpr std::uint64_t kMs = 1'000'000;
   const auto count = static_cast<unsigned>(device.ports.size());
   for (unsigned i = 0; i < count; ++i) {
-    device.loops.push_back(std::make_unique<engine::PollLoop>(engine::LoopPlace{i, count}, *device.ports[i],
-                                                              device.addresses, device.config.arp_timeout_ms * kMs));
+    device.loops.push_back(std::make_unique<engine::PollLoop>(
+        engine::LoopPlace{i, count}, *device.ports[i], device.addresses, device.config.arp_timeout_ms * kMs));
     device.loops.back()->set_event_fd(device.async_fd);
   }
   engine::PollLoop::connect(device.loops);
@@ -86,7 +90,8 @@ Result<Qpn> Device::Impl::take_qpn(unsigned loop) {
   const auto loop_mask = static_cast<std::uint32_t>(loops.size() - 1);
   for (;;) {
     const std::uint32_t qpn = (random.next32() & Psn::kMask & ~loop_mask) | loop;
-    if (qpn > 1 + loop_mask && qpn != 0xff'ffff && qpns.insert(qpn).second) return Qpn{qpn};  // 0, 1: SMI, GSI
+    if (qpn > 1 + loop_mask && qpn != 0xff'ffff && qpns.insert(qpn).second)
+      return Qpn{qpn};  // 0, 1: SMI, GSI
   }
 }
 
@@ -101,7 +106,8 @@ Device& Device::operator=(Device&&) noexcept = default;
 Device::~Device() = default;
 
 Result<Device> Device::open(const Config& config) {
-  auto cores = parse_core_list(config.lcores);
+  Result<std::vector<unsigned>> cores = std::vector<unsigned>{};
+  if (!config.lcores.empty()) cores = parse_core_list(config.lcores);
   if (!cores) return cores.error();
   const auto queues = std::bit_floor(std::max<unsigned>(1, static_cast<unsigned>(cores->size())));
   auto impl = std::make_unique<Impl>(config, config.seed != 0 ? config.seed : system_seed());
@@ -133,12 +139,24 @@ Result<Device> Device::open(const Config& config) {
   return Device(std::move(impl));
 }
 
-const Limits& Device::limits() const noexcept { return impl_->limits; }
-const Config& Device::config() const noexcept { return impl_->config; }
-MacAddress Device::mac() const noexcept { return impl_->ports.front()->info().mac; }
-std::uint32_t Device::link_mtu() const noexcept { return impl_->link_mtu(); }
-PathMtu Device::active_mtu() const noexcept { return impl_->active_mtu(); }
-int Device::async_fd() const noexcept { return impl_->async_fd; }
+const Limits& Device::limits() const noexcept {
+  return impl_->limits;
+}
+const Config& Device::config() const noexcept {
+  return impl_->config;
+}
+MacAddress Device::mac() const noexcept {
+  return impl_->ports.front()->info().mac;
+}
+std::uint32_t Device::link_mtu() const noexcept {
+  return impl_->link_mtu();
+}
+PathMtu Device::active_mtu() const noexcept {
+  return impl_->active_mtu();
+}
+int Device::async_fd() const noexcept {
+  return impl_->async_fd;
+}
 
 std::vector<GidEntry> Device::gids() const {
   std::vector<GidEntry> gids;

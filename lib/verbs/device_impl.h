@@ -20,7 +20,10 @@ namespace uroce {
 /// Members are destroyed in reverse order: threads first, ports last.
 struct Device::Impl {
   Impl(const Config& cfg, std::uint64_t seed_value)
-      : config(cfg), seed(seed_value), random(seed_value ^ 0x7069'0001), keys(seed_value, [this] { quiesce(); }) {}
+      : config(cfg),
+        seed(seed_value),
+        random(seed_value ^ 0x7069'0001),
+        keys(seed_value, [this] { quiesce(); }) {}
   ~Impl();
 
   Config config;
@@ -44,7 +47,8 @@ struct Device::Impl {
   void quiesce() {
     for (auto& runner : runners) runner->execute([](engine::PollLoop&, Ticks) {});
   }
-  /// A QPN not in use whose low bits name `loop`. IBA 10.3.1 leaves the choice to us: random, so not guessable.
+  /// A QPN not in use whose low bits name `loop`. IBA 10.3.1 leaves the choice to us: random, so not
+  /// guessable.
   Result<Qpn> take_qpn(unsigned loop);
   void release_qpn(Qpn qpn);
 

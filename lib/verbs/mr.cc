@@ -57,10 +57,20 @@ Result<Mr> Mr::alloc(Pd& pd, std::size_t bytes, std::uint32_t access_flags) {
   return mr;
 }
 
-std::span<std::byte> Mr::memory() const noexcept { return impl_->memory; }
-std::uint64_t Mr::addr() const noexcept { return std::bit_cast<std::uint64_t>(impl_->memory.data()); }
-Lkey Mr::lkey() const noexcept { return Lkey{impl_->key}; }
-Rkey Mr::rkey() const noexcept { return Rkey{impl_->key}; }
-Sge Mr::sge(std::size_t offset, std::uint32_t length) const noexcept { return {addr() + offset, length, lkey()}; }
+std::span<std::byte> Mr::memory() const noexcept {
+  return impl_->memory;
+}
+std::uint64_t Mr::addr() const noexcept {
+  return std::bit_cast<std::uint64_t>(impl_->memory.data());
+}
+Lkey Mr::lkey() const noexcept {
+  return Lkey{impl_->key};
+}
+Rkey Mr::rkey() const noexcept {
+  return Rkey{impl_->key};
+}
+Sge Mr::sge(std::size_t offset, std::uint32_t length) const noexcept {
+  return {addr() + offset, length, lkey()};
+}
 
 }  // namespace uroce

@@ -10,7 +10,8 @@
 namespace uroce {
 
 struct Qp::Impl {
-  Impl(Device::Impl& device_impl, Cq::Impl& send, Cq::Impl& recv, Qpn qpn, std::uint32_t pd, const QpInitAttr& init)
+  Impl(Device::Impl& device_impl, Cq::Impl& send, Cq::Impl& recv, Qpn qpn, std::uint32_t pd,
+       const QpInitAttr& init)
       : device(device_impl),
         runner(send.runner),
         send_cq(send),
@@ -87,7 +88,8 @@ Result<Qp> Qp::create(Pd& pd, Cq& send_cq, Cq& recv_cq, const QpInitAttr& attr) 
   auto qpn = device.take_qpn(send_cq.impl().loop);
   if (!qpn) return qpn.error();
   try {
-    auto impl = std::make_unique<Impl>(device, send_cq.impl(), recv_cq.impl(), *qpn, pd.number(), granted(attr));
+    auto impl =
+        std::make_unique<Impl>(device, send_cq.impl(), recv_cq.impl(), *qpn, pd.number(), granted(attr));
     impl->runner.execute([&impl](engine::PollLoop& loop, Ticks) { loop.add(impl->rc); });
     return Qp(std::move(impl));
   } catch (const std::bad_alloc&) {
@@ -142,12 +144,17 @@ std::size_t Qp::post_recv(std::span<const RecvWr> wrs) noexcept {
   while (taken < wrs.size() && rc.context().rq.put(wrs[taken], taken)) ++taken;
   if (taken == 0) return 0;
   rc.context().rq.publish(taken);
-  if (rc.state() == QpState::kError) impl_->ring();  // a post that just misses the move is found by the recheck
+  if (rc.state() == QpState::kError)
+    impl_->ring();  // a post that just misses the move is found by the recheck
   return taken;
 }
 
-Qpn Qp::qpn() const noexcept { return impl_->rc.context().qpn; }
-const QpInitAttr& Qp::attr() const noexcept { return impl_->rc.context().init; }
+Qpn Qp::qpn() const noexcept {
+  return impl_->rc.context().qpn;
+}
+const QpInitAttr& Qp::attr() const noexcept {
+  return impl_->rc.context().init;
+}
 
 std::string Qp::error_text() const {
   std::string text;
