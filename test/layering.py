@@ -47,6 +47,7 @@ PUBLIC = {
 
 # file: single headers that it may include beyond its layer's
 EXTRA = {
+    "lib/verbs/device_impl.h": ("port/port.h",),
     "lib/verbs/device.cc": ("drivers/registry.h", "port/port.h"),
     "lib/verbs/raw_port.cc": ("drivers/registry.h", "port/port.h"),
 }
