@@ -57,6 +57,7 @@ class Neighbours {
   [[nodiscard]] Entry* find(const Gid& gid) noexcept;
   void start_asking(Entry& entry, Ticks now) noexcept;
   void ask_due(Ticks now) noexcept;
+  [[nodiscard]] std::uint64_t ask_interval(std::uint8_t asked) const noexcept;
   void ask(const Entry& entry) noexcept;
   std::optional<Change> learn(const Gid& gid, const MacAddress& mac) noexcept;
 

@@ -109,6 +109,15 @@ bool Side::post_receives() {
   return true;
 }
 
+/// Whether a READ in flight looks at what `op` is going to write: without a fence it may see the new bytes.
+/// IBA table 79.
+bool Side::overlaps_read(const Op& op) const {
+  return op.is_write() && std::any_of(posted_.begin(), posted_.end(), [&](const Posted& other) {
+           return other.op.opcode == WrOpcode::kRdmaRead && other.op.offset < op.offset + op.bytes &&
+                  op.offset < other.op.offset + other.op.bytes;
+         });
+}
+
 bool Side::post(const Op& op) {
   const Meeting::Side& peer = meeting_.side[1 - index_];
   const std::uint32_t slot = next_slot_++ % kWindow;
@@ -126,6 +135,7 @@ bool Side::post(const Op& op) {
   if (op.is_send() || op.is_write()) {
     fill(op.content, data);
     if (op.bytes <= 64) wr.flags |= send_flag::kInline;
+    if (overlaps_read(op)) wr.flags |= send_flag::kFence;
   } else if (op.is_atomic()) {
     wr.remote_addr = peer.addr + kTargetBytes + op.offset * 8;
     wr.compare_add = op.opcode == WrOpcode::kAtomicFetchAndAdd ? op.operand : own_.compare_for(op);

@@ -59,6 +59,7 @@ class Side {
   bool connect();
   bool post_some();
   bool post(const Op& op);
+  [[nodiscard]] bool overlaps_read(const Op& op) const;
   bool post_receives();
   bool handle(const Wc& wc);
   bool on_sent(const Wc& wc);
