@@ -1,0 +1,169 @@
+#include "drivers/dpdk/device.h"
+
+#include <rte_dev.h>
+#include <rte_errno.h>
+#include <rte_ethdev.h>
+#include <rte_mbuf.h>
+#include <rte_random.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "drivers/dpdk/eal.h"
+
+namespace uroce::drivers::dpdk {
+namespace {
+
+/// Mbufs that a thread keeps to itself.
+constexpr unsigned kMbufCache = 128;
+/// Bytes an mbuf takes beside the frame: mempool header, rte_mbuf, headroom, padding.
+constexpr std::uint64_t kMbufOverhead = 512;
+
+std::uint16_t next_device_number() {
+  static std::atomic<std::uint16_t> next{0};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+rte_eth_conf ethdev_configuration(const rte_eth_dev_info& facts, const DeviceSpec& spec,
+                                  std::uint16_t queues) {
+  rte_eth_conf conf{};
+  if (spec.bus == "pci") conf.rxmode.mtu = spec.link_mtu;
+  const std::uint64_t hashes = facts.flow_type_rss_offloads & (RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP);
+  if (queues > 1 && hashes != 0) {
+    conf.rxmode.mq_mode = RTE_ETH_MQ_RX_RSS;
+    conf.rx_adv_conf.rss_conf.rss_hf = hashes;
+  }
+  return conf;
+}
+
+MacAddress local_mac() {
+  MacAddress mac;
+  rte_eth_random_addr(mac.raw.data());
+  return mac;
+}
+
+/// While DPDK works on a port, memif's callbacks go to that port's channel.
+ControlChannel* channel_of(MemifLink* memif) noexcept {
+  return memif == nullptr ? nullptr : &memif->channel();
+}
+
+}  // namespace
+
+Device::Device(DeviceSpec spec) : spec_(std::move(spec)) {
+  if (spec_.is_memif) memif_ = std::make_unique<MemifLink>(spec_.is_client);
+}
+
+Result<std::shared_ptr<Device>> Device::open(DeviceSpec spec) {
+  const std::uint64_t mbuf_bytes = spec.mbuf_room + kMbufOverhead;
+  const EalNeeds needs{.no_huge = spec.no_huge,
+                       .bytes = spec.queues * std::uint64_t{spec.mbufs} * mbuf_bytes,
+                       .pci_address = spec.bus == "pci" ? spec.device : std::string()};
+  if (Status status = start_eal(needs); !status) return status.error();
+  enter_eal_thread();
+  std::shared_ptr<Device> device(new Device(std::move(spec)));
+  const ControlChannel::Scope scope(channel_of(device->memif_.get()));
+  for (const auto step : {&Device::create, &Device::configure, &Device::set_up_queues, &Device::start}) {
+    if (Status status = (device.get()->*step)(); !status) return status.error();
+  }
+  device->read_info();
+  device->spec_.lock = {};
+  return device;
+}
+
+Error Device::failure(const std::string& what) const {
+  std::string said = take_last_log();
+  if (said.empty()) said = rte_strerror(rte_errno);
+  const std::string hint = spec_.hint.empty() ? "" : "; " + spec_.hint;
+  return Error{Errc::kSystem, "port \"" + spec_.text + "\": " + what + ": " + said + hint};
+}
+
+Status Device::create() {
+  const bool is_pci = spec_.bus == "pci";
+  name_ = is_pci ? spec_.device : spec_.device + std::to_string(next_device_number());
+  take_last_log();
+  // A PCI device that was named at the EAL's start is there already.
+  if (rte_eth_dev_get_port_by_name(name_.c_str(), &id_) != 0) {
+    rte_errno = -rte_eal_hotplug_add(spec_.bus.c_str(), name_.c_str(), spec_.arguments.c_str());
+    if (rte_errno != 0 || rte_eth_dev_get_port_by_name(name_.c_str(), &id_) != 0) {
+      rte_eal_hotplug_remove(spec_.bus.c_str(), name_.c_str());
+      return failure("DPDK cannot open it");
+    }
+  }
+  exists_ = true;
+  return {};
+}
+
+Status Device::configure() {
+  rte_eth_dev_info facts{};
+  rte_errno = -rte_eth_dev_info_get(id_, &facts);
+  if (rte_errno != 0) return failure("DPDK tells nothing about it");
+  const auto limit = static_cast<unsigned>(std::min(facts.max_rx_queues, facts.max_tx_queues));
+  const auto queues = static_cast<std::uint16_t>(std::clamp(spec_.queues, 1U, std::max(limit, 1U)));
+  const rte_eth_conf conf = ethdev_configuration(facts, spec_, queues);
+  rte_errno = -rte_eth_dev_configure(id_, queues, queues, &conf);
+  if (rte_errno != 0) return failure("it takes no configuration");
+  pools_.resize(queues, nullptr);
+  if (spec_.sets_mtu && spec_.bus != "pci") {
+    rte_errno = -rte_eth_dev_set_mtu(id_, static_cast<std::uint16_t>(spec_.link_mtu));
+    if (rte_errno != 0) return failure("it does not take MTU " + std::to_string(spec_.link_mtu));
+  }
+  return {};
+}
+
+Status Device::set_up_queues() {
+  const int node = rte_eth_dev_socket_id(id_);
+  rte_errno = -rte_eth_dev_adjust_nb_rx_tx_desc(id_, &spec_.rx_descriptors, &spec_.tx_descriptors);
+  if (rte_errno != 0) return failure("its rings take no size");
+  for (std::uint16_t queue = 0; queue < queues(); ++queue) {
+    const std::string name = "uroce_" + std::to_string(id_) + "_" + std::to_string(queue) + "_" +
+                             std::to_string(next_device_number());
+    pools_[queue] =
+        rte_pktmbuf_pool_create(name.c_str(), spec_.mbufs, kMbufCache, 0,
+                                static_cast<std::uint16_t>(RTE_PKTMBUF_HEADROOM + spec_.mbuf_room), node);
+    if (pools_[queue] == nullptr) {
+      return Error{Errc::kNoMemory, "port \"" + spec_.text + "\": no memory for " +
+                                        std::to_string(spec_.mbufs) + " buffers of " +
+                                        std::to_string(spec_.mbuf_room) + " bytes"};
+    }
+    const auto on_node = static_cast<unsigned>(node);
+    rte_errno = -rte_eth_rx_queue_setup(id_, queue, spec_.rx_descriptors, on_node, nullptr, pools_[queue]);
+    if (rte_errno != 0) return failure("rx queue " + std::to_string(queue));
+    rte_errno = -rte_eth_tx_queue_setup(id_, queue, spec_.tx_descriptors, on_node, nullptr);
+    if (rte_errno != 0) return failure("tx queue " + std::to_string(queue));
+  }
+  return {};
+}
+
+Status Device::start() {
+  rte_errno = -rte_eth_dev_start(id_);
+  if (rte_errno != 0 && !spec_.is_client)
+    return failure("it does not start");  // a client waits for its server
+  if (memif_ != nullptr) memif_->attach(id_);
+  take_last_log();
+  return {};
+}
+
+void Device::read_info() {
+  info_.name = spec_.text;
+  info_.link_mtu = spec_.link_mtu;
+  info_.side = spec_.side;
+  info_.two_ended = spec_.is_two_ended;
+  rte_ether_addr address{};
+  if (!spec_.has_own_mac && rte_eth_macaddr_get(id_, &address) == 0) {
+    std::copy_n(address.addr_bytes, info_.mac.raw.size(), info_.mac.raw.begin());
+  }
+  if (info_.mac == MacAddress{}) info_.mac = local_mac();
+}
+
+Device::~Device() {
+  const ControlChannel::Scope scope(channel_of(memif_.get()));
+  if (exists_) {
+    rte_eth_dev_stop(id_);
+    rte_eth_dev_close(id_);
+    rte_eal_hotplug_remove(spec_.bus.c_str(), name_.c_str());
+  }
+  for (rte_mempool* pool : pools_) rte_mempool_free(pool);
+}
+
+}  // namespace uroce::drivers::dpdk

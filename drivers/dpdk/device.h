@@ -1,0 +1,52 @@
+/// One started ethdev: its queues, its mbuf pools, its end.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "drivers/dpdk/device_spec.h"
+#include "drivers/dpdk/memif.h"
+#include "port/port.h"
+
+struct rte_mempool;
+
+namespace uroce::drivers::dpdk {
+
+/// An ethdev with a mempool per queue, owned by the ports on its queues together.
+///
+/// Threads: open() and the destructor: control; the last port to go closes the device. The rest is constant.
+class Device {
+ public:
+  /// Starts the EAL if need be, creates the device and starts it.
+  /// @return as start_eal(); kSystem with DPDK's own words and the spec's hint.
+  static Result<std::shared_ptr<Device>> open(DeviceSpec spec);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  [[nodiscard]] std::uint16_t id() const noexcept { return id_; }
+  [[nodiscard]] std::uint16_t queues() const noexcept { return static_cast<std::uint16_t>(pools_.size()); }
+  [[nodiscard]] rte_mempool* pool(std::uint16_t queue) const noexcept { return pools_[queue]; }
+  [[nodiscard]] const port::PortInfo& info() const noexcept { return info_; }
+  [[nodiscard]] MemifLink* memif() const noexcept { return memif_.get(); }  ///< nullptr if it is none
+
+ private:
+  explicit Device(DeviceSpec spec);
+  Status create();
+  Status configure();
+  Status set_up_queues();
+  Status start();
+  void read_info();
+  [[nodiscard]] Error failure(const std::string& what) const;
+
+  DeviceSpec spec_;
+  std::string name_;  ///< DPDK's
+  std::uint16_t id_ = 0;
+  bool exists_ = false;
+  std::unique_ptr<MemifLink> memif_;
+  std::vector<rte_mempool*> pools_;
+  port::PortInfo info_;
+};
+
+}  // namespace uroce::drivers::dpdk

@@ -1,0 +1,208 @@
+#include "drivers/dpdk/eal.h"
+
+#include <pthread.h>
+#include <rte_eal.h>
+#include <rte_errno.h>
+#include <rte_lcore.h>
+#include <rte_log.h>
+#include <sched.h>
+#include <unistd.h>
+#include <xdp/libxdp.h>
+
+#include <csignal>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "base/hugepage_pool.h"
+
+// Where EAL and drivers print (see meson.build). Set before the EAL starts.
+extern "C" {
+extern FILE* uroce_dpdk_stderr;
+int uroce_dpdk_printf(int flag, const char* format, ...);
+}
+FILE* uroce_dpdk_stderr = nullptr;
+
+/// Stands in for printf(), as the compiler calls it with fortification.
+int uroce_dpdk_printf(int, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  const int written = std::vfprintf(uroce_dpdk_stderr, format, arguments);
+  va_end(arguments);
+  return written;
+}
+
+namespace uroce::drivers::dpdk {
+namespace {
+
+/// Address space for --no-huge; memory is taken page by page as it is touched.
+constexpr std::uint64_t kNoHugeMib = 1024;
+/// What EAL and drivers need beside the mbufs.
+constexpr std::uint64_t kEalBytes = 16U << 20;
+
+struct LogCapture {
+  std::mutex mutex;
+  std::string last_error;
+};
+
+LogCapture& log_capture() {
+  static auto* capture = new LogCapture;  // lives as long as the EAL's threads
+  return *capture;
+}
+
+ssize_t write_log(void*, const char* data, std::size_t bytes) {
+  static const bool is_shown = std::getenv("UROCE_EAL_LOG") != nullptr;
+  std::string_view line(data, bytes);
+  if (is_shown) [[maybe_unused]]
+    const auto written = ::write(STDERR_FILENO, data, bytes);
+  while (!line.empty() && line.back() == '\n') line.remove_suffix(1);
+  if (line.empty()) return static_cast<ssize_t>(bytes);
+  const int level = rte_log_cur_msg_loglevel();  // -1 outside of rte_log()
+  if (level <= static_cast<int>(RTE_LOG_ERR)) {
+    LogCapture& capture = log_capture();
+    const std::lock_guard lock(capture.mutex);
+    capture.last_error = line;
+  }
+  return static_cast<ssize_t>(bytes);
+}
+
+bool capture_logs() {
+  if (uroce_dpdk_stderr != nullptr) return true;
+  FILE* stream =
+      fopencookie(nullptr, "w", {.read = nullptr, .write = write_log, .seek = nullptr, .close = nullptr});
+  if (stream == nullptr) return false;
+  setvbuf(stream, nullptr, _IOLBF, 512);
+  uroce_dpdk_stderr = stream;
+  libbpf_set_print(nullptr);
+  libxdp_set_print(nullptr);
+  return rte_openlog_stream(stream) == 0;
+}
+
+/// "0@(2,5-7)": one lcore, which may run wherever this process may.
+std::string lcore_argument() {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  std::string list = "--lcores=0@(";
+  const std::size_t empty = list.size();
+  if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
+    for (std::size_t cpu = 0; cpu < CPU_SETSIZE && cpu < RTE_MAX_LCORE; ++cpu) {
+      if (CPU_ISSET(cpu, &cpus)) list.append(list.size() > empty ? "," : "").append(std::to_string(cpu));
+    }
+  }
+  if (list.size() == empty) list += '0';
+  list += ')';
+  return list;
+}
+
+std::vector<std::string> eal_arguments(const EalNeeds& needs) {
+  std::vector<std::string> arguments = {"uroce", lcore_argument(), "--no-telemetry", "--no-shconf",
+                                        "--file-prefix=uroce"};
+  if (needs.no_huge) {
+    const std::uint64_t wanted_mib = ((needs.bytes + kEalBytes) >> 20) * 2;
+    arguments.insert(arguments.end(), {"--no-huge", "-m", std::to_string(std::max(kNoHugeMib, wanted_mib))});
+  } else {
+    // Single files: vhost-user backends map only a few.
+    arguments.insert(arguments.end(), {"--in-memory", "--single-file-segments"});
+  }
+  const char* log = std::getenv("UROCE_EAL_LOG");
+  if (log != nullptr && *log != '\0') arguments.push_back("--log-level=*:" + std::string(log));
+  if (needs.pci_address.empty()) {
+    arguments.insert(arguments.end(), {"--no-pci", "--iova-mode=va"});
+  } else {
+    arguments.insert(arguments.end(), {"-a", needs.pci_address});
+  }
+  return arguments;
+}
+
+Error eal_error(int code) {
+  std::string said = take_last_log();
+  if (said.empty()) said = rte_strerror(code);
+  return Error{Errc::kSystem, "DPDK's EAL does not start: " + said};
+}
+
+/// The EAL pins the thread that starts it and gives its signal mask to its helpers: hence a thread of its
+/// own.
+Status run_eal_init(const EalNeeds& needs) {
+  std::vector<std::string> arguments = eal_arguments(needs);
+  std::vector<char*> argv;
+  for (std::string& argument : arguments) argv.push_back(argument.data());
+  argv.push_back(nullptr);
+
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  int code = 0;
+  std::thread starter([&] {
+    if (rte_eal_init(static_cast<int>(arguments.size()), argv.data()) < 0) code = rte_errno;
+  });
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  starter.join();
+  rmdir(rte_eal_get_runtime_dir());  // made in any case, used for nothing without a shared configuration
+  if (code != 0) return eal_error(code);
+  return {};
+}
+
+Status check_hugepages(std::uint64_t bytes) {
+  std::uint64_t free_bytes = 0;
+  for (const HugepagePool& pool : hugepage_pools()) free_bytes += pool.page_bytes * pool.free;
+  if (free_bytes >= bytes) return {};
+  return Error{Errc::kNoHugepages, hugepage_shortage(bytes)};
+}
+
+/// Undoes rte_thread_register() when its thread ends.
+struct ThreadRegistration {
+  bool is_mine = false;
+  ~ThreadRegistration() {
+    if (is_mine) rte_thread_unregister();
+  }
+};
+
+}  // namespace
+
+Status start_eal(const EalNeeds& needs) {
+  static std::mutex mutex;
+  static bool is_running = false;
+  static bool has_pci = false;
+  static bool has_huge = false;
+  const std::lock_guard lock(mutex);
+
+  if (is_running) {
+    if (!needs.pci_address.empty() && !has_pci) {
+      return Error{Errc::kUnsupported,
+                   "PCI device " + needs.pci_address + " must be the first DPDK port that the process opens"};
+    }
+    return has_huge ? check_hugepages(needs.bytes) : Status{};
+  }
+  if (!needs.pci_address.empty() && !std::filesystem::exists("/sys/bus/pci/devices")) {
+    return Error{Errc::kNotFound, "this system has no PCI bus; use af_packet:IFACE or memif:PATH"};
+  }
+  if (!needs.no_huge) {
+    if (Status status = check_hugepages(needs.bytes + kEalBytes); !status) return status;
+  }
+  if (!capture_logs()) return Error{Errc::kNoMemory, "no memory for the EAL's log"};
+  if (Status status = run_eal_init(needs); !status) return status;
+  is_running = true;
+  has_pci = !needs.pci_address.empty();
+  has_huge = !needs.no_huge;
+  return {};
+}
+
+void enter_eal_thread() noexcept {
+  static thread_local ThreadRegistration registration;
+  if (registration.is_mine || rte_lcore_id() != LCORE_ID_ANY) return;
+  registration.is_mine = rte_thread_register() == 0;  // without it: slower, no mbuf cache
+}
+
+std::string take_last_log() {
+  LogCapture& capture = log_capture();
+  const std::lock_guard lock(capture.mutex);
+  return std::exchange(capture.last_error, {});
+}
+
+}  // namespace uroce::drivers::dpdk

@@ -1,0 +1,134 @@
+#include "drivers/dpdk/interface.h"
+
+#include <bpf/libbpf.h>
+#include <fcntl.h>
+#include <linux/capability.h>
+#include <linux/ethtool.h>
+#include <linux/sockios.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+namespace uroce::drivers::dpdk {
+namespace {
+
+std::string existing_names() {
+  std::string names;
+  struct if_nameindex* list = if_nameindex();
+  if (list == nullptr) return names;
+  for (const auto* item = list; item->if_name != nullptr; ++item) {
+    names += (names.empty() ? "" : ", ") + std::string(item->if_name);
+  }
+  if_freenameindex(list);
+  return names;
+}
+
+/// A socket to ask about one interface.
+class Query {
+ public:
+  explicit Query(const std::string& name) : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+    name.copy(request_.ifr_name, IFNAMSIZ - 1);
+  }
+  ~Query() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Query(const Query&) = delete;
+  Query& operator=(const Query&) = delete;
+
+  const ifreq* ask(unsigned long what) noexcept {
+    return ioctl(fd_, what, &request_) == 0 ? &request_ : nullptr;
+  }
+  std::string driver() {
+    ethtool_drvinfo info{};
+    info.cmd = ETHTOOL_GDRVINFO;
+    request_.ifr_data = reinterpret_cast<char*>(&info);
+    return ask(SIOCETHTOOL) != nullptr ? info.driver : "";
+  }
+  unsigned rx_queues() noexcept {
+    ethtool_channels channels{};
+    channels.cmd = ETHTOOL_GCHANNELS;
+    request_.ifr_data = reinterpret_cast<char*>(&channels);
+    return ask(SIOCETHTOOL) != nullptr ? std::max(1U, channels.rx_count + channels.combined_count) : 1;
+  }
+
+ private:
+  int fd_;
+  ifreq request_{};
+};
+
+bool has_capability(unsigned capability) noexcept {
+  __user_cap_header_struct header{.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+  __user_cap_data_struct data[_LINUX_CAPABILITY_U32S_3]{};
+  if (syscall(SYS_capget, &header, data) != 0) return false;
+  return (data[capability / 32].effective >> (capability % 32) & 1U) != 0;
+}
+
+Error missing(const std::string& driver, std::string_view capability, std::string_view lower) {
+  return Error{Errc::kPermission, driver + " needs " + std::string(capability) +
+                                      "; run with sudo, or once: sudo setcap " + std::string(lower) +
+                                      "+ep PROGRAM"};
+}
+
+}  // namespace
+
+bool interface_exists(const std::string& name) {
+  return if_nametoindex(name.c_str()) != 0;
+}
+
+Result<Interface> find_interface(const std::string& name) {
+  if (name.empty()) {
+    return Error{Errc::kConfig,
+                 "name the network interface, e.g. af_packet:eth0; existing: " + existing_names()};
+  }
+  if (name.size() >= IFNAMSIZ || !interface_exists(name)) {
+    return Error{Errc::kNotFound,
+                 "no network interface '" + name + "'; existing: " + existing_names() + "; see: ip link"};
+  }
+  Interface found;
+  Query query(name);
+  found.index = if_nametoindex(name.c_str());
+  if (const ifreq* answer = query.ask(SIOCGIFMTU)) found.mtu = static_cast<std::uint32_t>(answer->ifr_mtu);
+  if (const ifreq* answer = query.ask(SIOCGIFFLAGS)) found.is_up = (answer->ifr_flags & IFF_UP) != 0;
+  found.is_veth = query.driver() == "veth";
+  found.rx_queues = query.rx_queues();
+  std::uint32_t program = 0;
+  found.has_xdp_program = bpf_xdp_query_id(static_cast<int>(found.index), 0, &program) == 0 && program != 0;
+  return found;
+}
+
+Status require_up(const std::string& name, const Interface& interface) {
+  if (interface.is_up) return {};
+  return Error{Errc::kBadState,
+               "network interface '" + name + "' is down; run: sudo ip link set " + name + " up"};
+}
+
+Status require_right(Right right, const std::string& driver) {
+  switch (right) {
+    case Right::kRawSockets:
+      if (!has_capability(CAP_NET_RAW)) return missing(driver, "CAP_NET_RAW", "cap_net_raw");
+      return {};
+    case Right::kNetAdmin:
+      if (!has_capability(CAP_NET_ADMIN)) return missing(driver, "CAP_NET_ADMIN", "cap_net_admin");
+      return {};
+    case Right::kXdp:
+      if (has_capability(CAP_SYS_ADMIN)) return {};
+      if (!has_capability(CAP_NET_ADMIN) || !has_capability(CAP_NET_RAW) || !has_capability(CAP_BPF)) {
+        return missing(driver, "CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF", "cap_net_admin,cap_net_raw,cap_bpf");
+      }
+      return {};
+    case Right::kTunDevice:
+      if (access("/dev/net/tun", R_OK | W_OK) == 0) return {};
+      return errno == ENOENT ? Error{Errc::kNotFound, driver + " needs /dev/net/tun; run: sudo modprobe tun"}
+                             : Error{Errc::kPermission, driver + " may not open /dev/net/tun; run with sudo"};
+  }
+  return {};
+}
+
+}  // namespace uroce::drivers::dpdk

@@ -1,0 +1,33 @@
+/// What the kernel knows about network interfaces and about this process's rights, asked before a driver
+/// fails on it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "uroce/result.h"
+
+namespace uroce::drivers::dpdk {
+
+struct Interface {
+  unsigned index = 0;
+  std::uint32_t mtu = 0;  ///< largest Ethernet payload, bytes
+  unsigned rx_queues = 1;
+  bool is_up = false;
+  bool is_veth = false;
+  bool has_xdp_program = false;
+};
+
+/// @return kNotFound with the names that do exist, kConfig for an empty name.
+Result<Interface> find_interface(const std::string& name);
+[[nodiscard]] bool interface_exists(const std::string& name);
+
+/// @return kBadState with the command that brings it up.
+Status require_up(const std::string& name, const Interface& interface);
+
+/// Rights that a driver needs; see capabilities(7).
+enum class Right { kRawSockets, kNetAdmin, kXdp, kTunDevice };
+/// @return kPermission naming the capability and how to get it.
+Status require_right(Right right, const std::string& driver);
+
+}  // namespace uroce::drivers::dpdk

@@ -1,0 +1,190 @@
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+#include <fstream>
+
+#include "base/hugepage_pool.h"
+#include "eal/frames.h"
+#include "eal/requirement.h"
+
+namespace uroce::test {
+
+std::string missing_requirement() {
+  return {};
+}
+
+namespace {
+
+struct Outcome {
+  std::string code;     ///< of the error; "open"
+  std::string text;     ///< of the error
+  std::string printed;  ///< by EAL, drivers and everybody else
+};
+
+/// Opens a port in a process of its own, EAL's start included.
+Outcome outcome_of(const std::string& spec, bool no_huge = true, const std::function<void()>& prepare = {}) {
+  Child child([&](const Report& report) {
+    if (prepare) prepare();
+    std::string code = "open";
+    std::string text;
+    const std::string printed = printed_by([&] {
+      const auto port = open_port(spec, no_huge);
+      if (!port) code = std::to_string(raw(port.error().code));
+      if (!port) text = port.error().text;
+    });
+    report.line(code);
+    report.line("text " + text);
+    report.line("printed " + printed);
+    return 0;
+  });
+  Outcome outcome;
+  outcome.code = child.next_line(in_seconds(30));
+  outcome.text = child.next_line(in_seconds(5));
+  outcome.printed = child.next_line(in_seconds(5));
+  return outcome;
+}
+
+std::string code(Errc errc) {
+  return std::to_string(raw(errc));
+}
+
+void check_silent(const Outcome& outcome) {
+  CHECK(outcome.printed == "printed ");
+}
+
+std::string temporary_folder() {
+  char name[] = "/tmp/uroce-errors-XXXXXX";
+  return mkdtemp(name);
+}
+
+}  // namespace
+
+TEST_CASE("a port that opens prints nothing", "[eal][errors]") {
+  const Outcome outcome = outcome_of("ring");
+  CHECK(outcome.code == "open");
+  CHECK(outcome.text == "text ");
+  check_silent(outcome);
+}
+
+TEST_CASE("a missing interface is named beside those that exist", "[eal][errors]") {
+  const std::string driver = GENERATE("af_packet", "af_xdp");
+  const Outcome outcome = outcome_of(driver + ":eng0nope");
+  CHECK(outcome.code == code(Errc::kNotFound));
+  CHECK_THAT(outcome.text, Catch::Contains("no network interface 'eng0nope'; existing: ") &&
+                               Catch::Contains("lo") && Catch::Contains("ip link"));
+  check_silent(outcome);
+}
+
+TEST_CASE("raw sockets without the right to them are refused with the capability's name", "[eal][errors]") {
+  const auto become_nobody = [] {
+    if (getuid() == 0 && setresuid(65534, 65534, 65534) != 0) abort();
+  };
+  const Outcome outcome = outcome_of("af_packet:lo", true, become_nobody);
+  CHECK(outcome.code == code(Errc::kPermission));
+  CHECK_THAT(outcome.text, Catch::Contains("CAP_NET_RAW") && Catch::Contains("setcap"));
+  check_silent(outcome);
+}
+
+TEST_CASE("missing hugepages are counted, with the command that sets them up", "[eal][errors]") {
+  if (hugepages_free() > 0) {
+    WARN("this system has free hugepages: nothing to see");
+    return;
+  }
+  const Outcome outcome = outcome_of("ring", false);
+  CHECK(outcome.code == code(Errc::kNoHugepages));
+  CHECK_THAT(outcome.text,
+             Catch::Contains("hugepages of 2 MiB are needed, 0 are free; run: sudo config/hugepages ") &&
+                 Catch::Contains("or add --no-huge"));
+  check_silent(outcome);
+}
+
+TEST_CASE("a memif name held by a live server is refused, a dead server's is taken over", "[eal][errors]") {
+  const std::string folder = temporary_folder();
+  const std::string spec = "memif:" + folder + "/link.sock,role=server";
+  {
+    Child holder([&](const Report& report) {
+      const auto port = open_port(spec);
+      report.line(port ? "open" : port.error().text);
+      pause();
+      return 0;
+    });
+    REQUIRE(holder.next_line(in_seconds(20)) == "open");
+    const Outcome outcome = outcome_of(spec);
+    CHECK(outcome.code == code(Errc::kNameInUse));
+    CHECK_THAT(outcome.text, Catch::Contains(folder + "/link.sock") && Catch::Contains("role=client"));
+    check_silent(outcome);
+    holder.kill9();
+  }
+  CHECK(std::filesystem::exists(folder + "/link.sock"));
+  const Outcome outcome = outcome_of(spec);
+  CHECK(outcome.code == "open");
+  check_silent(outcome);
+  CHECK_FALSE(std::filesystem::exists(folder + "/link.sock"));  // closed in an orderly way
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a memif socket that cannot be is refused with the reason", "[eal][errors]") {
+  const std::string folder = temporary_folder();
+  std::ofstream(folder + "/file") << "text";
+  struct Row {
+    std::string spec;
+    Errc errc;
+    std::string text;
+  };
+  const std::vector<Row> rows = {
+      {"memif:" + folder + "/none/x.sock", Errc::kNotFound, "run: mkdir -p " + folder + "/none"},
+      {"memif:x.sock", Errc::kConfig, "absolute path"},
+      {"memif:/tmp/" + std::string(120, 'x'), Errc::kConfig, "longer than 107 bytes"},
+      {"memif:" + folder + "/file,role=server", Errc::kNameInUse, "is not a socket"},
+      {"memif:" + folder + "/x.sock,role=boss", Errc::kConfig, "role=boss"},
+      {"memif:" + folder + "/x.sock,rsize=100", Errc::kConfig, "power of two"},
+      {"memif:" + folder + "/x.sock,colour=red", Errc::kConfig, "colour"},
+      {"memif:" + folder + "/x.sock,mtu=20000", Errc::kConfig, "mtu=20000"},
+      {"pci:zz", Errc::kConfig, "PCI address"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.spec);
+    const Outcome outcome = outcome_of(row.spec);
+    CHECK(outcome.code == code(row.errc));
+    CHECK_THAT(outcome.text, Catch::Contains(row.text));
+    check_silent(outcome);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("starting EAL leaves the caller's affinity and the loaded libraries alone", "[eal][errors]") {
+  Child child([](const Report& report) {
+    cpu_set_t all;
+    cpu_set_t one;
+    cpu_set_t after;
+    CPU_ZERO(&one);
+    sched_getaffinity(0, sizeof all, &all);
+    for (std::size_t cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++cpu) {
+      if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one);
+    }
+    sched_setaffinity(0, sizeof one, &one);
+    const auto port = open_port("ring");
+    sched_getaffinity(0, sizeof after, &after);
+    report.line(port ? "open" : port.error().text);
+    report.line(CPU_EQUAL(&one, &after) ? "same" : "moved");
+    std::string foreign;
+    std::ifstream maps("/proc/self/maps");
+    for (std::string line; std::getline(maps, line);) {
+      for (const char* name : {"librte_", "libibverbs", "libmlx"}) {
+        if (line.find(name) != std::string::npos) foreign = line;
+      }
+    }
+    report.line("foreign " + foreign);
+    return 0;
+  });
+  CHECK(child.next_line(in_seconds(20)) == "open");
+  CHECK(child.next_line(in_seconds(5)) == "same");
+  CHECK(child.next_line(in_seconds(5)) == "foreign ");
+}
+
+}  // namespace uroce::test

@@ -1,0 +1,132 @@
+#include <net/if.h>
+#include <netpacket/packet.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "eal/frames.h"
+#include "eal/requirement.h"
+
+namespace uroce::test {
+
+/// A network namespace of this process's own, with a veth pair of MTU 4200 and one of MTU 1500.
+std::string missing_requirement() {
+  if (unshare(CLONE_NEWNET) != 0)
+    return std::string("needs root for a network namespace: ") + std::strerror(errno);
+  const char* commands =
+      "for mtu in 4200 1500; do"
+      " ip link add a$mtu mtu $mtu type veth peer name b$mtu mtu $mtu &&"
+      " ip link set a$mtu up && ip link set b$mtu up || exit 1; done";
+  return std::system(commands) == 0 ? "" : "cannot make veth pairs; are iproute2 and the veth module there?";
+}
+
+namespace {
+
+void check_echo(const std::string& near, const std::string& far, std::uint32_t longest) {
+  Child mirror([&](const Report& report) {
+    auto port = open_port(far);
+    report.line(port ? "open" : port.error().text);
+    if (port) echo(**port, in_seconds(60));
+    return 0;
+  });
+  REQUIRE(mirror.next_line(in_seconds(20)) == "open");
+  Child pinger([&](const Report& report) {
+    auto port = open_port(near);
+    if (!port) {
+      report.line(port.error().text);
+      return 1;
+    }
+    const auto len = [longest](std::uint64_t number) {
+      return number < 4 ? longest : 60 + static_cast<std::uint32_t>(number * 37 % (longest - 59));
+    };
+    const std::string wrong = ping(**port, {.frames = 5000, .window = 16, .len = len}, in_seconds(50));
+    report.line(wrong.empty() ? "good, mtu " + std::to_string((*port)->info().link_mtu) : wrong);
+    return 0;
+  });
+  CHECK(pinger.next_line(in_seconds(60)) == "good, mtu " + std::to_string(longest - 14));
+}
+
+}  // namespace
+
+TEST_CASE("af_packet carries frames of every size up to MTU 4200 both ways", "[eal][af_packet]") {
+  check_echo("af_packet:a4200", "af_packet:b4200", 4214);
+}
+
+TEST_CASE("af_packet carries frames on an ordinary interface", "[eal][af_packet]") {
+  check_echo("af_packet:a1500", "af_packet:b1500", 1514);
+}
+
+TEST_CASE("af_xdp carries frames up to MTU 1500 both ways", "[eal][af_xdp]") {
+  check_echo("af_xdp:a1500", "af_xdp:b1500", 1514);
+}
+
+TEST_CASE("ports on an interface that cannot do what is asked say the command that helps", "[eal][errors]") {
+  REQUIRE(std::system("ip link add down0 type veth peer name down1") == 0);
+  struct Row {
+    std::string spec;
+    Errc errc;
+    std::string text;
+  };
+  const std::vector<Row> rows = {
+      {"af_packet:down0", Errc::kBadState, "run: sudo ip link set down0 up"},
+      {"af_packet:a1500,mtu=4200", Errc::kConfig, "run: sudo ip link set a1500 mtu 4200"},
+      {"af_packet:a4200,framesz=4096", Errc::kConfig, "power of two from 8192 for MTU 4200"},
+      {"af_xdp:a4200", Errc::kUnsupported, "use af_packet:a4200"},
+      {"tap:utap1,mtu=4200", Errc::kUnsupported, "use af_packet on a veth pair"},
+      {"tap:a1500", Errc::kNameInUse, "run: sudo ip link del a1500"},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.spec);
+    Child child([&](const Report& report) {
+      std::string text;
+      const std::string printed = printed_by([&] {
+        const auto port = open_port(row.spec);
+        text = port ? "open" : std::to_string(raw(port.error().code)) + ' ' + port.error().text;
+      });
+      report.line(text + printed);
+      return 0;
+    });
+    const std::string said = child.next_line(in_seconds(20));
+    CHECK_THAT(said, Catch::StartsWith(std::to_string(raw(row.errc)) + ' ') && Catch::EndsWith(row.text));
+  }
+}
+
+TEST_CASE("a tap port is the other end of a kernel interface, with another address", "[eal][tap]") {
+  Child child([](const Report& report) {
+    auto port = open_port("tap:utap0");
+    if (!port) {
+      report.line(port.error().text);
+      return 1;
+    }
+    const int fd = socket(AF_PACKET, SOCK_RAW, 0);
+    sockaddr_ll address{};
+    address.sll_family = AF_PACKET;
+    address.sll_ifindex = static_cast<int>(if_nametoindex("utap0"));
+    if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+      report.line("there is no utap0");
+      return 1;
+    }
+    std::array<std::byte, 1514> frame;
+    write_frame(frame.data(), frame.size(), 7, false);
+    if (send(fd, frame.data(), frame.size(), 0) < 0) report.line(std::strerror(errno));
+    std::array<port::RxFrame, port::kBurst> frames;
+    bool is_seen = false;
+    for (const Deadline deadline = in_seconds(5); !is_seen && !is_past(deadline);) {
+      const unsigned count = (*port)->rx_burst(frames);
+      for (unsigned i = 0; i < count; ++i) is_seen = is_seen || is_frame(frames[i], frame.size(), 7, false);
+      if (count > 0) (*port)->rx_release();
+    }
+    close(fd);
+    report.line(is_seen ? "seen" : "lost");
+    return 0;
+  });
+  CHECK(child.next_line(in_seconds(20)) == "seen");
+}
+
+}  // namespace uroce::test

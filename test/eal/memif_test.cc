@@ -1,0 +1,146 @@
+#include <stdlib.h>
+
+#include <catch2/catch.hpp>
+#include <filesystem>
+
+#include "eal/frames.h"
+#include "eal/requirement.h"
+
+namespace uroce::test {
+
+std::string missing_requirement() {
+  return {};
+}
+
+namespace {
+
+/// A folder of its own for the sockets of one test.
+class Folder {
+ public:
+  Folder() {
+    char name[] = "/tmp/uroce-memif-XXXXXX";
+    path_ = mkdtemp(name);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] std::string spec(const std::string& role = "") const {
+    return "memif:" + path_ + "/link.sock" + (role.empty() ? "" : ",role=" + role);
+  }
+
+ private:
+  std::string path_;
+};
+
+int run_echo(const Report& report, const std::string& spec) {
+  auto port = open_port(spec);
+  report.line(port ? "open" : port.error().text);
+  if (!port) return 1;
+  echo(**port, in_seconds(100));
+  return 0;
+}
+
+std::uint32_t mixed_len(std::uint64_t number) {
+  return 60 + static_cast<std::uint32_t>(number * 37 % 4155);
+}
+
+/// Pings, reports "pinged", and goes on pinging until it is killed.
+int run_victim(const Report& report, const std::string& spec) {
+  auto port = open_port(spec);
+  if (!port) {
+    report.line(port.error().text);
+    return 1;
+  }
+  const std::string wrong = ping(**port, {.frames = 300, .window = 16, .len = mixed_len}, in_seconds(20));
+  report.line(wrong.empty() ? "pinged" : wrong);
+  ping(**port, {.frames = 1'000'000'000, .window = 300, .len = mixed_len}, in_seconds(100));
+  return 0;
+}
+
+}  // namespace
+
+TEST_CASE("memif carries 100000 frames between two processes, intact and in order", "[eal][memif]") {
+  const Folder folder;
+  Child server([&](const Report& report) { return run_echo(report, folder.spec("server")); });
+  REQUIRE(server.next_line(in_seconds(20)) == "open");
+  Child client([&](const Report& report) {
+    auto port = open_port(folder.spec("client"));
+    std::string wrong = port ? "" : port.error().text;
+    if (port) wrong = ping(**port, {.frames = 100'000, .window = 64, .len = mixed_len}, in_seconds(90));
+    const port::PortCounters counters = port ? (*port)->counters() : port::PortCounters{};
+    if (wrong.empty() && counters.rx_frames < 100'000) wrong = "the counters say otherwise";
+    if (wrong.empty() && (*port)->info().side != 1) wrong = "the client is not side 1";
+    report.line(wrong.empty() ? "good" : wrong);
+    return 0;
+  });
+  CHECK(client.next_line(in_seconds(100)) == "good");
+  CHECK(server.is_running());
+}
+
+TEST_CASE("either end of a memif outlives ten kills of the other and works with its successor",
+          "[eal][memif]") {
+  const bool is_victim_server = GENERATE(true, false);
+  CAPTURE(is_victim_server);
+  const Folder folder;
+  const std::string victim_role = is_victim_server ? "server" : "client";
+  const std::string survivor_role = is_victim_server ? "client" : "server";
+  Child survivor([&](const Report& report) { return run_echo(report, folder.spec(survivor_role)); });
+  REQUIRE(survivor.next_line(in_seconds(20)) == "open");
+  for (int kill = 0; kill < 10; ++kill) {
+    CAPTURE(kill);
+    Child victim([&](const Report& report) { return run_victim(report, folder.spec(victim_role)); });
+    REQUIRE(victim.next_line(in_seconds(30)) == "pinged");
+    victim.kill9();  // with frames in flight both ways
+    REQUIRE(survivor.is_running());
+  }
+}
+
+TEST_CASE("two processes that start a memif without a role settle on one server", "[eal][memif]") {
+  const Folder folder;
+  const auto body = [&](const Report& report) {
+    auto port = open_port(folder.spec());
+    report.line(port ? "side " + std::to_string((*port)->info().side) : port.error().text);
+    if (!port) return 1;
+    const bool pings = (*port)->info().side == 0;
+    if (!pings) echo(**port, in_seconds(30));
+    if (pings)
+      report.line(ping(**port, {.frames = 100, .window = 8, .len = mixed_len}, in_seconds(30)) + "done");
+    return 0;
+  };
+  Child first(body);
+  Child second(body);
+  const std::string a = first.next_line(in_seconds(20));
+  const std::string b = second.next_line(in_seconds(20));
+  CHECK(a.substr(0, 5) + b.substr(0, 5) == "side side ");
+  CHECK(a != b);
+  Child& server = a == "side 0" ? first : second;
+  CHECK(server.next_line(in_seconds(30)) == "done");
+}
+
+TEST_CASE("a memif survives a peer that leaves in an orderly way while frames are in flight",
+          "[eal][memif]") {
+  const Folder folder;
+  Child survivor([&](const Report& report) { return run_echo(report, folder.spec("server")); });
+  REQUIRE(survivor.next_line(in_seconds(20)) == "open");
+  // One process opens and closes the link again and again: nothing may be left behind on either side.
+  Child guest([&](const Report& report) {
+    for (int visit = 0; visit < 5; ++visit) {
+      auto port = open_port(folder.spec("client"));
+      std::string wrong = port ? "" : port.error().text;
+      if (port) wrong = ping(**port, {.frames = 500, .window = 64, .len = mixed_len}, in_seconds(10));
+      for (int i = 0; port && i < 20; ++i) {
+        if (std::byte* room = (*port)->tx_claim(64)) {
+          write_frame(room, 64, 1, false);
+          (*port)->tx_commit();
+        }
+      }
+      report.line(wrong.empty() ? "good" : wrong);
+    }
+    return 0;
+  });
+  for (int visit = 0; visit < 5; ++visit) CHECK(guest.next_line(in_seconds(20)) == "good");
+  CHECK(guest.wait(in_seconds(10)) == 0);
+  CHECK(survivor.is_running());
+}
+
+}  // namespace uroce::test
