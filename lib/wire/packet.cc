@@ -6,8 +6,6 @@
 namespace uroce::wire {
 namespace {
 
-/// Loads eight bytes in memory order: the byte order does not matter to a one's complement sum that is only
-/// compared with all ones. RFC 1071 2(B).
 template <typename T>
 T load_native(const std::byte* at) noexcept {
   T value;
@@ -15,11 +13,17 @@ T load_native(const std::byte* at) noexcept {
   return value;
 }
 
-/// The checksum over the 20 bytes of an IPv4 header without options.
+/// The checksum over the 20 bytes of an IPv4 header without options. The words are added as they lie in
+/// memory: their byte order does not matter to a sum that is only compared with all ones. RFC 1071 2(B).
 bool ipv4_checksum_ok(const std::byte* header) noexcept {
-  std::uint64_t sum = 0;
-  for (std::size_t i = 0; i < Ipv4::kSize; i += 4) sum += load_native<std::uint32_t>(header + i);
-  return fold_sum(sum) == 0xffff;
+  constexpr std::uint64_t kLow = 0xffff'ffff;
+  const auto a = load_native<std::uint64_t>(header);
+  const auto b = load_native<std::uint64_t>(header + 8);
+  std::uint64_t sum =
+      (a >> 32) + (a & kLow) + (b >> 32) + (b & kLow) + load_native<std::uint32_t>(header + 16);
+  sum = (sum >> 32) + (sum & kLow);    // at most 33 bits
+  sum = (sum >> 16) + (sum & 0xffff);  // at most 18 bits
+  return (sum >> 16) + (sum & 0xffff) == 0xffff;
 }
 
 /// The Ethernet header and at most one VLAN tag. @return the ethertype of what lies at out.l3_offset.

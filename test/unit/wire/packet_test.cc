@@ -156,7 +156,7 @@ TEST_CASE("damaged frames never make the parser read behind their end", "[wire][
   CHECK(roce > kFrames / 10);
 }
 
-TEST_CASE("each reason to drop a frame is told apart", "[wire][packet]") {
+TEST_CASE("each reason to drop an IPv4 frame is told apart", "[wire][packet]") {
   using enum ParseResult;
   const Bytes good = make_frame(v4_address(), kSend, {}, 8);
   Bytes frame = good;
@@ -192,6 +192,13 @@ TEST_CASE("each reason to drop a frame is told apart", "[wire][packet]") {
     set_ipv4_byte(frame = good, 6, 0);
     CHECK(parsed(frame) == kRoce);
   }
+}
+
+TEST_CASE("each reason to drop a datagram is told apart", "[wire][packet]") {
+  using enum ParseResult;
+  const Bytes good = make_frame(v4_address(), kSend, {}, 8);
+  Bytes frame = good;
+
   SECTION("another protocol or port") {
     set_ipv4_byte(frame, 9, 6);
     CHECK(parsed(frame) == kNotUdp);

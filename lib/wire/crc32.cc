@@ -1,0 +1,160 @@
+#include "wire/crc32.h"
+
+#include <isa-l/crc.h>
+
+#include <algorithm>
+#include <cassert>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace uroce::wire {
+namespace {
+
+std::uint32_t isal_crc32(std::uint32_t crc, std::span<const std::byte> in) noexcept {
+  const void* first = in.data();
+  return crc32_gzip_refl(crc, static_cast<const unsigned char*>(first), in.size());
+}
+
+#if defined(__x86_64__)
+
+// Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009, for
+// the reflected polynomial P = 0x1db710641. Constants: x^n mod P, reflected.
+constexpr std::int64_t kFold544 = 0x1'5444'2bd4;  // x^(512+32): low half of a block, 64 bytes on
+constexpr std::int64_t kFold480 = 0x1'c6e4'1596;  // x^(512-32): high half
+constexpr std::int64_t kFold160 = 0x1'7519'97d0;  // x^(128+32): low half of a block, 16 bytes on
+constexpr std::int64_t kFold96 = 0x0'ccaa'009e;   // x^(128-32): high half
+constexpr std::int64_t kFold64 = 0x1'63cd'6124;   // x^64
+constexpr std::int64_t kPoly = 0x1'db71'0641;     // P
+constexpr std::int64_t kBarrett = 0x1'f701'1641;  // floor(x^64 / P)
+
+/// Sixteen bytes from anywhere.
+[[gnu::target("pclmul,sse4.1")]] inline __m128i load(const std::byte* at) noexcept {
+  const void* from = at;
+  return _mm_loadu_si128(static_cast<const __m128i*>(from));
+}
+
+/// Moves what was folded so far on, by the distance for which `k` holds the constants, and adds the block
+/// there.
+[[gnu::target("pclmul,sse4.1")]] inline __m128i fold_by(__m128i k, __m128i sum, __m128i block) noexcept {
+  const __m128i low = _mm_clmulepi64_si128(sum, k, 0x00);
+  const __m128i high = _mm_clmulepi64_si128(sum, k, 0x11);
+  return _mm_xor_si128(_mm_xor_si128(low, high), block);
+}
+
+/// By 16 bytes.
+[[gnu::target("pclmul,sse4.1")]] inline __m128i fold(__m128i sum, __m128i block) noexcept {
+  return fold_by(_mm_set_epi64x(kFold96, kFold160), sum, block);
+}
+
+/// Folds `count` blocks, four chains at once: one alone waits for its multiplications.
+[[gnu::target("pclmul,sse4.1")]] inline __m128i fold_blocks(__m128i sum, const std::byte* at,
+                                                            std::size_t count) noexcept {
+  if (count >= 8) {
+    const __m128i k = _mm_set_epi64x(kFold480, kFold544);
+    __m128i a = fold(sum, load(at));
+    __m128i b = load(at + 16);
+    __m128i c = load(at + 32);
+    __m128i d = load(at + 48);
+    for (at += 64, count -= 4; count >= 4; at += 64, count -= 4) {
+      a = fold_by(k, a, load(at));
+      b = fold_by(k, b, load(at + 16));
+      c = fold_by(k, c, load(at + 32));
+      d = fold_by(k, d, load(at + 48));
+    }
+    sum = fold(fold(fold(a, b), c), d);
+  }
+  for (; count > 0; at += 16, --count) sum = fold(sum, load(at));
+  return sum;
+}
+
+/// The remainder of a folded block: 128 bits to 64 to 32, then Barrett's division.
+[[gnu::target("pclmul,sse4.1")]] inline std::uint32_t reduce(__m128i sum) noexcept {
+  const __m128i low32 = _mm_set_epi32(0, 0, 0, -1);
+  const __m128i folds = _mm_set_epi64x(kFold64, kFold96);
+  const __m128i division = _mm_set_epi64x(kBarrett, kPoly);
+  sum = _mm_xor_si128(_mm_srli_si128(sum, 8), _mm_clmulepi64_si128(sum, folds, 0x00));
+  sum = _mm_xor_si128(_mm_srli_si128(sum, 4), _mm_clmulepi64_si128(_mm_and_si128(sum, low32), folds, 0x10));
+  const __m128i quotient = _mm_clmulepi64_si128(_mm_and_si128(sum, low32), division, 0x10);
+  const __m128i product = _mm_clmulepi64_si128(_mm_and_si128(quotient, low32), division, 0x00);
+  return static_cast<std::uint32_t>(_mm_extract_epi32(_mm_xor_si128(sum, product), 1));
+}
+
+/// pshufb indices: loaded at offset r they move a block up by 16 - r bytes and fill with zeros.
+constexpr auto kMoveUp = [] {
+  std::array<std::byte, 32> table{};
+  for (std::size_t i = 0; i < 16; ++i) {
+    table[i] = std::byte{0x80};
+    table[16 + i] = static_cast<std::byte>(i);
+  }
+  return table;
+}();
+
+/// CRC of at least 32 bytes. The first block is the odd one, 1 to 16 bytes behind zeros, which change
+/// nothing: so all others are whole, and the mask is read at the same offset as the bytes.
+[[gnu::target("pclmul,sse4.1")]] std::uint32_t clmul_crc32(std::uint32_t crc, std::span<const std::byte> in,
+                                                           const CrcMask& mask) noexcept {
+  const std::byte* bytes = in.data();
+  const std::byte* ones = mask.ones.data();
+  const std::size_t size = in.size();
+  std::size_t at = (size - 1) % 16 + 1;
+
+  // The state goes into the first four bytes; those that the odd block lacks are in the next one.
+  const std::uint32_t state = ~crc;
+  const std::uint64_t state_left = std::uint64_t{state} >> (8 * std::min<std::size_t>(at, 4));
+  __m128i first = _mm_or_si128(load(bytes), load(ones));
+  first = _mm_xor_si128(first, _mm_cvtsi32_si128(static_cast<int>(state)));
+  first = _mm_shuffle_epi8(first, load(kMoveUp.data() + at));
+  __m128i second = _mm_or_si128(load(bytes + at), load(ones + at));
+  second = _mm_xor_si128(second, _mm_cvtsi64_si128(static_cast<std::int64_t>(state_left)));
+  __m128i sum = fold(first, second);
+
+  const std::size_t masked = std::min(size, CrcMask::kReach);
+  for (at += 16; at < masked; at += 16) sum = fold(sum, _mm_or_si128(load(bytes + at), load(ones + at)));
+  return ~reduce(fold_blocks(sum, bytes + at, (size - at) / 16));
+}
+
+/// ISA-L's AVX-512 code leaves the upper halves of the vector registers dirty, after which every SSE
+/// instruction of this thread is slow: measured, 150 ns per packet.
+void clean_upper_halves() noexcept {
+  if (__builtin_cpu_supports("avx")) asm volatile("vzeroupper" ::: "memory");
+}
+
+/// From here on ISA-L's wide loop wins, bytes.
+constexpr std::size_t kLong = 640;
+/// What one turn of that loop takes; the rest it takes slowly.
+constexpr std::size_t kTurn = 256;
+
+/// The masked head by blocks of 16, so many that whole turns are left.
+std::uint32_t clmul_and_isal_crc32(std::uint32_t crc, std::span<const std::byte> in,
+                                   const CrcMask& mask) noexcept {
+  const std::size_t head = CrcMask::kReach + (in.size() - CrcMask::kReach) % kTurn;
+  crc = isal_crc32(clmul_crc32(crc, in.first(head), mask), in.subspan(head));
+  clean_upper_halves();
+  return crc;
+}
+
+#endif
+
+}  // namespace
+
+std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask) noexcept {
+  assert(in.size() >= 32);
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1")) [[likely]] {
+    return in.size() < kLong ? clmul_crc32(crc, in, mask) : clmul_and_isal_crc32(crc, in, mask);
+  }
+#endif
+  return portable_masked_crc32(crc, in, mask);
+}
+
+std::uint32_t portable_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
+                                    const CrcMask& mask) noexcept {
+  std::array<std::byte, CrcMask::kReach> head;
+  const auto masked = std::span{head}.first(std::min(in.size(), head.size()));
+  for (std::size_t i = 0; i < masked.size(); ++i) masked[i] = in[i] | mask.ones[i];
+  return isal_crc32(isal_crc32(crc, masked), in.subspan(masked.size()));
+}
+
+}  // namespace uroce::wire

@@ -1,0 +1,32 @@
+/// CRC-32 (IEEE 802.3, reflected, as in zlib) over bytes of which some of the first count as ones.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace uroce::wire {
+
+/// Which bits of the first bytes of a packet count as ones.
+struct CrcMask {
+  /// As far as a mask may reach, and room behind it so that it can be read in blocks of 16 from any offset
+  /// below.
+  static constexpr std::size_t kReach = 64;
+
+  std::array<std::byte, kReach + 16> ones{};
+};
+
+/// Continues `crc`, which like the result is in its final (inverted) form, over `in` | `mask`.
+///
+/// Runs on carry-less multiplication alone while `in` is short and hands long ones to ISA-L: most packets are
+/// short, and ISA-L's start-up is most of their cost.
+/// @param in  at least 32 bytes
+[[nodiscard]] std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
+                                         const CrcMask& mask) noexcept;
+
+/// The same with ISA-L alone: what masked_crc32() does on CPUs without carry-less multiplication.
+[[nodiscard]] std::uint32_t portable_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
+                                                  const CrcMask& mask) noexcept;
+
+}  // namespace uroce::wire
