@@ -45,7 +45,9 @@ Status apply_variable(Config& config, std::string_view variable, std::string_vie
 
 std::string environment_name(const ConfigKey& key) {
   std::string name(kPrefix);
-  for (const unsigned char c : key.name) name += c == '-' ? '_' : static_cast<char>(std::toupper(c));
+  for (const char c : key.name) {
+    name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
   return name;
 }
 
