@@ -8,10 +8,33 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 #include <new>
+#include <stdexcept>
+#include <system_error>
 #include <utility>
 
 namespace uroce::test {
+
+/// Where links are while this object lives: a folder of its own, because killed processes leave files behind.
+class RuntimeDir {
+ public:
+  RuntimeDir() {
+    if (::mkdtemp(path_) == nullptr) throw std::runtime_error("no temporary folder");
+    ::setenv("UROCE_RUNTIME_DIR", path_, 1);
+  }
+  ~RuntimeDir() {
+    ::unsetenv("UROCE_RUNTIME_DIR");
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  RuntimeDir(const RuntimeDir&) = delete;
+  RuntimeDir& operator=(const RuntimeDir&) = delete;
+
+ private:
+  char path_[32] = "/dev/shm/uroce-test-XXXXXX";
+};
 
 /// A forked child. It dies with the test, and with this object.
 class Child {

@@ -21,10 +21,6 @@ using PortPtr = std::unique_ptr<port::Port>;
 
 constexpr std::uint32_t kEnough = 64;  // bytes that hold a Stamp
 
-std::string link_name(const std::string& what) {
-  return "test-" + std::to_string(::getpid()) + "-" + what;
-}
-
 PortPtr open_end(const std::string& name, const std::string& more = "") {
   PortOptions options;
   options.spec = "shm:" + name + more;
@@ -156,7 +152,8 @@ int talk_for_ever(const std::string& name, const std::string& options, std::uint
 TEST_CASE("a million frames of random size cross between two processes each way, whole and in order",
           "[shm][process]") {
   constexpr std::uint64_t kFrames = 1'000'000;
-  const std::string name = link_name("million");
+  const RuntimeDir dir;
+  const std::string name = "million";
   const Shared<Reports> reports;
   const auto run = [&](unsigned side) {
     const PortPtr port = open_end(name, ",side=" + std::to_string(side));
@@ -200,7 +197,8 @@ TEST_CASE("an end survives thirty times that the other is killed at any moment a
   Random random(seed);
   for (const char* ring : {",ring=64K", ",ring=1M"}) {
     INFO(ring);
-    const std::string name = link_name("kill");
+    const RuntimeDir dir;
+    const std::string name = "kill";
     const Shared<Report> survivor_report;
     const Shared<Report> victim_report;
     const Child survivor(
@@ -229,7 +227,8 @@ TEST_CASE("an end survives thirty times that the other is killed at any moment a
 }
 
 TEST_CASE("a stopped peer causes back-pressure without loss and goes on where it was", "[shm][process]") {
-  const std::string name = link_name("stop");
+  const RuntimeDir dir;
+  const std::string name = "stop";
   const Shared<Report> here;
   const Shared<Report> there;
   const Child speaker([&] { return talk_for_ever(name, ",ring=64K,side=0", 1, *here); });
@@ -249,7 +248,8 @@ TEST_CASE("a stopped peer causes back-pressure without loss and goes on where it
 
 TEST_CASE("a third process is refused while two hold the link, and may come in when one is killed",
           "[shm][process]") {
-  const std::string name = link_name("third");
+  const RuntimeDir dir;
+  const std::string name = "third";
   const Shared<Report> reports[2];
   const Child first([&] { return talk_for_ever(name, "", 1, *reports[0]); });
   REQUIRE(await([&] { return reports[0]->sent > 0; }, 20));
@@ -272,7 +272,8 @@ TEST_CASE("a third process is refused while two hold the link, and may come in w
 }
 
 TEST_CASE("a link whose ends were both killed starts afresh, whatever its size was", "[shm][process][kill]") {
-  const std::string name = link_name("stale");
+  const RuntimeDir dir;
+  const std::string name = "stale";
   {
     const Shared<Report> reports[2];
     const Child first([&] { return talk_for_ever(name, ",ring=128K", 1, *reports[0]); });

@@ -142,7 +142,7 @@ TEST_CASE("a peer that writes garbage everywhere harms nobody but itself", "[shm
   INFO("seed " << seed);
   Random random(seed);
   const Bytes small = random_bytes(64, 1);
-  for (int i = 0; i < 200'000; ++i) {
+  for (std::uint64_t i = 0; i < 200'000; ++i) {
     const std::size_t controls = kGeometry.ring_at(0, 0) - shm::kPage;
     switch (random.below(4)) {
       case 0:  // anywhere behind the header
