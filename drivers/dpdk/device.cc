@@ -60,7 +60,6 @@ Result<std::shared_ptr<Device>> Device::open(DeviceSpec spec) {
                        .bytes = spec.queues * std::uint64_t{spec.mbufs} * mbuf_bytes,
                        .pci_address = spec.bus == "pci" ? spec.device : std::string()};
   if (Status status = start_eal(needs); !status) return status.error();
-  enter_eal_thread();
   std::shared_ptr<Device> device(new Device(std::move(spec)));
   const ControlChannel::Scope scope(channel_of(device->memif_.get()));
   for (const auto step : {&Device::create, &Device::configure, &Device::set_up_queues, &Device::start}) {

@@ -1,4 +1,6 @@
 /// The kinds of links but memif: af_packet, af_xdp, tap, ring, virtio_user, vhost, pci.
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <bit>
 #include <string_view>
@@ -6,6 +8,7 @@
 #include "drivers/dpdk/device_spec.h"
 #include "drivers/dpdk/dpdk_ports.h"
 #include "drivers/dpdk/interface.h"
+#include "drivers/dpdk/socket_path.h"
 
 namespace uroce::drivers::dpdk {
 namespace {
@@ -21,7 +24,7 @@ std::string number(std::uint64_t value) {
 /// The MTU to use on a kernel interface: the interface's, or a smaller one.
 Result<std::uint32_t> take_interface_mtu(PortSpec& spec, const PortOptions& options,
                                          const Interface& interface) {
-  auto link_mtu = take_link_mtu(spec, options, interface.mtu);
+  auto link_mtu = take_link_mtu(spec, options, std::min(interface.mtu, kMaxLinkMtu));
   if (link_mtu && *link_mtu > interface.mtu) {
     return Error{Errc::kConfig, "link MTU " + number(*link_mtu) + " is above the MTU " +
                                     number(interface.mtu) + " of " + spec.argument +
@@ -43,13 +46,14 @@ Result<DeviceSpec> describe_af_packet(PortSpec spec, const PortOptions& options)
   // A ring slot starts with the kernel's header (TPACKET2_HDRLEN, 52 bytes, and alignment). Larger frames are
   // dropped unseen.
   constexpr std::uint32_t kSlotHeader = 96;
-  const std::uint32_t smallest = std::bit_ceil(frame_bytes(interface->mtu) + kSlotHeader);
-  auto frame = spec.take_number("framesz", std::max(smallest, 2048U), 2048, 65'536);
+  const std::uint32_t longest = std::min(interface->mtu, kMaxLinkMtu);
+  const std::uint32_t smallest = std::bit_ceil(frame_bytes(longest) + kSlotHeader);
+  auto frame = spec.take_number("framesz", std::max(smallest, 2048U), 2048, 32'768);
   if (!frame) return frame.error();
   if (*frame < smallest || !std::has_single_bit(*frame)) {
     return Error{Errc::kConfig, "port \"" + spec.text + "\": framesz=" + number(*frame) +
                                     " does not do; it must be a power of two from " + number(smallest) +
-                                    " for MTU " + number(interface->mtu)};
+                                    " for MTU " + number(longest)};
   }
   auto frames = spec.take_number("framecnt", *frame > 4096 ? 512 : 1024, 64, 16'384);
   if (!frames) return frames.error();
@@ -169,10 +173,7 @@ Result<DeviceSpec> describe_ring(PortSpec spec, const PortOptions& options) {
 /// "virtio_user:/socket[,mtu=][,queue_size=][,packed][,server]" and "vhost:/socket[,mtu=][,client]"
 Result<DeviceSpec> describe_vhost_user(PortSpec spec, const PortOptions& options) {
   const bool is_backend = spec.driver == "vhost";
-  if (spec.argument.empty() || spec.argument.front() != '/') {
-    return Error{Errc::kConfig, "port \"" + spec.text + "\" must name a socket by an absolute path; e.g. " +
-                                    spec.driver + ":/tmp/demo.sock"};
-  }
+  if (Status status = check_socket_path(spec); !status) return status.error();
   auto link_mtu = take_link_mtu(spec, options, 4200);
   if (!link_mtu) return link_mtu.error();
   auto size = spec.take_number("queue_size", 1024, 64, 4096);
@@ -184,6 +185,13 @@ Result<DeviceSpec> describe_vhost_user(PortSpec spec, const PortOptions& options
   if (Status status = spec.finish(); !status) return status.error();
 
   DeviceSpec device{.text = spec.text};
+  if (is_backend != *is_swapped) {  // this end listens
+    auto lock = lock_directory_of(spec.argument);
+    if (!lock) return lock.error();
+    device.lock = std::move(*lock);
+    const Holder holder = find_holder(spec.argument, SOCK_STREAM);
+    if (Status status = take_over(spec.argument, holder, spec.text); !status) return status.error();
+  }
   device.queues = std::min(options.queues, 8U);
   device.is_two_ended = true;
   device.side = is_backend ? 0 : 1;

@@ -24,8 +24,9 @@ class Folder {
   ~Folder() { std::filesystem::remove_all(path_); }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
+  [[nodiscard]] std::string socket() const { return path_ + "/link.sock"; }
   [[nodiscard]] std::string spec(const std::string& role = "") const {
-    return "memif:" + path_ + "/link.sock" + (role.empty() ? "" : ",role=" + role);
+    return "memif:" + socket() + (role.empty() ? "" : ",role=" + role);
   }
 
  private:
@@ -141,6 +142,19 @@ TEST_CASE("a memif survives a peer that leaves in an orderly way while frames ar
   for (int visit = 0; visit < 5; ++visit) CHECK(guest.next_line(in_seconds(20)) == "good");
   CHECK(guest.wait(in_seconds(10)) == 0);
   CHECK(survivor.is_running());
+}
+
+TEST_CASE("a vhost port carries frames and outlives kills of its virtio_user peer", "[eal][vhost]") {
+  const Folder folder;
+  Child survivor([&](const Report& report) { return run_echo(report, "vhost:" + folder.socket()); });
+  REQUIRE(survivor.next_line(in_seconds(20)) == "open");
+  for (int kill = 0; kill < 4; ++kill) {
+    CAPTURE(kill);
+    Child victim([&](const Report& report) { return run_victim(report, "virtio_user:" + folder.socket()); });
+    REQUIRE(victim.next_line(in_seconds(30)) == "pinged");
+    victim.kill9();
+    REQUIRE(survivor.is_running());
+  }
 }
 
 }  // namespace uroce::test
