@@ -82,7 +82,7 @@ Result<std::uint64_t> PortSpec::take_size(std::string_view key, std::uint64_t fa
     if (shift != 0) digits.remove_suffix(1);
   }
   auto number = parse_number(what, digits);
-  if (!number) return number;
+  if (!number) return parse_number(what, value);  // names the whole value
   if (*number > (UINT64_MAX >> shift)) return config_error(what + "=" + value + " is too large");
   return *number << shift;
 }

@@ -1,0 +1,74 @@
+#include <catch2/catch.hpp>
+
+#include "drivers/fault/rules.h"
+
+using namespace uroce;
+using namespace uroce::drivers::fault;
+
+TEST_CASE("rules are read from text", "[fault][rules]") {
+  const auto rules = parse_rules(
+      "loss=1%, tx.dup=0.5 ,delay=2%:20us,reorder=1e-3:7; drop opcode=UD_SEND_ONLY nth=3;"
+      "tx.delay=1ms psn=5 every=2 all; mark-ce");
+  REQUIRE(rules);
+  REQUIRE(rules->size() == 7);
+  const auto& r = *rules;
+  CHECK((r[0].action == Action::kDrop && r[0].direction == Direction::kRx && r[0].probability == 0.01));
+  CHECK((r[1].action == Action::kDuplicate && r[1].direction == Direction::kTx && r[1].probability == 0.5));
+  CHECK((r[2].action == Action::kDelay && r[2].amount == 20'000));
+  CHECK((r[3].action == Action::kReorder && r[3].amount == 7 && r[3].probability == 0.001));
+  CHECK((r[4].opcode == 0x64 && r[4].nth == 3 && !r[4].probability && !r[4].any_frame));
+  CHECK((r[5].direction == Direction::kTx && r[5].amount == 1'000'000 && r[5].psn == 5U && r[5].every == 2));
+  CHECK(r[5].any_frame);
+  CHECK(r[6].action == Action::kMarkCe);
+}
+
+TEST_CASE("no text is no rules", "[fault][rules]") {
+  CHECK(parse_rules("").value().empty());
+  CHECK(parse_rules(" ; ;").value().empty());
+}
+
+TEST_CASE("wrong rules are refused with what is allowed", "[fault][rules]") {
+  for (const char* text : {"loss",
+                           "loss=",
+                           "loss=101%",
+                           "loss=-1%",
+                           "loss=x",
+                           "loss=nan",
+                           "lose=1%",
+                           "delay=1%:fast",
+                           "delay=5us",
+                           "reorder=1%:0",
+                           "loss=1%:3",
+                           "drop nth=0",
+                           "drop nth=-1",
+                           "drop psn=0x1000000",
+                           "drop opcode=RC_NOTHING",
+                           "drop opcode=RC_",
+                           "drop opcode=0x100",
+                           "drop aeth=maybe",
+                           "drop sometimes",
+                           "explode nth=1",
+                           "drop=3 nth=1"}) {
+    INFO(text);
+    const auto rules = parse_rules(text);
+    REQUIRE_FALSE(rules);
+    CHECK(rules.error().code == Errc::kConfig);
+    CHECK(rules.error().text.find("fault rule") == 0);
+  }
+  CHECK(parse_rules("loss=1%;drop opcode=FOO").error().text ==
+        "fault rule \"drop opcode=FOO\": no opcode \"FOO\"; e.g. RC_WRITE_MIDDLE, 0x07");
+}
+
+TEST_CASE("opcodes are known by name and by number", "[fault][rules]") {
+  CHECK(opcode_by_name("RC_SEND_FIRST") == 0x00);
+  CHECK(opcode_by_name("RC_WRITE_ONLY_IMM") == 0x0b);
+  CHECK(opcode_by_name("RC_READ_RESPONSE_MIDDLE") == 0x0e);
+  CHECK(opcode_by_name("RC_ACK") == 0x11);
+  CHECK(opcode_by_name("RC_FETCH_ADD") == 0x14);
+  CHECK(opcode_by_name("RC_SEND_ONLY_INV") == 0x17);
+  CHECK(opcode_by_name("UC_WRITE_LAST") == 0x28);
+  CHECK(opcode_by_name("XRC_ACK") == 0xb1);
+  CHECK(opcode_by_name("CNP") == 0x81);
+  CHECK(opcode_by_name("0x07") == 7);
+  CHECK(opcode_by_name("WRITE_FIRST") == std::nullopt);
+}
