@@ -36,10 +36,10 @@ struct QpAttr {
   QpState state = QpState::kReset;
   PathMtu path_mtu = PathMtu::k1024;
   Qpn dest_qpn{};
-  Psn rq_psn;                      ///< first PSN expected from the peer
-  Psn sq_psn;                      ///< first PSN sent
+  Psn rq_psn{};                    ///< first PSN expected from the peer
+  Psn sq_psn{};                    ///< first PSN sent
   std::uint32_t access_flags = 0;  ///< access::kRemote* allowed on this QP
-  Gid dgid;                        ///< the peer
+  Gid dgid{};                      ///< the peer
   std::uint32_t sgid_index = 1;
   std::uint8_t traffic_class = 0;       ///< DSCP << 2 | ECN
   std::uint8_t hop_limit = 64;          ///< 0 and 1 mean 64

@@ -116,11 +116,10 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
 }
 
 unsigned PollLoop::receive(Ticks now) noexcept {
-  port::RxFrame frames[port::kBurst];
-  const unsigned count = port_.rx_burst(frames);
+  const unsigned count = port_.rx_burst(burst_);
   for (unsigned i = 0; i < count; ++i) {
-    if (i + 1 < count) __builtin_prefetch(frames[i + 1].data);
-    on_frame({frames[i].data, frames[i].len}, now);
+    if (i + 1 < count) __builtin_prefetch(burst_[i + 1].data);
+    on_frame({burst_[i].data, burst_[i].len}, now);
   }
   if (count > 0) port_.rx_release();
   return count;

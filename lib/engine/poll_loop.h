@@ -1,6 +1,7 @@
 /// The poll loop: moves packets between one port queue and the QPs placed on it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -109,6 +110,7 @@ class PollLoop {
   QpTable qps_;
   TimerWheel wheel_;
   MpscList doorbells_;
+  std::array<port::RxFrame, port::kBurst> burst_{};  // a member, so that no iteration clears it
   transport::RcQp* ready_head_ = nullptr;
   transport::RcQp* ready_tail_ = nullptr;
   bool was_handed_over_ = false;        // the frame in hand came from another loop

@@ -1,0 +1,173 @@
+// The engine without a link: two poll loops in one thread, joined by memory.
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <memory>
+#include <vector>
+
+#include "engine/poll_loop.h"
+#include "loop/memory_port.h"
+#include "uroce/access.h"
+
+namespace uroce::bench {
+namespace {
+
+constexpr std::uint32_t kBuffer = 1 << 20;
+
+/// One side: loop, QP, CQ and registered memory.
+struct End {
+  End(std::uint8_t number, std::uint32_t qpn)
+      : port(number),
+        addresses({{engine::link_local_gid(port.info().mac), 64}, {Gid::from_v4({10, 0, 0, number}), 24}},
+                  {}),
+        loop({}, port, addresses, 1'000'000),
+        keys(number, [] {}),
+        cq(4096),
+        memory(kBuffer),
+        qp(Qpn{qpn}, 1, {.max_send_wr = 256, .max_recv_wr = 256, .max_inline_data = 64}, keys,
+           loop.counters(), cq, cq) {
+    key = *keys.insert({reinterpret_cast<std::uint64_t>(memory.data()), memory.size(), 1, access::kAll});
+    loop.add(qp);
+  }
+  void connect(const End& peer, Ticks now) {
+    QpAttr attr{.path_mtu = PathMtu::k4096,
+                .dest_qpn = peer.qp.context().qpn,
+                .access_flags = access::kAll,
+                .dgid = peer.addresses.own()[1].gid,
+                .timeout = 0};
+    for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
+                                      {QpState::kRtr, qp_attr::kRtrMask},
+                                      {QpState::kRts, qp_attr::kRtsMask}}) {
+      attr.state = state;
+      if (!loop.modify(qp, attr, mask, {.gid_count = 2}, now)) std::abort();
+    }
+  }
+  [[nodiscard]] Sge sge(std::uint32_t bytes) const {
+    return {reinterpret_cast<std::uint64_t>(memory.data()), bytes, Lkey{key}};
+  }
+  void post_recv(std::uint32_t bytes) {
+    const Sge list = sge(bytes);
+    if (!qp.context().rq.put({.wr_id = 1, .sges = {&list, 1}}, 0)) std::abort();
+    qp.context().rq.publish(1);
+  }
+  void post(SendWr wr, std::uint32_t bytes) {
+    const Sge list = sge(bytes);
+    wr.sges = {&list, 1};
+    if (!qp.context().sq.put(wr, 0)) std::abort();
+    qp.context().sq.publish(1);
+    loop.ring(qp);
+  }
+
+  MemoryPort port;
+  engine::Addresses addresses;
+  engine::PollLoop loop;
+  mem::KeyTable keys;
+  transport::CqRing cq;
+  std::vector<std::byte> memory;
+  transport::RcQp qp;
+  std::uint32_t key = 0;
+};
+
+/// Two connected ends; time moves by 1 us a step, so that neighbours resolve and no timer matters.
+struct Pair {
+  Pair() : a(std::make_unique<End>(1, 0x1111)), b(std::make_unique<End>(2, 0x2222)) {
+    MemoryPort::join(a->port, b->port);
+    a->connect(*b, now);
+    b->connect(*a, now);
+    for (int i = 0; i < 16; ++i) step();
+  }
+  void step() {
+    now = now + 1000;
+    a->loop.run_once(now);
+    b->loop.run_once(now);
+  }
+  Ticks now{1'000'000};
+  std::unique_ptr<End> a;
+  std::unique_ptr<End> b;
+};
+
+/// One SEND, post to receive completion, with its ACK: both sides' CPU cost, without any link.
+/// Arg: message bytes. Time: per message.
+void BM_Send(benchmark::State& state) {
+  const auto bytes = static_cast<std::uint32_t>(state.range(0));
+  Pair pair;
+  Wc wc[8];
+  for (auto _ : state) {
+    pair.b->post_recv(bytes);
+    pair.a->post({.flags = send_flag::kSignaled}, bytes);
+    while (pair.a->cq.poll(wc) == 0) pair.step();
+    benchmark::DoNotOptimize(pair.b->cq.poll(wc));
+  }
+  state.SetItemsProcessed(state.iterations());
+}
+BENCHMARK(BM_Send)->Arg(64)->Arg(288)->Arg(4096);
+
+/// SENDs in batches of 32: what coalescing and bursts save. Arg: message bytes. Items: messages.
+void BM_SendBatch(benchmark::State& state) {
+  const auto bytes = static_cast<std::uint32_t>(state.range(0));
+  constexpr int kBatch = 32;
+  Pair pair;
+  Wc wc[kBatch];
+  for (auto _ : state) {
+    for (int i = 0; i < kBatch; ++i) {
+      pair.b->post_recv(bytes);
+      pair.a->post({.flags = i + 1 == kBatch ? send_flag::kSignaled : std::uint8_t{0}}, bytes);
+    }
+    while (pair.a->cq.poll(wc) == 0) pair.step();
+    std::size_t received = 0;
+    while (received < kBatch) received += pair.b->cq.poll(wc);
+  }
+  state.SetItemsProcessed(state.iterations() * kBatch);
+}
+BENCHMARK(BM_SendBatch)->Arg(64);
+
+/// RDMA WRITE of a large message: copy and ICRC on both sides included. Arg: message bytes.
+void BM_Write(benchmark::State& state) {
+  const auto bytes = static_cast<std::uint32_t>(state.range(0));
+  Pair pair;
+  Wc wc[8];
+  const std::uint64_t target = pair.b->sge(0).addr;
+  for (auto _ : state) {
+    pair.a->post({.opcode = WrOpcode::kRdmaWrite,
+                  .flags = send_flag::kSignaled,
+                  .remote_addr = target,
+                  .rkey = Rkey{pair.b->key}},
+                 bytes);
+    while (pair.a->cq.poll(wc) == 0) pair.step();
+  }
+  state.SetBytesProcessed(state.iterations() * bytes);
+}
+BENCHMARK(BM_Write)->Arg(64)->Arg(4096)->Arg(65536);
+
+/// RDMA READ, request to data. Arg: message bytes.
+void BM_Read(benchmark::State& state) {
+  const auto bytes = static_cast<std::uint32_t>(state.range(0));
+  Pair pair;
+  Wc wc[8];
+  const std::uint64_t target = pair.b->sge(0).addr;
+  for (auto _ : state) {
+    pair.a->post({.opcode = WrOpcode::kRdmaRead,
+                  .flags = send_flag::kSignaled,
+                  .remote_addr = target,
+                  .rkey = Rkey{pair.b->key}},
+                 bytes);
+    while (pair.a->cq.poll(wc) == 0) pair.step();
+  }
+  state.SetBytesProcessed(state.iterations() * bytes);
+}
+BENCHMARK(BM_Read)->Arg(64)->Arg(65536);
+
+/// An iteration that finds nothing: what polling costs.
+void BM_IdleIteration(benchmark::State& state) {
+  Pair pair;
+  for (auto _ : state) {
+    pair.now = pair.now + 100;
+    benchmark::DoNotOptimize(pair.a->loop.run_once(pair.now));
+  }
+}
+BENCHMARK(BM_IdleIteration);
+
+}  // namespace
+}  // namespace uroce::bench
+
+BENCHMARK_MAIN();
