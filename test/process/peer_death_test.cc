@@ -76,7 +76,7 @@ Status connect(Qp& qp, Qpn dest, const Gid& dgid) {
                      .rq_psn = Psn{7},
                      .sq_psn = Psn{7},
                      .dgid = dgid,
-                     .timeout = 12,  // 16.8 ms
+                     .timeout = 14,  // 67 ms
                      .retry_cnt = 3});
 }
 
@@ -138,10 +138,10 @@ void live_and_die(End& end, Meeting& meeting, Child& peer, unsigned life) {
   const Wc wc = end.next(10s);
   const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
   CHECK(wc.status == WcStatus::kRetryExcErr);
-  // Four periods of 16.8 ms, each of which may last up to four times as long (IBA 9.7.6.1.3); generous above,
+  // Four periods of 67 ms, each of which may last up to four times as long (IBA 9.7.6.1.3); generous above,
   // since the machine may be busy.
-  CHECK(took >= 60ms);
-  CHECK(took < 2s);
+  CHECK(took >= 240ms);
+  CHECK(took < 5s);
   CHECK_FALSE(qp->error_text().empty());
   CHECK(qp->query().state == QpState::kError);
 }
@@ -160,21 +160,23 @@ void survive(const std::string& own_port, const std::string& peer_port) {
 
 }  // namespace
 
-TEST_CASE("a dead peer gives RETRY_EXC_ERR in the configured time, and the next one is served, over shm",
-          "[process][rc][kill]") {
+// One case per process: a child forked after DPDK has started could not start it again.
+
+TEST_CASE("a dead peer gives RETRY_EXC_ERR in time, and the next one is served, over shm", "[shm]") {
   const std::string port = "shm:death" + std::to_string(::getpid());
   survive(port, port);
 }
 
-TEST_CASE("a dead peer gives RETRY_EXC_ERR in the configured time, and the next one is served, over memif",
-          "[process][rc][kill]") {
+TEST_CASE("a memif server outlives its client, sees RETRY_EXC_ERR in time and serves the next",
+          "[memif-server]") {
   const std::string port = "memif:/tmp/uroce-death-" + std::to_string(::getpid()) + ".sock";
-  SECTION("the server survives") {
-    survive(port + ",role=server", port + ",role=client");
-  }
-  SECTION("the client survives") {
-    survive(port + ",role=client", port + ",role=server");
-  }
+  survive(port + ",role=server", port + ",role=client");
+}
+
+TEST_CASE("a memif client outlives its server, sees RETRY_EXC_ERR in time and uses the next",
+          "[memif-client]") {
+  const std::string port = "memif:/tmp/uroce-death-" + std::to_string(::getpid()) + ".sock";
+  survive(port + ",role=client", port + ",role=server");
 }
 
 }  // namespace uroce::test
