@@ -109,7 +109,8 @@ void Requester::on_progress(Ticks now) noexcept {
   retries_left_ = qp_.attr.retry_cnt;
   rnr_retries_left_ = qp_.attr.rnr_retry;
   recovering_ = false;
-  ack_deadline_ = in_flight() > 0 && !rnr_until_.is_set() ? ack_deadline_from(now) : Ticks{};
+  rnr_until_ = Ticks{};  // the packet that was refused is among what the peer has taken
+  ack_deadline_ = in_flight() > 0 ? ack_deadline_from(now) : Ticks{};
   while (reads_in_flight_ > 0 && before(read_ends_[read_head_], unacked_psn_)) {
     read_head_ = static_cast<std::uint32_t>((read_head_ + 1) % read_ends_.size());
     --reads_in_flight_;

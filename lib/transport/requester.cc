@@ -96,6 +96,7 @@ Gate Requester::gate(Ticks now) const noexcept {
 }
 
 Gate Requester::transmit(TxContext& tx) noexcept {
+  if (rnr_until_ <= tx.now) rnr_until_ = Ticks{};  // what is sent from now on may be refused anew
   Gate why = gate(tx.now);
   while (why == Gate::kOpen && tx.budget > 0) {
     if (!emit_current(tx)) return Gate::kOpen;
