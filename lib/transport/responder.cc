@@ -28,6 +28,7 @@ void Responder::reset() noexcept {
 
 void Responder::start() {
   expected_psn_ = qp_.attr.rq_psn;
+  ack_psn_ = expected_psn_ - 1;
   resize_resources();
 }
 
@@ -136,6 +137,7 @@ void Responder::execute_send(const wire::PacketView& packet) noexcept {
   }
   received_ += static_cast<std::uint32_t>(packet.payload.size());
   message_ = op.ends_message ? Message::kNone : Message::kSend;
+  ack_psn_ = expected_psn_;
   advance(1);
   if (packet.bth.ack_req) ack_pending_ = true;
   if (!op.ends_message) return;
@@ -161,6 +163,7 @@ void Responder::execute_write(const wire::PacketView& packet) noexcept {
   write_va_ += size;
   write_left_ -= size;
   message_ = op.ends_message ? Message::kNone : Message::kWrite;
+  ack_psn_ = expected_psn_;
   advance(1);
   if (packet.bth.ack_req) ack_pending_ = true;
   if (!op.ends_message) return;
@@ -235,6 +238,7 @@ bool Responder::transmit(TxContext& tx) noexcept {
     const bool sent =
         request->is_atomic ? emit_atomic_response(tx, *request) : emit_read_response(tx, *request);
     if (!sent) return false;
+    if (before(ack_psn_, request->first_psn)) ack_pending_ = false;  // the response acknowledges all before it
     if (request->is_atomic || request->next >= request->end) resources_.pop();
   }
   if (nak_pending_ != 0) {
@@ -243,7 +247,7 @@ bool Responder::transmit(TxContext& tx) noexcept {
     ack_pending_ = false;  // the NAK acknowledges all before it
   }
   if (ack_pending_) {
-    if (tx.budget == 0 || !emit_acknowledge(tx, wire::syndrome::ack(), expected_psn_ - 1)) return false;
+    if (tx.budget == 0 || !emit_acknowledge(tx, wire::syndrome::ack(), ack_psn_)) return false;
     ack_pending_ = false;
     qp_.counters.add(Count::kResponderAcks);
   }
