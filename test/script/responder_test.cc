@@ -215,6 +215,22 @@ TEST_CASE("responder's responses leave in the order of the requests", "[rc][resp
   qp.out(Ack{4, 3}).receives(1, 8);
 }
 
+TEST_CASE("responder sends no ACK with the PSN of a READ or atomic", "[rc][responder][ack]") {
+  // A requester that has lost the response may take it for one: Soft-RoCE completes the READ without its
+  // data.
+  RcScript qp{{.mtu = 256}};
+  qp.post_recv(8).post_recv(8);
+  const Packet send{.opcode = kRcSendOnly, .psn = 0, .payload = 8, .ack_req = true};
+  qp.in({send, {.opcode = kRcReadRequest, .psn = 1, .ack_req = true, .reth = own(qp, 8)}});
+  qp.out({kRcReadResponseOnly, 1, 8}).receives(1, 8).quiet();  // the response acknowledges the SEND too
+  qp.in(send).out(Ack{0, 2});                                  // the duplicate of the SEND
+  set_word(qp.target, 1);
+  const wire::AtomicEth add{.va = qp.target.addr(), .rkey = qp.target.rkey(), .swap_add = 1, .compare = 0};
+  qp.in({{.opcode = kRcSendOnly, .psn = 2, .payload = 8, .ack_req = true},
+         {.opcode = kRcFetchAdd, .psn = 3, .ack_req = true, .atomic = add}});
+  qp.out({.opcode = kRcAtomicAck, .psn = 3, .original = 1}).receives(2, 8).quiet();
+}
+
 TEST_CASE("responder goes on with its responses when the port has room again", "[rc][responder]") {
   RcScript qp{{.mtu = 256}};
   qp.post_recv(8);

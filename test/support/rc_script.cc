@@ -113,6 +113,13 @@ RcScript& RcScript::at(std::chrono::nanoseconds time) {
   return *this;
 }
 
+RcScript& RcScript::late_at(std::chrono::nanoseconds time) {
+  REQUIRE(time >= now_);
+  REQUIRE(surprises() == "");
+  now_ = time;
+  return *this;
+}
+
 void RcScript::run_timers(std::chrono::nanoseconds until) {
   for (int fired = 0; fired < 10'000; ++fired) {
     const Ticks due = qp_->deadline();

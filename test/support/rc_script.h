@@ -63,6 +63,8 @@ class RcScript {
 
   /// Moves the clock, doing what falls due on the way.
   RcScript& at(std::chrono::nanoseconds time);
+  /// Moves the clock without looking at timers, as a loop does that is late for them. The next at() looks.
+  RcScript& late_at(std::chrono::nanoseconds time);
 
   // What the application does. Work requests are numbered from 1, sends and receives apart. Data come from
   // the start of `source`, READ and atomic results go to the start of `sink`, receives to `inbox`, one behind

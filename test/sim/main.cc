@@ -1,0 +1,92 @@
+/// Runs schedules of random work over a random network in virtual time.
+///
+/// rc_sim [--schedules N] [--messages M] [--seed S] [--trace]
+///
+/// Schedule i has the seed S + i. The first one that breaks a promise ends the run; its seed and the command
+/// that replays it are printed.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string_view>
+
+#include "sim/world.h"
+
+namespace {
+
+using namespace uroce::sim;
+
+struct Options {
+  std::uint64_t schedules = 500;
+  std::uint64_t messages = 200;
+  std::uint64_t seed = 1;
+  bool trace = false;
+};
+
+std::optional<Options> parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view name = argv[i];
+    if (name == "--trace") {
+      options.trace = true;
+      continue;
+    }
+    if (i + 1 == argc) return std::nullopt;
+    const std::uint64_t value = std::strtoull(argv[++i], nullptr, 0);
+    if (name == "--schedules")
+      options.schedules = value;
+    else if (name == "--messages")
+      options.messages = value;
+    else if (name == "--seed")
+      options.seed = value;
+    else
+      return std::nullopt;
+  }
+  return options;
+}
+
+/// @return whether the schedule kept all promises.
+bool run_one(std::uint64_t seed, const Options& options, Totals& totals) {
+  try {
+    const Plan plan = make_plan(seed, options.messages);
+    World world(plan);
+    world.net().set_trace(options.trace);
+    world.run();
+    world.add_to(totals);
+    return true;
+  } catch (const std::exception& error) {
+    std::printf("seed %llu: %s\nreplay: rc_sim --schedules 1 --messages %llu --seed %llu --trace\n",
+                static_cast<unsigned long long>(seed), error.what(),
+                static_cast<unsigned long long>(options.messages), static_cast<unsigned long long>(seed));
+    return false;
+  }
+}
+
+void print(const Totals& totals, double seconds) {
+  const auto number = [](std::uint64_t value) { return static_cast<unsigned long long>(value); };
+  std::printf("%llu schedules, %llu messages, %llu packets, %.1f s virtual, %.1f s real\n",
+              number(totals.schedules), number(totals.messages), number(totals.packets),
+              static_cast<double>(totals.virtual_ns) / 1e9, seconds);
+  std::printf(
+      "%llu damaged, %llu go-backs, %llu timeouts, %llu RNR NAKs, %llu implied NAKs, %llu duplicates, "
+      "%llu replays\n",
+      number(totals.damaged), number(totals.go_backs), number(totals.timeouts), number(totals.rnr_naks),
+      number(totals.implied_naks), number(totals.duplicates), number(totals.replays));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const auto options = parse(argc, argv);
+  if (!options) {
+    std::fprintf(stderr, "usage: rc_sim [--schedules N] [--messages M] [--seed S] [--trace]\n");
+    return 2;
+  }
+  const auto start = std::chrono::steady_clock::now();
+  Totals totals;
+  bool ok = true;
+  for (std::uint64_t i = 0; i < options->schedules && ok; ++i)
+    ok = run_one(options->seed + i, *options, totals);
+  print(totals, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  return ok ? 0 : 1;
+}

@@ -1,0 +1,251 @@
+#include "sim/plan.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "uroce/access.h"
+#include "wire/timer_codes.h"
+
+namespace uroce::sim {
+
+namespace {
+
+constexpr std::size_t kMaxSges = 4;
+constexpr std::uint32_t kInline = 128;
+
+/// Draws everything from one generator, in a fixed order.
+class Planner {
+ public:
+  Planner(std::uint64_t seed, std::size_t messages) : random_(seed), messages_(messages) {
+    plan_.seed = seed;
+  }
+
+  Plan run() {
+    draw_network();
+    draw_endpoints();
+    draw_flows();
+    for (std::size_t i = 0; i < plan_.flows.size(); ++i) draw_messages(plan_.flows[i], i);
+    return std::move(plan_);
+  }
+
+ private:
+  std::uint64_t upto(std::uint64_t bound) { return random_.below(bound + 1); }
+  std::uint64_t between(std::uint64_t low, std::uint64_t high) { return low + upto(high - low); }
+  bool chance(unsigned percent) { return random_.below(100) < percent; }
+  template <typename T, std::size_t N>
+  T pick(const T (&values)[N]) {
+    return values[random_.below(N)];
+  }
+  /// Mostly none, else up to 20 %.
+  double rate() { return chance(50) ? 0 : static_cast<double>(between(1, 200)) / 1000; }
+
+  void draw_network() {
+    NetConfig& net = plan_.net;
+    net.delay_ns = between(0, 20) * 500;
+    if (chance(50)) net.jitter_ns = between(1, 5000);
+    if (chance(30)) net.bandwidth_bps = pick<std::uint64_t>({10, 25, 100}) * 1'000'000'000;
+    net.reorder_ns = between(100, 60'000);
+    if (chance(85)) {
+      net.loss = rate();
+      net.duplicate = rate();
+      net.reorder = rate();
+      net.corrupt = rate();
+      net.truncate = rate();
+    }
+    if (chance(25)) net.no_room = static_cast<double>(between(1, 300)) / 1000;
+    plan_.mtu = PathMtu{static_cast<std::uint8_t>(between(1, 5))};
+    plan_.max_unacked = chance(50) ? 256 : static_cast<std::uint32_t>(between(1, 128));
+    plan_.timeout = static_cast<std::uint8_t>(between(9, 11));
+    if (chance(30)) {
+      plan_.stall = 0.02;
+      plan_.stall_ns = between(100, 200'000);
+    }
+    plan_.one_cq = chance(50);
+  }
+
+  void draw_endpoints() {
+    const bool v6 = chance(40);
+    plan_.endpoints.resize(chance(75) ? 2 : between(3, 4));
+    for (std::size_t i = 0; i < plan_.endpoints.size(); ++i) {
+      EndpointPlan& endpoint = plan_.endpoints[i];
+      const auto number = static_cast<std::uint8_t>(i + 1);
+      if (v6) {
+        endpoint.gid = Gid{{0xfd, 0x99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, number}};
+      } else {
+        endpoint.gid = Gid::from_v4({10, 0, 0, number});
+      }
+      endpoint.ticket_at = endpoint.remote.reserve_aligned(8);
+      endpoint.lock_at = endpoint.remote.reserve_aligned(8);
+    }
+  }
+
+  Qpn draw_qpn() {
+    for (;;) {
+      const auto qpn = static_cast<std::uint32_t>(between(2, 0xff'fffe));
+      const bool taken = std::any_of(plan_.flows.begin(), plan_.flows.end(),
+                                     [&](const FlowPlan& flow) { return raw(flow.qpn) == qpn; });
+      if (!taken) return Qpn{qpn};
+    }
+  }
+
+  Psn draw_psn() {
+    const auto psn = static_cast<std::uint32_t>(upto(Psn::kMask));
+    return chance(50) ? Psn{Psn::kMask - (psn & 0xff)} : Psn{psn};
+  }
+
+  void draw_flows() {
+    const std::size_t connections = between(1, 8);
+    for (std::size_t i = 0; i < connections; ++i) {
+      const auto a = static_cast<unsigned>(random_.below(plan_.endpoints.size()));
+      const auto b =
+          static_cast<unsigned>((a + 1 + random_.below(plan_.endpoints.size() - 1)) % plan_.endpoints.size());
+      plan_.flows.push_back(draw_flow(a, b));
+      plan_.flows.push_back(draw_flow(b, a));
+      FlowPlan& there = plan_.flows[2 * i];
+      FlowPlan& back = plan_.flows[2 * i + 1];
+      there.dest_qpn = back.qpn;
+      back.dest_qpn = there.qpn;
+      there.max_rd_atomic = static_cast<std::uint8_t>(between(1, back.max_dest_rd_atomic));
+      back.max_rd_atomic = static_cast<std::uint8_t>(between(1, there.max_dest_rd_atomic));
+    }
+  }
+
+  FlowPlan draw_flow(unsigned from, unsigned to) {
+    FlowPlan flow;
+    flow.from = from;
+    flow.to = to;
+    flow.qpn = draw_qpn();
+    flow.first_psn = draw_psn();
+    flow.init.max_send_wr = static_cast<std::uint32_t>(1U << upto(7));
+    flow.init.max_recv_wr = static_cast<std::uint32_t>(1U << upto(7));
+    flow.init.max_send_sge = flow.init.max_recv_sge = kMaxSges;
+    flow.init.max_inline_data = kInline;
+    flow.init.sq_sig_all = chance(30);
+    flow.max_dest_rd_atomic = static_cast<std::uint8_t>(between(1, 16));
+    flow.min_rnr_timer = static_cast<std::uint8_t>(between(1, 12));
+    flow.outstanding = static_cast<std::uint32_t>(between(1, flow.init.max_send_wr));
+    if (chance(30)) flow.pause_ns = upto(50'000);
+    if (chance(40)) flow.receive_pause_ns = upto(400'000);
+    flow.word_at = plan_.endpoints[to].remote.reserve_aligned(8);
+    return flow;
+  }
+
+  std::uint32_t draw_length(std::uint32_t longest) {
+    const std::uint32_t mtu = bytes(plan_.mtu);
+    const auto dice = random_.below(100);
+    std::uint64_t length = 0;
+    if (dice < 20)
+      length = upto(64);
+    else if (dice < 45)
+      length = upto(mtu);
+    else if (dice < 60)
+      length = mtu * between(1, 4);
+    else if (dice < 92)
+      length = upto(8 * mtu);
+    else if (dice < 99)
+      length = upto(64 * 1024);
+    else
+      length = upto(256 * 1024);
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(length, longest));
+  }
+
+  /// `length` bytes of `bank` in up to kMaxSges pieces, some of them empty.
+  std::vector<Piece> draw_pieces(Bank& bank, std::uint32_t length) {
+    std::vector<Piece> pieces;
+    const std::size_t count = chance(60) ? 1 : between(1, kMaxSges);
+    std::uint32_t left = length;
+    for (std::size_t i = 0; i < count; ++i) {
+      const auto len = i + 1 == count ? left : static_cast<std::uint32_t>(upto(left));
+      pieces.push_back({bank.reserve(len, random_), len});
+      left -= len;
+    }
+    return pieces;
+  }
+
+  WrOpcode draw_opcode() {
+    constexpr WrOpcode kOpcodes[] = {
+        WrOpcode::kRdmaWrite,   WrOpcode::kRdmaWriteWithImm, WrOpcode::kSend,
+        WrOpcode::kSendWithImm, WrOpcode::kSendWithInv,      WrOpcode::kRdmaRead,
+        WrOpcode::kRdmaRead,    WrOpcode::kAtomicCmpAndSwp,  WrOpcode::kAtomicFetchAndAdd,
+        WrOpcode::kRdmaWrite};
+    return pick(kOpcodes);
+  }
+
+  void draw_messages(FlowPlan& flow, std::size_t index) {
+    const std::size_t flows = plan_.flows.size();
+    const std::size_t count = messages_ / flows + (index < messages_ % flows ? 1 : 0);
+    const std::uint32_t longest =
+        chance(20) ? 256 * 1024 : pick<std::uint32_t>({64, 4096, 16 * 1024, 64 * 1024});
+    const unsigned signaled = pick<unsigned>({5, 50, 100});
+    const std::size_t slot_bytes = longest + 100;
+    std::vector<std::size_t> slots;
+    for (std::size_t i = between(1, 3); i > 0; --i) {
+      slots.push_back(plan_.endpoints[flow.to].remote.reserve(slot_bytes, random_));
+    }
+    std::vector<bool> read_since_fence(slots.size(), false);
+    std::uint32_t unsignaled = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      Message message = draw_message(flow, longest);
+      if (chance(5)) message.flags |= send_flag::kFence;
+      const std::size_t slot = random_.below(slots.size());
+      if (!message.is_send() && !message.is_atomic()) {
+        message.remote_at = slots[slot] + upto(slot_bytes - message.length);
+        // A READ's answer must not depend on when it is repeated: a later WRITE to the same bytes waits for
+        // it.
+        if (!message.is_read() && read_since_fence[slot]) message.flags |= send_flag::kFence;
+      }
+      if ((message.flags & send_flag::kFence) != 0) read_since_fence.assign(slots.size(), false);
+      if (message.is_read()) read_since_fence[slot] = true;
+      const bool must = i + 1 == count || ++unsignaled >= flow.outstanding;
+      if (must || chance(signaled)) {
+        message.flags |= send_flag::kSignaled;
+        unsignaled = 0;
+      }
+      message.swap = (index + 1) << 32 | (i + 1);
+      flow.messages.push_back(std::move(message));
+    }
+  }
+
+  Message draw_message(FlowPlan& flow, std::uint32_t longest) {
+    EndpointPlan& from = plan_.endpoints[flow.from];
+    EndpointPlan& to = plan_.endpoints[flow.to];
+    Message message;
+    message.opcode = draw_opcode();
+    message.seed = random_.next();
+    message.imm = random_.next32();
+    if (chance(20)) message.flags |= send_flag::kSolicited;
+    if (message.is_atomic()) {
+      message.length = 8;
+      message.sharing = pick<Sharing>({Sharing::kNone, Sharing::kTicket, Sharing::kLock});
+      if (message.sharing == Sharing::kTicket) message.opcode = WrOpcode::kAtomicFetchAndAdd;
+      if (message.sharing == Sharing::kLock) message.opcode = WrOpcode::kAtomicCmpAndSwp;
+      message.compare_add = message.sharing == Sharing::kTicket ? 1 : random_.next();
+      message.remote_at = message.sharing == Sharing::kNone     ? flow.word_at
+                          : message.sharing == Sharing::kTicket ? to.ticket_at
+                                                                : to.lock_at;
+    } else {
+      message.length = draw_length(longest);
+    }
+    const bool reads = message.is_read() || message.is_atomic();
+    message.local = draw_pieces(reads ? from.sink : from.source, message.length);
+    if (!reads && message.length <= kInline && chance(30)) message.flags |= send_flag::kInline;
+    if (message.is_send()) message.receive = draw_pieces(to.inbox, message.length + (chance(50) ? 0 : 20));
+    if (message.opcode == WrOpcode::kRdmaWriteWithImm) {
+      message.receive = draw_pieces(to.inbox, static_cast<std::uint32_t>(upto(100)));
+    }
+    return message;
+  }
+
+  Random random_;
+  std::size_t messages_;
+  Plan plan_;
+};
+
+}  // namespace
+
+Plan make_plan(std::uint64_t seed, std::size_t messages) {
+  return Planner(seed, messages).run();
+}
+
+}  // namespace uroce::sim

@@ -1,0 +1,102 @@
+/// A whole schedule, drawn from one seed: network, endpoints, QPs and every message.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/random.h"
+#include "sim/bank.h"
+#include "sim/net.h"
+#include "uroce/qp_attr.h"
+#include "uroce/wr.h"
+
+namespace uroce::sim {
+
+/// What a message does with memory that others use too.
+enum class Sharing : std::uint8_t {
+  kNone,
+  kTicket,  ///< adds 1 to a counter that all flows to this endpoint share
+  kLock,    ///< swaps a word that all flows to this endpoint share
+};
+
+/// One work request of a flow and the receive that it consumes, if any.
+struct Message {
+  WrOpcode opcode{};
+  std::uint8_t flags = 0;
+  std::uint32_t length = 0;
+  std::uint32_t imm = 0;      ///< network order
+  std::vector<Piece> local;   ///< in `source`, or in `sink` if it reads
+  std::size_t remote_at = 0;  ///< in `remote` of the other side
+  std::uint64_t seed = 0;     ///< of the data
+  std::uint64_t compare_add = 0;
+  std::uint64_t swap = 0;
+  Sharing sharing = Sharing::kNone;
+  std::vector<Piece> receive;  ///< in `inbox` of the other side
+
+  [[nodiscard]] bool is_read() const noexcept { return opcode == WrOpcode::kRdmaRead; }
+  [[nodiscard]] bool is_atomic() const noexcept {
+    return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kAtomicFetchAndAdd;
+  }
+  [[nodiscard]] bool is_send() const noexcept {
+    return opcode == WrOpcode::kSend || opcode == WrOpcode::kSendWithImm || opcode == WrOpcode::kSendWithInv;
+  }
+  [[nodiscard]] bool takes_receive() const noexcept {
+    return is_send() || opcode == WrOpcode::kRdmaWriteWithImm;
+  }
+};
+
+/// All that one requester sends to one responder.
+struct FlowPlan {
+  unsigned from = 0;
+  unsigned to = 0;
+  Qpn qpn{};  ///< of the requester's QP
+  Qpn dest_qpn{};
+  Psn first_psn;
+  QpInitAttr init;
+  std::uint8_t max_rd_atomic = 1;
+  std::uint8_t max_dest_rd_atomic = 1;  ///< of the requester's QP, for the flow that comes back
+  std::uint8_t min_rnr_timer = 1;       ///< likewise
+  std::uint32_t outstanding = 1;        ///< work requests posted at a time, at most
+  std::uint32_t receives = 1;           ///< receives that the responder keeps posted
+  std::uint64_t pause_ns = 0;           ///< longest pause of the application before it posts again
+  std::uint64_t receive_pause_ns = 0;   ///< likewise of the one that posts receives
+  std::size_t word_at = 0;              ///< the flow's own word for atomics, in `remote`
+  std::vector<Message> messages;
+};
+
+struct EndpointPlan {
+  Gid gid;
+  std::size_t ticket_at = 0;  ///< in `remote`
+  std::size_t lock_at = 0;
+  Bank source{0};
+  Bank sink{access::kLocalWrite};
+  Bank inbox{access::kLocalWrite};
+  Bank remote{access::kAll};
+};
+
+struct Plan {
+  std::uint64_t seed = 0;
+  NetConfig net;
+  PathMtu mtu = PathMtu::k1024;
+  std::uint32_t max_unacked = 256;
+  std::uint8_t timeout = 8;    ///< ack timeout code
+  double stall = 0;            ///< probability that an endpoint is not polled in a step
+  std::uint64_t stall_ns = 0;  ///< longest time for which it is not
+  bool one_cq = false;         ///< one CQ per endpoint for sends and receives
+  std::vector<EndpointPlan> endpoints;
+  std::vector<FlowPlan> flows;  ///< 2 i and 2 i + 1 are the directions of one connection
+
+  [[nodiscard]] bool is_clean() const noexcept {
+    return net.loss + net.duplicate + net.reorder + net.corrupt + net.truncate == 0;
+  }
+  [[nodiscard]] std::size_t messages() const noexcept {
+    std::size_t count = 0;
+    for (const FlowPlan& flow : flows) count += flow.messages.size();
+    return count;
+  }
+};
+
+/// @param messages  of all flows together
+[[nodiscard]] Plan make_plan(std::uint64_t seed, std::size_t messages);
+
+}  // namespace uroce::sim

@@ -1,0 +1,306 @@
+#include "sim/world.h"
+
+#include <algorithm>
+
+#include "wire/timer_codes.h"
+
+namespace uroce::sim {
+
+namespace {
+
+constexpr std::uint64_t kStartNs = 1'000'000'000;
+constexpr std::uint64_t kStepNs = 250;         // an iteration that found work takes up to this long
+constexpr std::uint64_t kWheelSlackNs = 8192;  // a timer may fire that much later
+
+/// Everything that a loop may throw away for being damaged.
+constexpr Count kDrops[] = {Count::kDropTooShort, Count::kDropNotRoce,       Count::kDropMalformed,
+                            Count::kDropFragment, Count::kDropUnknownOpcode, Count::kDropBadVersion,
+                            Count::kDropBadIcrc};
+/// What must never happen, whatever the network does.
+constexpr Count kNever[] = {Count::kDropBadPkey,
+                            Count::kDropUnknownQpn,
+                            Count::kDropWrongTransport,
+                            Count::kDropQpState,
+                            Count::kDropWrongAddress,
+                            Count::kDropHandOverFull,
+                            Count::kRequesterFatalNaks,
+                            Count::kRequesterRetryExceeded,
+                            Count::kRequesterLocalErrors,
+                            Count::kRequesterRnrRetryExceeded,
+                            Count::kResponderFatalNaks,
+                            Count::kCqOverflows,
+                            Count::kFlushed};
+
+}  // namespace
+
+World::World(const Plan& plan)
+    : plan_(plan),
+      random_(plan.seed + 77),
+      net_(plan.net, static_cast<unsigned>(plan.endpoints.size()), plan.seed) {
+  for (unsigned i = 0; i < plan.endpoints.size(); ++i) {
+    endpoints_.push_back(std::make_unique<Endpoint>(plan, i, net_));
+  }
+  for (const FlowPlan& flow : plan.flows) {
+    Endpoint& from = *endpoints_[flow.from];
+    qps_.push_back(std::make_unique<transport::RcQp>(flow.qpn, 3, flow.init, from.keys, from.loop.counters(),
+                                                     from.send_cq, from.recv_cq));
+    from.loop.add(*qps_.back());
+    flow_of_qpn_[raw(flow.qpn)] = rules_.size();
+    rules_.emplace_back(flow.first_psn, bytes(plan.mtu), plan.max_unacked);
+  }
+  for (std::size_t i = 0; i < plan.flows.size(); ++i) {
+    const FlowPlan& flow = plan.flows[i];
+    flows_.push_back(
+        std::make_unique<Flow>(flow, *endpoints_[flow.from], *endpoints_[flow.to], *qps_[i], *qps_[i ^ 1]));
+    connect(flow, plan.flows[i ^ 1], *qps_[i]);
+  }
+  watch();
+}
+
+Ticks World::now() const noexcept {
+  return Ticks{kStartNs + now_ns_};
+}
+std::uint64_t World::timeout_ns() const noexcept {
+  return wire::ack_timeout_ns(plan_.timeout);
+}
+
+void World::connect(const FlowPlan& flow, const FlowPlan& back, transport::RcQp& qp) {
+  QpAttr attr{.path_mtu = plan_.mtu,
+              .dest_qpn = flow.dest_qpn,
+              .rq_psn = back.first_psn,
+              .sq_psn = flow.first_psn,
+              .access_flags = access::kAll,
+              .dgid = plan_.endpoints[flow.to].gid,
+              .max_rd_atomic = flow.max_rd_atomic,
+              .max_dest_rd_atomic = flow.max_dest_rd_atomic,
+              .min_rnr_timer = flow.min_rnr_timer,
+              .timeout = plan_.timeout};
+  const transport::QpBounds bounds{.gid_count = 2, .max_unacked = plan_.max_unacked};
+  for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
+                                    {QpState::kRtr, qp_attr::kRtrMask},
+                                    {QpState::kRts, qp_attr::kRtsMask}}) {
+    attr.state = state;
+    const Status moved = endpoints_[flow.from]->loop.modify(qp, attr, mask, bounds, now());
+    require(moved.has_value(), moved ? "" : moved.error().text);
+  }
+}
+
+void World::watch() {
+  net_.add_observer([this](unsigned, const wire::PacketView& packet) {
+    const auto qp = flow_of_qpn_.find(raw(packet.bth.dest_qpn));
+    require(qp != flow_of_qpn_.end(), "a packet to nobody");
+    require(wire::icrc_ok(packet), "a packet left with a bad ICRC");
+    if (packet.op->is_response) {
+      rules_[qp->second].on_response(packet);  // it answers what this QP asked
+    } else {
+      rules_[qp->second ^ 1].on_request(packet);
+    }
+  });
+}
+
+bool World::is_done() const {
+  return std::all_of(flows_.begin(), flows_.end(), [](const auto& flow) { return flow->is_done(); });
+}
+
+/// Each message may need some timeouts and RNR waits; what takes longer hangs.
+std::uint64_t World::limit_ns() const {
+  return 100'000'000 + plan_.messages() * 8 * (timeout_ns() + 1'000'000);
+}
+
+void World::run() {
+  while (!is_done()) {
+    if (now_ns_ > limit_ns()) {
+      std::string text = "no end in sight:";
+      for (const auto& flow : flows_) text += "\n  " + flow->progress(now());
+      throw Violation(text);
+    }
+    if (!step()) jump();
+  }
+  const std::uint64_t done_ns = now_ns_;
+  while (now_ns_ < done_ns + 3 * timeout_ns()) {
+    if (!step()) jump();
+  }
+  check_memory();
+  for (unsigned i = 0; i < endpoints_.size(); ++i) {
+    check_atomics(i);
+    check_counters(i);
+  }
+}
+
+bool World::step() {
+  bool worked = false;
+  for (unsigned i = 0; i < endpoints_.size(); ++i) worked = run_endpoint(i) || worked;
+  if (worked) {
+    now_ns_ += 1 + random_.below(kStepNs);
+    net_.advance_to(now_ns_);
+  }
+  return worked;
+}
+
+bool World::run_endpoint(unsigned index) {
+  Endpoint& endpoint = *endpoints_[index];
+  if (now_ns_ < endpoint.stalled_until_ns) return false;
+  if (plan_.stall > 0 && static_cast<double>(random_.below(1000)) < plan_.stall * 1000) {
+    endpoint.stalled_until_ns = now_ns_ + random_.below(plan_.stall_ns);
+    return true;
+  }
+  bool worked = endpoint.loop.run_once(now()) > 0;
+  take_completions(endpoint);
+  for (const auto& flow : flows_) {
+    if (flow->plan().from == index) worked = flow->post_sends(now_ns_, random_) || worked;
+    if (flow->plan().to == index) worked = flow->post_receives(now_ns_, random_) || worked;
+  }
+  return worked || endpoint.loop.has_work();
+}
+
+void World::take_completions(Endpoint& endpoint) {
+  Wc wcs[32];
+  for (transport::CqRing* cq : {&endpoint.first_cq, &endpoint.second_cq}) {
+    for (std::size_t count = cq->poll(wcs); count > 0; count = cq->poll(wcs)) {
+      for (const Wc& wc : std::span(wcs).first(count)) {
+        const std::size_t flow = flow_of_qpn_.at(raw(wc.qpn));
+        const bool is_receive = raw(wc.opcode) >= raw(WcOpcode::kRecv);
+        require(cq == (is_receive ? &endpoint.recv_cq : &endpoint.send_cq), "a completion in the wrong CQ");
+        is_receive ? flows_[flow ^ 1]->on_receive_completion(wc) : flows_[flow]->on_send_completion(wc);
+      }
+    }
+  }
+  engine::LoopEvent event;
+  while (endpoint.loop.next_event(event)) {
+    require(event.type == AsyncEventType::kCommEst, "event " + std::to_string(raw(event.type)));
+  }
+}
+
+/// Moves the clock to the next thing that will happen.
+void World::jump() {
+  std::uint64_t next = now_ns_ + timeout_ns();
+  const auto wake = [&](unsigned index, std::uint64_t time_ns) {
+    next = std::min(next, std::max(time_ns, endpoints_[index]->stalled_until_ns));
+  };
+  for (unsigned i = 0; i < endpoints_.size(); ++i) {
+    if (const auto arrival = net_.next_arrival_ns(i)) wake(i, *arrival);
+    if (const Ticks due = endpoints_[i]->loop.deadline(now()); due.is_set()) wake(i, due.ns() - kStartNs);
+  }
+  for (std::size_t i = 0; i < flows_.size(); ++i) {
+    const FlowPlan& flow = plan_.flows[i];
+    if (const Ticks due = qps_[i]->deadline(); due.is_set()) {
+      wake(flow.from, std::max(due.ns() - std::min(due.ns(), kStartNs), now_ns_) + kWheelSlackNs);
+    }
+    if (const std::uint64_t time = flows_[i]->next_send_ns(); time > now_ns_) wake(flow.from, time);
+    if (const std::uint64_t time = flows_[i]->next_receive_ns(); time > now_ns_) wake(flow.to, time);
+  }
+  now_ns_ = std::max(now_ns_ + 1, next);
+  net_.advance_to(now_ns_);
+}
+
+void World::check_memory() {
+  for (unsigned i = 0; i < endpoints_.size(); ++i) {
+    EndpointPlan& memory = endpoints_[i]->memory;
+    for (const std::size_t word : {memory.ticket_at, memory.lock_at}) {  // checked apart
+      const auto bytes = memory.remote.bytes(word, 8);
+      std::copy(bytes.begin(), bytes.end(), memory.remote.image(word, 8).begin());
+    }
+    const std::pair<const char*, Bank*> banks[] = {{"source", &memory.source},
+                                                   {"sink", &memory.sink},
+                                                   {"inbox", &memory.inbox},
+                                                   {"remote", &memory.remote}};
+    for (const auto& [name, bank] : banks) {
+      const std::size_t wrong = bank->first_wrong();
+      require(wrong == bank->size(), "endpoint " + std::to_string(i) + ": byte " + std::to_string(wrong) +
+                                         " of " + std::to_string(bank->size()) + " in " + name +
+                                         " is not as it should be");
+    }
+  }
+}
+
+/// Additions to the ticket word gave each number once; successful swaps of the lock word form one chain.
+void World::check_atomics(unsigned index) {
+  Endpoint& endpoint = *endpoints_[index];
+  const auto word = [&](std::size_t at) {
+    std::uint64_t value = 0;
+    std::memcpy(&value, endpoint.memory.remote.bytes(at, 8).data(), 8);
+    return value;
+  };
+  require(word(endpoint.memory.ticket_at) == endpoint.tickets.size(),
+          "the ticket counter is not the number of draws");
+  if (!endpoint.tickets.empty()) {
+    require(*endpoint.tickets.rbegin() == endpoint.tickets.size() - 1, "a ticket was skipped");
+  }
+  std::unordered_map<std::uint64_t, std::uint64_t>
+      next;  // value of the lock word -> the one that replaced it
+  for (const auto& swap : endpoint.lock_swaps) {
+    if (swap.original != swap.compare) continue;
+    require(next.emplace(swap.compare, swap.swap).second,
+            "two swaps replaced the same value of the lock word");
+  }
+  std::set<std::uint64_t> history{0};
+  std::uint64_t value = 0;
+  for (auto at = next.find(value); at != next.end(); at = next.find(value)) {
+    value = at->second;
+    require(history.insert(value).second, "the lock word went in a circle");
+  }
+  require(history.size() == next.size() + 1, "swaps of the lock word do not form one chain");
+  require(value == word(endpoint.memory.lock_at), "the lock word is not what the last swap left");
+  for (const auto& swap : endpoint.lock_swaps) {
+    require(history.contains(swap.original), "a swap returned a value that the lock word never had");
+  }
+}
+
+void World::check_counters(unsigned index) {
+  const Counters& counters = endpoints_[index]->loop.counters();
+  const NetTally& tally = net_.tally(index);
+  const auto expect = [&](std::string_view what, std::uint64_t is, std::uint64_t should) {
+    require(is == should, "endpoint " + std::to_string(index) + ": " + std::string(what) + " is " +
+                              std::to_string(is) + ", should be " + std::to_string(should));
+  };
+  std::uint64_t drops = 0;
+  for (const Count drop : kDrops) drops += counters.get(drop);
+  expect("the number of damaged packets dropped", drops, tally.shown_damaged);
+  expect("rx_roce", counters.get(Count::kRxRoce) - counters.get(Count::kDropBadIcrc), tally.shown_clean_roce);
+  expect("tx_roce", counters.get(Count::kTxRoce), tally.sent_roce);
+  for (const Count never : kNever)
+    expect(kCounterNames[static_cast<std::size_t>(never)], counters.get(never), 0);
+  expect("completions", counters.get(Count::kCompletions), endpoints_[index]->completions);
+
+  std::uint64_t sent = 0;
+  std::uint64_t executed = 0;
+  for (const auto& flow : flows_) {
+    if (flow->plan().from == index) sent += flow->plan().messages.size();
+    if (flow->plan().to == index) executed += flow->wire_messages(bytes(plan_.mtu), plan_.max_unacked);
+  }
+  expect("requester_messages", counters.get(Count::kRequesterMessages), sent);
+  expect("responder_messages", counters.get(Count::kResponderMessages), executed);
+  if (plan_.is_clean()) check_clean_counters(index);
+}
+
+/// Without faults nothing is sent twice, but for what RNR NAKs and late answers cause.
+void World::check_clean_counters(unsigned index) const {
+  const Counters& counters = endpoints_[index]->loop.counters();
+  const bool had_rnr = counters.get(Count::kRequesterRnrNaks) + counters.get(Count::kResponderRnrNaks) > 0;
+  if (had_rnr || counters.get(Count::kRequesterTimeouts) > 0) return;
+  for (const Count what : {Count::kRequesterGoBacks, Count::kRequesterSeqNaks, Count::kRequesterImpliedNaks,
+                           Count::kRequesterGhostResponses, Count::kDropBadIcrc}) {
+    require(counters.get(what) == 0,
+            "without faults: " + std::string(kCounterNames[static_cast<std::size_t>(what)]));
+  }
+}
+
+void World::add_to(Totals& totals) const {
+  ++totals.schedules;
+  totals.messages += plan_.messages();
+  totals.virtual_ns += now_ns_;
+  for (unsigned i = 0; i < endpoints_.size(); ++i) {
+    const Counters& counters = endpoints_[i]->loop.counters();
+    totals.packets += counters.get(Count::kTxRoce);
+    totals.go_backs += counters.get(Count::kRequesterGoBacks);
+    totals.timeouts += counters.get(Count::kRequesterTimeouts);
+    totals.rnr_naks += counters.get(Count::kRequesterRnrNaks);
+    totals.duplicates += counters.get(Count::kResponderDuplicateRequests);
+    totals.replays +=
+        counters.get(Count::kResponderReplayedReads) + counters.get(Count::kResponderReplayedAtomics);
+    totals.implied_naks += counters.get(Count::kRequesterImpliedNaks);
+    totals.damaged += net_.tally(i).shown_damaged;
+  }
+}
+
+}  // namespace uroce::sim

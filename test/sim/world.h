@@ -1,0 +1,72 @@
+/// Runs a plan in virtual time and checks every promise.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "sim/flow.h"
+#include "sim/net.h"
+#include "sim/plan.h"
+#include "sim/wire_rules.h"
+
+namespace uroce::sim {
+
+/// Sums over one or more runs.
+struct Totals {
+  std::uint64_t schedules = 0;
+  std::uint64_t messages = 0;
+  std::uint64_t packets = 0;
+  std::uint64_t go_backs = 0;
+  std::uint64_t timeouts = 0;
+  std::uint64_t rnr_naks = 0;
+  std::uint64_t duplicates = 0;
+  std::uint64_t replays = 0;
+  std::uint64_t implied_naks = 0;
+  std::uint64_t damaged = 0;
+  std::uint64_t virtual_ns = 0;
+};
+
+/// All endpoints, flows and the network between them.
+class World {
+ public:
+  explicit World(const Plan& plan);
+
+  /// Runs until everything has completed, then until nothing moves. Throws Violation.
+  void run();
+  void add_to(Totals& totals) const;
+
+  [[nodiscard]] Net& net() noexcept { return net_; }
+  [[nodiscard]] Endpoint& endpoint(unsigned index) noexcept { return *endpoints_[index]; }
+  [[nodiscard]] Flow& flow(std::size_t index) noexcept { return *flows_[index]; }
+
+ private:
+  void connect(const FlowPlan& flow, const FlowPlan& back, transport::RcQp& qp);
+  void watch();
+  bool step();
+  bool run_endpoint(unsigned index);
+  void take_completions(Endpoint& endpoint);
+  void jump();
+  void check_memory();
+  void check_atomics(unsigned index);
+  void check_counters(unsigned index);
+  void check_clean_counters(unsigned index) const;
+  [[nodiscard]] bool is_done() const;
+  [[nodiscard]] std::uint64_t limit_ns() const;
+  [[nodiscard]] std::uint64_t timeout_ns() const noexcept;
+  [[nodiscard]] Ticks now() const noexcept;
+
+  const Plan& plan_;
+  Random random_;
+  Net net_;
+  std::uint64_t now_ns_ = 0;
+  std::uint64_t last_timeout_risk_ns_ = 0;
+  std::vector<std::unique_ptr<Endpoint>> endpoints_;
+  std::vector<std::unique_ptr<transport::RcQp>> qps_;  // of the flow with the same index
+  std::vector<std::unique_ptr<Flow>> flows_;
+  std::unordered_map<std::uint32_t, std::size_t> flow_of_qpn_;
+  std::vector<WireRules> rules_;  // of the flow with the same index
+};
+
+}  // namespace uroce::sim
