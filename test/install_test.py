@@ -27,7 +27,8 @@ def run(*command):
     """The command's output; ends the test with what it said if it fails."""
     result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
     if result.returncode:
-        sys.exit(f"{' '.join(map(str, command))}: status {result.returncode}\n{result.stdout}{result.stderr}")
+        words = " ".join(map(str, command))
+        sys.exit(f"{words}: status {result.returncode}\n{result.stdout}{result.stderr}")
     return result.stdout
 
 
