@@ -1,4 +1,8 @@
-/// The two functions for which DPDK would need libbsd (see meson.build).
+/// Functions that take the place of others in DPDK (see meson.build): two for which it would need libbsd, and the source
+/// of af_packet's fanout group number.
+#include <sys/random.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <cstring>
@@ -6,6 +10,7 @@
 extern "C" {
 std::size_t uroce_dpdk_strlcpy(char* target, const char* source, std::size_t size);
 std::size_t uroce_dpdk_strlcat(char* target, const char* source, std::size_t size);
+int uroce_af_packet_group();
 }
 
 /// Copies at most size - 1 characters and always ends the target with 0. @return strlen(source).
@@ -23,4 +28,11 @@ std::size_t uroce_dpdk_strlcpy(char* target, const char* source, std::size_t siz
 std::size_t uroce_dpdk_strlcat(char* target, const char* source, std::size_t size) {
   const std::size_t used = strnlen(target, size);
   return used + uroce_dpdk_strlcpy(target + used, source, size - used);
+}
+
+/// A number for the sockets of one port; called once per port.
+int uroce_af_packet_group() {
+  unsigned short number = 0;
+  if (getrandom(&number, sizeof number, 0) != sizeof number) number = static_cast<unsigned short>(getpid());
+  return number;
 }
