@@ -13,13 +13,13 @@ namespace uroce::drivers {
 
 /// What open_ports() needs to know.
 struct PortOptions {
-  std::string spec;             ///< "driver:argument[,key=value...]", e.g. "shm:demo", "memif:/run/x.sock,role=server"
-  std::uint32_t link_mtu = 0;   ///< bytes; 0: the driver's default
-  unsigned queues = 1;          ///< rx/tx queue pairs, one Port each
-  bool no_huge = false;         ///< do without hugepages
-  std::string fault;            ///< rules for the fault decorator; empty: none
-  std::uint64_t seed = 1;       ///< of the fault decorator
-  std::string pcap;             ///< capture file; empty: none
+  std::string spec;  ///< "driver:argument[,key=value...]", e.g. "shm:demo", "memif:/run/x.sock,role=server"
+  std::uint32_t link_mtu = 0;  ///< bytes; 0: the driver's default
+  unsigned queues = 1;         ///< rx/tx queue pairs, one Port each
+  bool no_huge = false;        ///< do without hugepages
+  std::string fault;           ///< rules for the fault decorator; empty: none
+  std::uint64_t seed = 1;      ///< of the fault decorator
+  std::string pcap;            ///< capture file; empty: none
 };
 
 /// Opens the port and applies the decorators.

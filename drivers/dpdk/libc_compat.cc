@@ -1,5 +1,5 @@
-/// Functions that take the place of others in DPDK (see meson.build): two for which it would need libbsd, and the source
-/// of af_packet's fanout group number.
+/// Functions that take the place of others in DPDK (see meson.build): two for which it would need libbsd, and
+/// the source of af_packet's fanout group number.
 #include <sys/random.h>
 #include <unistd.h>
 

@@ -62,8 +62,8 @@ void Neighbours::ask_due(Ticks now) noexcept {
   }
 }
 
-/// 1 ms after the first question, twice as long after each further one, up to the configured interval: a peer that is
-/// just coming up is found soon, an absent one is not flooded.
+/// 1 ms after the first question, twice as long after each further one, up to the configured interval: a peer
+/// that is just coming up is found soon, an absent one is not flooded.
 std::uint64_t Neighbours::ask_interval(std::uint8_t asked) const noexcept {
   constexpr std::uint64_t kFirstNs = 1'000'000;
   return std::min(ask_interval_ns_, kFirstNs << std::min(asked - 1, 20));

@@ -21,11 +21,12 @@ inline constexpr unsigned kBurst = 32;
 
 /// Facts about a port that do not change while it is open.
 struct PortInfo {
-  std::string name;              ///< as the user wrote it, e.g. "shm:demo"
-  MacAddress mac{};              ///< unique on the link
-  std::uint32_t link_mtu = 1500;  ///< largest Ethernet payload, bytes; a frame is at most this + 14 (+ 4 with VLAN)
-  unsigned side = 0;             ///< of a two-ended local link: 0 or 1, whichever end this is; else 0
-  bool two_ended = false;        ///< exactly one peer, no network: default addresses may be derived from `side`
+  std::string name;  ///< as the user wrote it, e.g. "shm:demo"
+  MacAddress mac{};  ///< unique on the link
+  std::uint32_t link_mtu =
+      1500;                ///< largest Ethernet payload, bytes; a frame is at most this + 14 (+ 4 with VLAN)
+  unsigned side = 0;       ///< of a two-ended local link: 0 or 1, whichever end this is; else 0
+  bool two_ended = false;  ///< exactly one peer, no network: default addresses may be derived from `side`
 };
 
 /// What a port counted by itself. All monotonic.
@@ -34,9 +35,10 @@ struct PortCounters {
   std::uint64_t rx_bytes = 0;
   std::uint64_t tx_frames = 0;
   std::uint64_t tx_bytes = 0;
-  std::uint64_t rx_missed = 0;        ///< arrived, but had to be dropped for lack of buffers
-  std::uint64_t rx_malformed = 0;     ///< the link's own framing was broken (hostile or dead peer)
-  std::uint64_t tx_dropped = 0;       ///< committed, but the link did not take them (peer gone, ring full at flush)
+  std::uint64_t rx_missed = 0;     ///< arrived, but had to be dropped for lack of buffers
+  std::uint64_t rx_malformed = 0;  ///< the link's own framing was broken (hostile or dead peer)
+  std::uint64_t tx_dropped =
+      0;  ///< committed, but the link did not take them (peer gone, ring full at flush)
   std::uint64_t tx_no_room = 0;       ///< tx_claim() answered nullptr
   std::uint64_t peer_restarts = 0;    ///< the other end of a two-ended link was replaced by a new incarnation
   std::uint64_t faults_injected = 0;  ///< by a fault decorator, on purpose
@@ -44,9 +46,10 @@ struct PortCounters {
 
 /// One rx queue and one tx queue of a link.
 ///
-/// Threads: one thread at a time (the loop that owns it), except counters() and info(), which any thread may call.
-/// Lifetime: frames shown by rx_burst() stay valid until rx_release(). Nothing below allocates, throws or logs after
-/// construction. A peer's death is never an error here: frames are dropped and counted until it is back.
+/// Threads: one thread at a time (the loop that owns it), except counters() and info(), which any thread may
+/// call. Lifetime: frames shown by rx_burst() stay valid until rx_release(). Nothing below allocates, throws
+/// or logs after construction. A peer's death is never an error here: frames are dropped and counted until it
+/// is back.
 class Port {
  public:
   virtual ~Port() = default;
@@ -59,8 +62,8 @@ class Port {
   /// Gives all shown frames back.
   virtual void rx_release() noexcept = 0;
 
-  /// Lends room for one frame of exactly `len` bytes (from 14 up to info().link_mtu + 18), 4-byte aligned or better
-  /// at the start.
+  /// Lends room for one frame of exactly `len` bytes (from 14 up to info().link_mtu + 18), 4-byte aligned or
+  /// better at the start.
   /// @return nullptr if there is none now (the caller keeps the packet and tries in a later iteration).
   [[nodiscard]] virtual std::byte* tx_claim(std::uint32_t len) noexcept = 0;
   /// The frame last claimed is complete and may leave. A claim without commit is forgotten at the next claim.

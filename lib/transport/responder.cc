@@ -238,7 +238,8 @@ bool Responder::transmit(TxContext& tx) noexcept {
     const bool sent =
         request->is_atomic ? emit_atomic_response(tx, *request) : emit_read_response(tx, *request);
     if (!sent) return false;
-    if (before(ack_psn_, request->first_psn)) ack_pending_ = false;  // the response acknowledges all before it
+    if (before(ack_psn_, request->first_psn))
+      ack_pending_ = false;  // the response acknowledges all before it
     if (request->is_atomic || request->next >= request->end) resources_.pop();
   }
   if (nak_pending_ != 0) {

@@ -82,7 +82,7 @@ class Responder {
 
   QpContext& qp_;
   Psn expected_psn_;
-  Psn ack_psn_;                     // of the newest SEND or WRITE packet: what ACKs carry
+  Psn ack_psn_;            // of the newest SEND or WRITE packet: what ACKs carry
   std::uint32_t msn_ = 0;  // completed messages, 24 bits on the wire
   Message message_ = Message::kNone;
   bool gap_reported_ = false;  // a NAK or RNR NAK for expected_psn_ has gone out
