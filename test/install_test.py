@@ -39,7 +39,8 @@ def main():
         run("meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", folder / "root")
         description = next((folder / "root").rglob("uroce.pc"))
         prefix = folder / "root" / run("pkg-config", "--variable=prefix", description).strip().lstrip("/")
-        flags = run("pkg-config", f"--define-variable=prefix={prefix}", "--cflags", "--libs", description).split()
+        query = ("pkg-config", f"--define-variable=prefix={prefix}", "--cflags", "--libs", description)
+        flags = run(*query).split()
         source, program = folder / "main.cc", folder / "main"
         source.write_text(PROGRAM)
         run(*compiler, "-std=c++20", source, "-o", program, *flags)
