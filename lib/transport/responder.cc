@@ -279,7 +279,7 @@ bool Responder::emit_read_response(TxContext& tx, ResponderResource& request) no
     if (memory == nullptr) {
       const Psn refused = request.first_psn + request.next;
       if (!emit_acknowledge(tx, row(Fault::kRemoteKey).nak, refused)) return false;
-      resources_.clear();
+      drop_responses();  // the NAK is the last word
       qp_.fail(Fault::kRemoteKey);
       return false;
     }
