@@ -38,7 +38,8 @@ Count RcQp::on_packet(const wire::PacketView& packet, const Gid& local, Ticks no
   if (packet.op->is_response) {
     requester_.on_response(packet, now);
   } else {
-    if (state() == QpState::kRtr && responder_.msn() == 0 && responder_.expected_psn() == ctx_.attr.rq_psn) {
+    if (state() == QpState::kRtr && !established_reported_) {
+      established_reported_ = true;
       raise(AsyncEventType::kCommEst);
     }
     responder_.on_request(packet);
@@ -82,10 +83,13 @@ void RcQp::settle(Ticks now) noexcept {
     fall_to_error();
     error_recheck_ = now + kErrorRecheckNs;
   }
-  if (state() == QpState::kSqd && !drained_reported_ && requester_.is_drained()) {
-    drained_reported_ = true;
-    raise(AsyncEventType::kSqDrained);
-  }
+  report_drained();
+}
+
+void RcQp::report_drained() noexcept {
+  if (state() != QpState::kSqd || drained_reported_ || !requester_.is_drained()) return;
+  drained_reported_ = true;
+  raise(AsyncEventType::kSqDrained);
 }
 
 void RcQp::fall_to_error() noexcept {
@@ -102,7 +106,7 @@ void RcQp::reset() noexcept {
   ctx_.fatal_blames_wr = false;
   ctx_.resolved = false;
   error_recheck_ = Ticks{};
-  drained_reported_ = false;
+  drained_reported_ = established_reported_ = false;
 }
 
 void RcQp::enter(QpState to) noexcept {
@@ -120,6 +124,7 @@ void RcQp::enter(QpState to) noexcept {
   if (to == QpState::kRts && from == QpState::kRtr) requester_.start();
   if (to == QpState::kSqd && from != QpState::kSqd) drained_reported_ = false;
   ctx_.state.store(to, std::memory_order_seq_cst);
+  report_drained();
 }
 
 QpAttr RcQp::query() const noexcept {

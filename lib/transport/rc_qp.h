@@ -80,6 +80,7 @@ class RcQp : public MpscNode, public TimerNode {
   void enter(QpState to) noexcept;
   void reset() noexcept;
   void settle(Ticks now) noexcept;
+  void report_drained() noexcept;
   void fall_to_error() noexcept;
   void raise(AsyncEventType event) noexcept { events_ |= 1U << raw(event); }
   [[nodiscard]] Count refuse(const wire::PacketView& packet, const Gid& local) const noexcept;
@@ -90,6 +91,7 @@ class RcQp : public MpscNode, public TimerNode {
   Ticks error_recheck_;
   std::uint32_t events_ = 0;
   bool drained_reported_ = false;
+  bool established_reported_ = false;
 };
 
 }  // namespace uroce::transport
