@@ -12,13 +12,14 @@ namespace {
 Bytes extension_headers(const Packet& packet, const wire::OpcodeInfo& op) {
   Bytes out(op.header_bytes);  // never longer
   std::byte* at = out.data();
+  if (op.has_deth) at = wire::emit_at(at, wire::Deth{});
   if (op.has_reth) at = wire::emit_at(at, packet.reth.value_or(wire::Reth{}));
   if (op.has_atomic_eth) at = wire::emit_at(at, packet.atomic.value_or(wire::AtomicEth{}));
   if (op.has_aeth) at = wire::emit_at(at, packet.aeth.value_or(wire::Aeth{}));
   if (op.has_atomic_ack) at = wire::emit_at(at, wire::AtomicAckEth{.original = packet.original.value_or(0)});
   if (op.has_imm) at = wire::emit_at(at, wire::ImmDt{.value = packet.imm.value_or(0)});
   if (op.has_ieth) at = wire::emit_at(at, wire::Ieth{.rkey = Rkey{packet.ieth.value_or(0)}});
-  out.resize(static_cast<std::size_t>(at - out.data()));
+  out.resize(op.header_bytes - wire::Bth::kSize);  // a CNP has zeros behind its BTH
   return out;
 }
 
