@@ -50,8 +50,8 @@ Endpoint::Endpoint(const Plan& plan, unsigned index, Net& net)
       addresses(addresses_of(memory.gid, index)),
       keys(plan.seed ^ (index + 1), [] {}),
       loop({}, *port, addresses, kAskIntervalNs),
-      first_cq(1 << 14),
-      second_cq(1 << 14),
+      first_cq(1 << 12),
+      second_cq(1 << 12),
       send_cq(first_cq),
       recv_cq(plan.one_cq ? first_cq : second_cq) {
   memory.source.open(keys, kPd, plan.seed + 1);

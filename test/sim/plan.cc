@@ -125,6 +125,7 @@ class Planner {
     flow.max_dest_rd_atomic = static_cast<std::uint8_t>(between(1, 16));
     flow.min_rnr_timer = static_cast<std::uint8_t>(between(1, 12));
     flow.outstanding = static_cast<std::uint32_t>(between(1, flow.init.max_send_wr));
+    flow.receives = static_cast<std::uint32_t>(between(1, 128));
     if (chance(30)) flow.pause_ns = upto(50'000);
     if (chance(40)) flow.receive_pause_ns = upto(400'000);
     flow.word_at = plan_.endpoints[to].remote.reserve_aligned(8);

@@ -83,11 +83,12 @@ struct Plan {
   double stall = 0;            ///< probability that an endpoint is not polled in a step
   std::uint64_t stall_ns = 0;  ///< longest time for which it is not
   bool one_cq = false;         ///< one CQ per endpoint for sends and receives
+  bool disturbed = false;      ///< somebody else than chance decides over packets
   std::vector<EndpointPlan> endpoints;
   std::vector<FlowPlan> flows;  ///< 2 i and 2 i + 1 are the directions of one connection
 
   [[nodiscard]] bool is_clean() const noexcept {
-    return net.loss + net.duplicate + net.reorder + net.corrupt + net.truncate == 0;
+    return !disturbed && net.loss + net.duplicate + net.reorder + net.corrupt + net.truncate == 0;
   }
   [[nodiscard]] std::size_t messages() const noexcept {
     std::size_t count = 0;

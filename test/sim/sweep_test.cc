@@ -1,0 +1,244 @@
+// One packet lost, damaged, doubled or late, for every packet of every kind of message; and every pair of
+// losses.
+#include <catch2/catch.hpp>
+
+#include "sim/world.h"
+
+using namespace uroce;
+using namespace uroce::sim;
+
+namespace {
+
+constexpr std::uint32_t kMtu = 256;
+
+/// Two endpoints, one connection, a network without chance.
+class Conversation {
+ public:
+  Conversation() {
+    plan_.seed = 5;
+    plan_.mtu = PathMtu::k256;
+    plan_.timeout = 8;  // 1 ms
+    plan_.disturbed = true;
+    plan_.net.reorder_ns = 3000;
+    plan_.endpoints.resize(2);
+    for (std::uint8_t i = 0; i < 2; ++i) {
+      EndpointPlan& endpoint = plan_.endpoints[i];
+      endpoint.gid = Gid::from_v4({10, 0, 0, static_cast<std::uint8_t>(i + 1)});
+      endpoint.ticket_at = endpoint.remote.reserve_aligned(8);
+      endpoint.lock_at = endpoint.remote.reserve_aligned(8);
+    }
+    plan_.flows = {flow(0, 1), flow(1, 0)};
+  }
+
+  void add(WrOpcode opcode, std::uint32_t length) {
+    EndpointPlan& from = plan_.endpoints[0];
+    EndpointPlan& to = plan_.endpoints[1];
+    Message message;
+    message.opcode = opcode;
+    message.flags = send_flag::kSignaled;
+    message.length = message.is_atomic() ? 8 : length;
+    message.imm = 0x0102'0304;
+    message.seed = plan_.flows[0].messages.size();
+    message.swap = message.seed + 1000;
+    message.compare_add = 3;
+    const bool reads = message.is_read() || message.is_atomic();
+    message.local = {{(reads ? from.sink : from.source).reserve_aligned(message.length), message.length}};
+    message.remote_at = message.is_atomic() ? plan_.flows[0].word_at : to.remote.reserve_aligned(length);
+    if (message.takes_receive()) message.receive = {{to.inbox.reserve_aligned(length), length}};
+    plan_.flows[0].messages.push_back(std::move(message));
+  }
+
+  /// The peer posts one receive at a time, with pauses.
+  void receive_late(std::uint64_t pause_ns) {
+    plan_.flows[0].receives = 1;
+    plan_.flows[0].receive_pause_ns = pause_ns;
+  }
+
+  [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
+
+ private:
+  FlowPlan flow(unsigned from, unsigned to) {
+    FlowPlan flow;
+    flow.from = from;
+    flow.to = to;
+    flow.qpn = Qpn{0x10 + from};
+    flow.dest_qpn = Qpn{0x10 + to};
+    flow.first_psn = Psn{0xff'fffc};  // the wrap comes soon
+    flow.max_rd_atomic = flow.max_dest_rd_atomic = 4;
+    flow.outstanding = 32;
+    flow.receives = 32;
+    flow.word_at = plan_.endpoints[to].remote.reserve_aligned(8);
+    return flow;
+  }
+
+  Plan plan_;
+};
+
+struct Outcome {
+  std::uint64_t packets = 0;  // that left, of both sides
+  std::uint64_t go_backs = 0;
+  std::uint64_t timeouts = 0;
+  std::uint64_t ns = 0;
+  bool was_ack = false;  // the packet that was judged
+  bool was_judged = false;
+};
+
+using Fates = std::vector<std::pair<std::uint64_t, Fate>>;  // number of the packet in the order of sending
+
+using Judge = std::function<Fate(std::uint64_t number, const wire::PacketView& packet)>;
+
+Outcome run(const Conversation& conversation, const Judge& judge) {
+  World world(conversation.plan());
+  Outcome outcome;
+  world.net().set_judge([&](unsigned, const wire::PacketView& packet) -> std::optional<Fate> {
+    const Fate fate = judge(outcome.packets++, packet);
+    if (fate != Fate::kDeliver) {
+      outcome.was_judged = true;
+      outcome.was_ack = packet.op->is_ack;
+    }
+    return fate;
+  });
+  world.run();
+  Totals totals;
+  world.add_to(totals);
+  outcome.go_backs = totals.go_backs;
+  outcome.timeouts = totals.timeouts;
+  outcome.ns = totals.virtual_ns;
+  return outcome;
+}
+
+Outcome run(const Conversation& conversation, const Fates& fates) {
+  return run(conversation, [&fates](std::uint64_t number, const wire::PacketView&) {
+    for (const auto& [which, fate] : fates) {
+      if (which == number) return fate;
+    }
+    return Fate::kDeliver;
+  });
+}
+
+const char* name(Fate fate) {
+  constexpr const char* kNames[] = {"delivered", "lost", "doubled", "late", "corrupted", "truncated"};
+  return kNames[raw(fate)];
+}
+
+/// Every packet of the undisturbed conversation, with every fate.
+void sweep(const Conversation& conversation) {
+  const Outcome undisturbed = run(conversation, Fates{});
+  REQUIRE(undisturbed.go_backs == 0);
+  REQUIRE(undisturbed.timeouts == 0);
+  for (std::uint64_t number = 0; number < undisturbed.packets; ++number) {
+    for (const Fate fate : {Fate::kDrop, Fate::kCorrupt, Fate::kTruncate, Fate::kDuplicate, Fate::kReorder}) {
+      INFO("packet " << number << " of " << undisturbed.packets << " is " << name(fate));
+      Outcome outcome;
+      REQUIRE_NOTHROW(outcome = run(conversation, {{number, fate}}));
+      REQUIRE(outcome.was_judged);
+      const bool kills = fate == Fate::kDrop || fate == Fate::kCorrupt || fate == Fate::kTruncate;
+      REQUIRE(outcome.go_backs <= 1);
+      REQUIRE(outcome.timeouts <= 1);
+      if (fate == Fate::kDuplicate) REQUIRE(outcome.go_backs == 0);
+      if (kills && !outcome.was_ack) REQUIRE(outcome.go_backs == 1);
+    }
+  }
+}
+
+/// Every pair of packets lost, retransmitted ones included.
+void sweep_pairs(const Conversation& conversation, Fate first_fate, Fate second_fate) {
+  const std::uint64_t count = run(conversation, Fates{}).packets;
+  for (std::uint64_t first = 0; first < count; ++first) {
+    const std::uint64_t more = run(conversation, {{first, first_fate}}).packets;
+    for (std::uint64_t second = first + 1; second < more; ++second) {
+      INFO("packet " << first << " is " << name(first_fate) << ", packet " << second << " is "
+                     << name(second_fate));
+      Outcome outcome;
+      REQUIRE_NOTHROW(outcome = run(conversation, {{first, first_fate}, {second, second_fate}}));
+      REQUIRE(outcome.go_backs <= 3);
+      REQUIRE(outcome.timeouts <= 2);
+    }
+  }
+}
+
+Conversation one_message(WrOpcode opcode, std::uint32_t packets) {
+  Conversation conversation;
+  conversation.add(opcode, packets * kMtu - 3);
+  return conversation;
+}
+
+Conversation mixed() {
+  Conversation conversation;
+  conversation.add(WrOpcode::kSend, 3 * kMtu);
+  conversation.add(WrOpcode::kRdmaRead, 3 * kMtu - 1);
+  conversation.add(WrOpcode::kAtomicFetchAndAdd, 8);
+  conversation.add(WrOpcode::kRdmaWriteWithImm, 2 * kMtu);
+  conversation.add(WrOpcode::kAtomicCmpAndSwp, 8);
+  conversation.add(WrOpcode::kSendWithInv, 10);
+  conversation.add(WrOpcode::kRdmaRead, 5);
+  return conversation;
+}
+
+constexpr WrOpcode kOpcodes[] = {WrOpcode::kSend,      WrOpcode::kSendWithImm,      WrOpcode::kSendWithInv,
+                                 WrOpcode::kRdmaWrite, WrOpcode::kRdmaWriteWithImm, WrOpcode::kRdmaRead};
+
+}  // namespace
+
+TEST_CASE("one disturbed packet of a 16-packet message is mended with one go-back", "[sim][T4]") {
+  const WrOpcode opcode = GENERATE(from_range(std::begin(kOpcodes), std::end(kOpcodes)));
+  CAPTURE(raw(opcode));
+  sweep(one_message(opcode, 16));
+}
+
+TEST_CASE("one disturbed packet among 16 atomics is mended with one go-back", "[sim][T4]") {
+  const WrOpcode opcode = GENERATE(WrOpcode::kAtomicCmpAndSwp, WrOpcode::kAtomicFetchAndAdd);
+  Conversation conversation;
+  for (int i = 0; i < 16; ++i) conversation.add(opcode, 8);
+  sweep(conversation);
+}
+
+TEST_CASE("one disturbed packet of a mixed conversation is mended with one go-back", "[sim][T4]") {
+  sweep(mixed());
+}
+
+TEST_CASE("two lost packets of an 8-packet message are mended", "[sim][T5]") {
+  const WrOpcode opcode = GENERATE(from_range(std::begin(kOpcodes), std::end(kOpcodes)));
+  CAPTURE(raw(opcode));
+  sweep_pairs(one_message(opcode, 8), Fate::kDrop, Fate::kDrop);
+}
+
+TEST_CASE("a lost packet and another disturbed one of a mixed conversation are mended", "[sim][T5]") {
+  const Fate second = GENERATE(Fate::kDrop, Fate::kDuplicate, Fate::kReorder);
+  sweep_pairs(mixed(), Fate::kDrop, second);
+  sweep_pairs(mixed(), Fate::kDuplicate, second);
+}
+
+TEST_CASE("the loss of the last packet and of its retransmission costs at most four periods each",
+          "[sim][T5]") {
+  const Conversation conversation = one_message(WrOpcode::kSend, 8);
+  const std::uint64_t undisturbed_ns = run(conversation, Fates{}).ns;
+  for (std::uint64_t lost = 1; lost <= 3; ++lost) {
+    std::uint64_t seen = 0;
+    const Outcome outcome = run(conversation, [&](std::uint64_t, const wire::PacketView& packet) {
+      const bool is_last = packet.bth.opcode == wire::Opcode::kRcSendLast;
+      return is_last && seen++ < lost ? Fate::kDrop : Fate::kDeliver;
+    });
+    CHECK(outcome.timeouts == lost);
+    CHECK(outcome.ns <= undisturbed_ns + lost * 4 * 1'048'576);
+  }
+}
+
+TEST_CASE("any packet lost while the peer is not ready is mended", "[sim][T5]") {
+  // RNR NAKs and what follows them among the lost
+  const std::uint64_t pause_ns = GENERATE(20'000, 100'000);
+  Conversation conversation;
+  for (int i = 0; i < 6; ++i) {
+    conversation.add(i % 2 == 0 ? WrOpcode::kSend : WrOpcode::kRdmaWriteWithImm, 2 * kMtu);
+    conversation.add(WrOpcode::kRdmaRead, kMtu);
+  }
+  conversation.receive_late(pause_ns);
+  const std::uint64_t count = run(conversation, Fates{}).packets;
+  for (std::uint64_t first = 0; first < count; ++first) {
+    for (const Fate fate : {Fate::kDrop, Fate::kDuplicate, Fate::kReorder}) {
+      INFO("packet " << first << " of " << count << " is " << name(fate));
+      REQUIRE_NOTHROW(run(conversation, {{first, fate}}));
+      REQUIRE_NOTHROW(run(conversation, {{first, fate}, {first + 3, Fate::kDrop}}));
+    }
+  }
+}
