@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import wire
-from lab import ENGINE_IPS, GUEST_IPS, PREFIXES, lab
+from lab import ENGINE_IPS, GUEST_IPS, PREFIXES, ROCE, lab
 from report import clean_kernel_log, main, require, tail
 
 LIMIT_SECONDS = 60
@@ -23,6 +23,8 @@ LOSSY = ("send:64:100 send:30000:40 write:30000:40 writeimm:5000:40 read:30000:4
          "cas:8:60 faa:8:100 mixed:9000:128 mixed:3000:128").split()
 WRONG_KEY = 10  # enum ibv_wc_status: remote access error
 INVALID_REQUEST, OPERATION_ERROR = 9, 11
+RESPONSES = ROCE + " @th,64,8 { 13-16, 18 }"  # BTH opcodes: READ responses, atomic acknowledge
+ACK_TIMEOUT = 16  # 268 ms: an emulated machine may stand still for long
 ALMOST_WRAPPING = 0xFFFFF0
 
 
@@ -37,7 +39,8 @@ class Dialog:
 
     def run(self, active, steps, mtu=4096, family="IPv4", **options):
         """@param active  "uroce" or "rxe": who posts the requests of `steps`"""
-        common = {"mtu": mtu, "gid": GIDS[family], "tcp": TCP_PORT, "psn": ALMOST_WRAPPING} | options
+        common = {"mtu": mtu, "gid": GIDS[family], "tcp": TCP_PORT, "psn": ALMOST_WRAPPING}
+        common |= {"timeout": ACK_TIMEOUT} | options
         flags = [word for name, value in common.items() for word in (f"--{name.replace('_', '-')}", value)]
         sides = {"rxe": ["passive"], "uroce": ["passive"], active: ["active", *steps]}
         guest = [GUEST_PROGRAM, *flags, *sides["rxe"]]
@@ -50,25 +53,34 @@ class Dialog:
         job = self.used.guest.start(shlex.join(map(str, guest)), LIMIT_SECONDS)
         try:
             self.used.guest.wait_listening(TCP_PORT)
-            result = self.used.run(*ours, check=False, timeout=LIMIT_SECONDS)
-        except Exception as failure:
+            program = self.used.popen(*ours, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            code, said = self._finish(program)
+        except BaseException:
             job.kill()
-            told = getattr(failure, "stderr", None) or b""
-            raise AssertionError(f"{failure}\n{told}\nguest: {job.wait().text()}") from None
-        if result.returncode:
+            raise
+        if code:
             job.kill()
         outcome = job.wait()
-        require(result.returncode == 0 and outcome.ok,
-                f"uroce: exit code {result.returncode}\n{tail(result.stdout + result.stderr)}\n"
-                f"guest: {outcome.text()}\n"
+        require(code == 0 and outcome.ok,
+                f"uroce: exit code {code}\n{tail(said)}\nguest: {outcome.text()}\n"
                 f"command: {shlex.join(map(str, ours))}\nguest:   {shlex.join(map(str, guest))}")
 
-    def watched(self, *arguments, loss=0.0, **options):
+    @staticmethod
+    def _finish(program):
+        """@return exit code and output; the code is negative if its time ran out."""
+        try:
+            said, _ = program.communicate(timeout=LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            said, _ = program.communicate()
+        return program.returncode, said
+
+    def watched(self, *arguments, loss=0.0, match=ROCE, **options):
         """Like run(), with loss both ways. @return what each side sent. The capture is kept if it fails."""
         self.number += 1
         self.evidence.mkdir(parents=True, exist_ok=True)
         path = self.evidence / f"dialog-{os.getpid()}-{self.number}.pcap"
-        self.used.lose(to_guest=loss, to_engine=loss)
+        self.used.lose(loss, loss, match)
         try:
             with clean_kernel_log(self.used.guest), wire.watch(self.used, path) as seen:
                 self.run(*arguments, **options)
@@ -96,6 +108,14 @@ def loss_is_recovered(dialog, active, family):
     return f"{lost['eng0p']} and {lost['tap0']} frames lost, {again} requests sent again"
 
 
+def lost_response_is_fetched_again(dialog, active):
+    """No acknowledgement may pass for the data of a READ or atomic whose response is lost."""
+    steps = ["sendread:200:128", "sendread:3000:64", "mixed:2500:128", "mixed:2500:128"]
+    _, lost = dialog.watched(active, steps, mtu=1024, loss=0.2, match=RESPONSES)
+    require(sum(lost.values()) > 0, f"nothing was lost: {lost}")
+    return f"{sum(lost.values())} responses lost"
+
+
 def late_receive_is_awaited(dialog, active):
     """The passive side posts its receive 200 ms too late and asks to wait."""
     steps = ["send:10", "late:5000:200", "late:64:50", "send:10"]
@@ -120,6 +140,7 @@ def cases():
         yield f"{who}: a wrong key is refused", refusal_is_told, active, f"wrongkey:{WRONG_KEY}"
         yield (f"{who}: a send too long for the receive is refused",
                refusal_is_told, active, f"toolong:{too_long}")
+        yield f"{who}: data of a lost response are fetched again", lost_response_is_fetched_again, active
         for family in GIDS:
             yield f"{who}: 1 % loss both ways is recovered, {family}", loss_is_recovered, active, family
 

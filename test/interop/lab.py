@@ -39,6 +39,7 @@ TOOLS = {"ip": "iproute2", "nft": "nftables", "ethtool": "ethtool", "qemu-system
 OFFLOADS = "rx off tx off sg off tso off gso off gro off rxvlan off txvlan off".split()
 PR_SET_PDEATHSIG = 1
 ETH_P_ALL = 3
+NICE = -10
 LIBC = ctypes.CDLL(None)
 
 
@@ -259,14 +260,13 @@ class Lab:
     def _start_qemu(self, boot, life_s, dies_with_us):
         command = ["ip", "netns", "exec", self.name, *self._qemu_command(boot, life_s)]
 
-        def bound_its_life():
-            signal.alarm(life_s + 60)  # outlives exec
-            if dies_with_us:
-                LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        def before_exec():
+            signal.alarm(life_s + 60)  # outlives exec: the last bound of its life
+            _take_precedence(dies_with_us)
 
         with open(self.folder / "qemu.log", "wb") as log:
             self.qemu = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                         start_new_session=True, preexec_fn=bound_its_life)
+                                         start_new_session=True, preexec_fn=before_exec)
         self._save(qemu=_identity(self.qemu.pid))
 
     # Using it
@@ -278,7 +278,7 @@ class Lab:
     def popen(self, *command, **options):
         """Starts a program in the namespace; it ends with this process."""
         return subprocess.Popen(["ip", "netns", "exec", self.name, *map(str, command)],
-                                preexec_fn=lambda: LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL), **options)
+                                preexec_fn=lambda: _take_precedence(True), **options)
 
     def raw_socket(self, link):
         """A packet socket on one of the namespace's links."""
@@ -355,6 +355,14 @@ class Lab:
         with contextlib.suppress(OSError):
             return (self.folder / name).read_text(errors="replace")
         return ""
+
+
+def _take_precedence(dies_with_us):
+    """For a child before exec: on a busy machine both peers must run, or their timers run out."""
+    with contextlib.suppress(OSError):
+        os.nice(NICE)
+    if dies_with_us:
+        LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _accelerator():

@@ -172,10 +172,10 @@ def watch(lab, path):
     try:
         if program.stdout.readline().strip() != "watching":
             raise OSError("cannot watch the bridge")
-        yield found
-        program.stdin.close()
-        program.stdin = None
-        found.update(json.loads(program.communicate(timeout=60)[0]))
+        try:
+            yield found
+        finally:
+            found.update(json.loads(program.communicate(timeout=60)[0]))  # closes its standard input
     finally:
         if program.poll() is None:
             program.kill()

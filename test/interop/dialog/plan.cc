@@ -73,15 +73,20 @@ std::optional<Plan> Plan::parse(const std::string& spec, std::uint64_t seed) {
   const auto count = rest.empty() ? std::optional<std::uint32_t>{1} : take_number(rest);
   const auto kind = std::find_if(kKinds.begin(), kKinds.end(), [&](const Kind& k) { return k.name == name; });
   const bool is_mixed = name == "mixed";
-  if (!bytes || !count || *count > Endpoint::kMaxWr || (kind == kKinds.end() && !is_mixed))
-    return std::nullopt;
+  if (!bytes || !count || *count > Endpoint::kMaxWr) return std::nullopt;
+  if (kind == kKinds.end() && !is_mixed && name != "sendread") return std::nullopt;
 
   Plan plan(seed);
   plan.counter_ = scramble(seed);
   for (std::uint32_t i = 0; i < *count; ++i) {
     const std::uint64_t chance = scramble(seed + i);
-    const Verb verb = is_mixed ? kKinds[chance % kKinds.size()].verb : kind->verb;
-    const auto size = is_mixed ? static_cast<std::uint32_t>((chance >> 16) % (*bytes + 1ULL)) : *bytes;
+    Verb verb = i % 2 == 0 ? Verb::kSend : Verb::kRead;
+    std::uint32_t size = *bytes;
+    if (kind != kKinds.end()) verb = kind->verb;
+    if (is_mixed) {
+      verb = kKinds[chance % kKinds.size()].verb;
+      size = static_cast<std::uint32_t>((chance >> 16) % (*bytes + 1ULL));
+    }
     if (!plan.add(verb, size)) return std::nullopt;
   }
   return plan;
