@@ -277,6 +277,7 @@ TEST_CASE("a link whose ends were both killed starts afresh, whatever its size w
   {
     const Shared<Report> reports[2];
     const Child first([&] { return talk_for_ever(name, ",ring=128K", 1, *reports[0]); });
+    REQUIRE(await([&] { return reports[0]->sent > 0; }, 20));  // its ring size is the link's
     const Child second([&] { return talk_for_ever(name, "", 1, *reports[1]); });
     REQUIRE(await([&] { return reports[0]->received > 0 && reports[1]->received > 0; }, 20));
   }
