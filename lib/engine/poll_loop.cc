@@ -286,7 +286,10 @@ Status PollLoop::modify(RcQp& qp, const QpAttr& attr, std::uint32_t mask, const 
   return {};
 }
 
-void PollLoop::remove(RcQp& qp) noexcept {
+void PollLoop::remove(RcQp& qp, Ticks now) noexcept {
+  transport::TxContext last_words{.port = port_, .now = now, .budget = kTurn};
+  qp.answer(last_words);  // a peer whose last message was taken must not wait for its ACK
+  port_.tx_flush();
   take_doorbells();
   RcQp* kept_head = nullptr;
   RcQp* kept_tail = nullptr;

@@ -53,7 +53,7 @@ class PollLoop {
   // Control commands; the caller owns the loop.
   void add(transport::RcQp& qp) { qps_.insert(qp); }
   /// Lets go of a QP: afterwards nothing in the loop refers to it.
-  void remove(transport::RcQp& qp) noexcept;
+  void remove(transport::RcQp& qp, Ticks now) noexcept;
   Status modify(transport::RcQp& qp, const QpAttr& attr, std::uint32_t mask,
                 const transport::QpBounds& bounds, Ticks now);
   [[nodiscard]] bool knows(Qpn qpn) const noexcept { return qps_.find(qpn) != nullptr; }

@@ -48,6 +48,10 @@ class RcQp : public MpscNode, public TimerNode {
   Count on_packet(const wire::PacketView& packet, const Gid& local, Ticks now) noexcept;
   /// Sends responses, then requests. @return true if it ended for lack of budget or room: call again.
   bool transmit(TxContext& tx) noexcept;
+  /// Sends responses only.
+  void answer(TxContext& tx) noexcept {
+    if (ctx_.resolved && responder_.has_responses()) responder_.transmit(tx);
+  }
   void on_timer(Ticks now) noexcept;
   [[nodiscard]] Ticks deadline() const noexcept { return earlier(requester_.deadline(), error_recheck_); }
   /// Whether transmit() would send something now.

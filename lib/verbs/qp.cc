@@ -19,8 +19,8 @@ struct Qp::Impl {
         rc(qpn, pd, init, device_impl.keys, send.runner.loop().counters(), send.ring, recv.ring) {}
 
   ~Impl() {
-    runner.execute([this](engine::PollLoop& loop, Ticks) {
-      loop.remove(rc);
+    runner.execute([this](engine::PollLoop& loop, Ticks now) {
+      loop.remove(rc, now);
       purge();
     });
     device.release_qpn(rc.context().qpn);
