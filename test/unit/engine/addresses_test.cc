@@ -1,0 +1,106 @@
+#include "engine/addresses.h"
+
+#include <catch2/catch.hpp>
+#include <memory>
+#include <set>
+
+#include "base/random.h"
+#include "engine/qp_table.h"
+
+using namespace uroce;
+using namespace uroce::engine;
+
+namespace {
+
+Gid gid(const char* text) {
+  return *Gid::parse(text);
+}
+
+}  // namespace
+
+TEST_CASE("a destination on the link is asked for itself, any other behind the gateway",
+          "[engine][addresses]") {
+  const Addresses addresses({{gid("fe80::1"), 64}, {gid("10.1.2.3"), 20}, {gid("2001:db8:1::5"), 57}},
+                            gid("10.1.0.1"));
+  for (const char* near :
+       {"10.1.0.0", "10.1.15.255", "10.1.2.4", "fe80::77", "2001:db8:1:7f::9", "2001:db8:1::"}) {
+    CHECK(addresses.next_hop(gid(near)) == gid(near));
+  }
+  for (const char* far : {"10.1.16.0", "10.0.255.255", "192.168.1.1", "8.8.8.8"}) {
+    CHECK(addresses.next_hop(gid(far)) == gid("10.1.0.1"));
+  }
+  CHECK(addresses.next_hop(gid("2001:db8:1:80::1")) == gid("2001:db8:1:80::1"));  // no IPv6 gateway
+}
+
+TEST_CASE("without a gateway every destination is asked for itself", "[engine][addresses]") {
+  const Addresses addresses({{gid("fe80::1"), 64}, {gid("10.1.2.3"), 24}}, std::nullopt);
+  CHECK(addresses.next_hop(gid("8.8.8.8")) == gid("8.8.8.8"));
+}
+
+TEST_CASE("prefixes of all lengths are compared to the bit", "[engine][addresses]") {
+  for (unsigned length = 0; length <= 32; ++length) {
+    const Address address{gid("255.255.255.255"), length};
+    for (unsigned bit = 0; bit < 32; ++bit) {
+      Gid other = address.gid;
+      other.raw[12 + bit / 8] ^= static_cast<std::uint8_t>(0x80 >> bit % 8);
+      CHECK(address.is_on_link(other) == (bit >= length));
+    }
+    CHECK_FALSE(address.is_on_link(gid("fd99::1")));
+  }
+}
+
+TEST_CASE("questions come from an address in the target's network", "[engine][addresses]") {
+  const Addresses addresses(
+      {{gid("fe80::1"), 64}, {gid("10.0.0.1"), 24}, {gid("10.0.1.1"), 24}, {gid("fd99::1"), 64}},
+      std::nullopt);
+  CHECK(addresses.source_for(gid("10.0.0.9")) == gid("10.0.0.1"));
+  CHECK(addresses.source_for(gid("10.0.1.9")) == gid("10.0.1.1"));
+  CHECK(addresses.source_for(gid("fd99::9")) == gid("fd99::1"));
+  CHECK(addresses.source_for(gid("fe80::9")) == gid("fe80::1"));
+  CHECK(addresses.source_for(gid("172.16.0.1")).is_v4());
+  CHECK_FALSE(addresses.source_for(gid("2001::1")).is_v4());
+}
+
+TEST_CASE("a MAC address gives its link-local address", "[engine][addresses]") {
+  // RFC 4291 appendix A, and its example
+  CHECK(link_local_gid({{0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde}}) == gid("fe80::3656:78ff:fe9a:bcde"));
+}
+
+TEST_CASE("QPs are found by number while thousands come and go", "[engine][qp-table]") {
+  mem::KeyTable keys(1, [] {});
+  Counters counters;
+  transport::CqRing cq(2);
+  const auto make = [&](std::uint32_t qpn) {
+    return std::make_unique<transport::RcQp>(Qpn{qpn}, 1, QpInitAttr{.max_send_wr = 1, .max_recv_wr = 1},
+                                             keys, counters, cq, cq);
+  };
+  const bool dense = GENERATE(true, false);
+  Random random(5);
+  QpTable table;
+  std::vector<std::unique_ptr<transport::RcQp>> live;
+  std::set<std::uint32_t> used;
+  for (std::uint32_t step = 0; step < 6000; ++step) {
+    if (live.size() < 200 || random.below(2) == 0) {
+      const auto qpn = static_cast<std::uint32_t>(dense ? 16 + step : random.below(1 << 24));
+      if (!used.insert(qpn).second) continue;
+      live.push_back(make(qpn));
+      table.insert(*live.back());
+    } else {
+      const std::size_t i = random.below(live.size());
+      const Qpn qpn = live[i]->context().qpn;
+      table.erase(qpn);
+      REQUIRE(table.find(qpn) == nullptr);
+      used.erase(raw(qpn));
+      live[i] = std::move(live.back());
+      live.pop_back();
+    }
+    REQUIRE(table.size() == live.size());
+    transport::RcQp& any = *live[random.below(live.size())];
+    REQUIRE(table.find(any.context().qpn) == &any);
+    REQUIRE(table.find(Qpn{static_cast<std::uint32_t>(random.below(1 << 24)) | 1U << 24}) == nullptr);
+  }
+  std::size_t seen = 0;
+  table.for_each([&seen](transport::RcQp&) { ++seen; });
+  CHECK(seen == live.size());
+  table.erase(Qpn{0xff'ffff});  // unknown: nothing happens
+}

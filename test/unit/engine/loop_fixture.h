@@ -1,0 +1,103 @@
+/// One loop on a simulated link whose other end the test holds in its hands.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "drivers/loopback/loopback.h"
+#include "engine/poll_loop.h"
+#include "support/frames.h"
+#include "support/script_packet.h"
+
+namespace uroce::test {
+
+class LoopFixture {
+ public:
+  static constexpr std::uint64_t kAskNs = 100'000'000;
+  static constexpr Qpn kPeerQpn{0x77};
+
+  explicit LoopFixture(std::vector<engine::Address> own = {{*Gid::parse("fe80::1"), 64}, {local_v4(), 24}})
+      : addresses(std::move(own), std::nullopt),
+        port(link.open_end(0)),
+        wire_end(link.open_end(1)),
+        loop({}, *port, addresses, kAskNs) {}
+
+  static Gid local_v4() { return Gid::from_v4({10, 0, 0, 1}); }
+  static Gid peer_v4() { return Gid::from_v4({10, 0, 0, 2}); }
+
+  std::unique_ptr<transport::RcQp> make_qp(std::uint32_t qpn) {
+    auto qp = std::make_unique<transport::RcQp>(Qpn{qpn}, 1, QpInitAttr{.sq_sig_all = true}, keys,
+                                                loop.counters(), cq, cq);
+    loop.add(*qp);
+    return qp;
+  }
+
+  Status connect(transport::RcQp& qp, const Gid& peer = peer_v4(), std::uint32_t sgid_index = 1) {
+    QpAttr attr;
+    attr.dest_qpn = kPeerQpn;
+    attr.dgid = peer;
+    attr.sgid_index = sgid_index;
+    attr.access_flags = access::kAll;
+    attr.timeout = 8;
+    const transport::QpBounds bounds{.gid_count = static_cast<std::uint32_t>(addresses.own().size())};
+    for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
+                                      {QpState::kRtr, qp_attr::kRtrMask},
+                                      {QpState::kRts, qp_attr::kRtsMask}}) {
+      attr.state = state;
+      if (Status moved = loop.modify(qp, attr, mask, bounds, now()); !moved) return moved;
+    }
+    return {};
+  }
+
+  void post_send(transport::RcQp& qp, std::uint64_t wr_id = 1) {
+    if (qp.context().sq.put({.wr_id = wr_id}, 0)) qp.context().sq.publish(1);
+    loop.ring(qp);
+  }
+
+  /// Lets `ns` pass, with an iteration each microsecond.
+  void run(std::uint64_t ns) {
+    const std::uint64_t end = now_ns + ns;
+    while (true) {
+      link.advance_to(now_ns);
+      loop.run_once(now());
+      if (now_ns >= end) return;
+      now_ns = std::min(now_ns + 1000, end);
+    }
+  }
+  [[nodiscard]] Ticks now() const { return Ticks{now_ns}; }
+
+  /// A frame from the other end, which the loop sees in the next run().
+  void give(const Bytes& frame) {
+    std::byte* room = wire_end->tx_claim(static_cast<std::uint32_t>(frame.size()));
+    if (room == nullptr) return;
+    std::copy(frame.begin(), frame.end(), room);
+    wire_end->tx_commit();
+    now_ns += 10;
+  }
+  /// Everything that has arrived at the other end.
+  std::vector<Bytes> taken() {
+    link.advance_to(now_ns += 10);
+    std::vector<Bytes> frames;
+    port::RxFrame shown[port::kBurst];
+    for (unsigned count = wire_end->rx_burst(shown); count > 0; count = wire_end->rx_burst(shown)) {
+      for (unsigned i = 0; i < count; ++i) frames.emplace_back(shown[i].data, shown[i].data + shown[i].len);
+      wire_end->rx_release();
+    }
+    return frames;
+  }
+  [[nodiscard]] MacAddress peer_mac() const { return wire_end->info().mac; }
+  [[nodiscard]] wire::FrameAddress from_peer() const {
+    return {.src_mac = peer_mac(), .dst_mac = port->info().mac, .sgid = peer_v4(), .dgid = local_v4()};
+  }
+
+  mem::KeyTable keys{1, [] {}};
+  transport::CqRing cq{256};
+  engine::Addresses addresses;
+  drivers::LoopbackLink link{{.delay_ns = 1}};
+  std::unique_ptr<port::Port> port;
+  std::unique_ptr<port::Port> wire_end;
+  engine::PollLoop loop;
+  std::uint64_t now_ns = 1'000'000'000;
+};
+
+}  // namespace uroce::test

@@ -1,0 +1,213 @@
+#include <catch2/catch.hpp>
+
+#include "engine/loop_fixture.h"
+#include "wire/arp.h"
+#include "wire/multicast.h"
+#include "wire/nd.h"
+
+using namespace uroce;
+using namespace uroce::test;
+
+namespace {
+
+std::vector<wire::Arp> arps(const std::vector<Bytes>& frames) {
+  std::vector<wire::Arp> found;
+  for (const Bytes& frame : frames) {
+    wire::PacketView view;
+    if (wire::parse_packet(frame, view) != wire::ParseResult::kArp) continue;
+    found.push_back(wire::parse_arp(frame, view.l3_offset).value());
+  }
+  return found;
+}
+
+std::vector<wire::PacketView> roce(const std::vector<Bytes>& frames) {
+  std::vector<wire::PacketView> found;
+  for (const Bytes& frame : frames) {
+    wire::PacketView view;
+    if (wire::parse_packet(frame, view) == wire::ParseResult::kRoce) found.push_back(view);
+  }
+  return found;
+}
+
+Bytes arp_frame(const MacAddress& from, const wire::Arp& arp) {
+  const wire::LinkAddress link{.src = from, .dst = {{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}};
+  Bytes frame(wire::arp_frame_len(link));
+  wire::emit_arp_frame(frame.data(), link, arp);
+  return frame;
+}
+
+/// "`ip` is at `mac`", as an answer to us or unasked.
+Bytes arp_reply(const MacAddress& mac, const Gid& ip, const MacAddress& to_mac = {}) {
+  const wire::Arp arp{.operation = wire::Arp::Operation::kReply,
+                      .sender_mac = mac,
+                      .sender_ip = wire::v4_part(ip),
+                      .target_mac = to_mac,
+                      .target_ip = wire::v4_part(LoopFixture::local_v4())};
+  return arp_frame(mac, arp);
+}
+
+constexpr MacAddress kOther{{2, 9, 9, 9, 9, 9}};
+
+}  // namespace
+
+TEST_CASE("a loop asks for the peer's Ethernet address when a QP needs it, and sends once it is told",
+          "[engine][neighbours]") {
+  // RFC 826
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  f.run(1'000'000);
+  CHECK(f.taken().empty());
+  REQUIRE(f.connect(*qp));
+  f.post_send(*qp);
+  f.run(10'000);
+  const auto questions = arps(f.taken());
+  REQUIRE(questions.size() == 1);
+  CHECK(questions[0].operation == wire::Arp::Operation::kRequest);
+  CHECK(questions[0].sender_mac == f.port->info().mac);
+  CHECK(questions[0].sender_ip == std::array<std::uint8_t, 4>{10, 0, 0, 1});
+  CHECK(questions[0].target_ip == std::array<std::uint8_t, 4>{10, 0, 0, 2});
+  f.give(arp_reply(f.peer_mac(), f.peer_v4()));
+  f.run(10'000);
+  const auto frames = f.taken();
+  const auto packets = roce(frames);
+  REQUIRE(packets.size() == 1);
+  CHECK(packets[0].dst_mac() == f.peer_mac());
+  f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("a loop asks again, ever more rarely, and gives up with the QP", "[engine][neighbours]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  f.post_send(*qp);
+  f.run(20'000'000);
+  const std::size_t count = arps(f.taken()).size();
+  CHECK(count >= 3);
+  CHECK(count <= 20);
+  CHECK(qp->state() == QpState::kError);  // 8 periods of 1 ms without an address
+  Wc wc;
+  REQUIRE(f.cq.poll({&wc, 1}) == 1);
+  CHECK(wc.status == WcStatus::kRetryExcErr);
+  f.run(2'000'000'000);
+  CHECK(arps(f.taken()).size() <= 25);  // at most one per asking interval
+  f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("a loop follows a peer whose Ethernet address changes", "[engine][neighbours]") {
+  // R5
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  f.give(arp_reply(f.peer_mac(), f.peer_v4()));
+  f.run(10'000);
+  f.taken();
+  f.give(arp_reply(kOther, f.peer_v4()));
+  f.run(10'000);
+  f.post_send(*qp);
+  f.run(10'000);
+  const auto frames = f.taken();
+  const auto packets = roce(frames);
+  REQUIRE(packets.size() == 1);
+  CHECK(packets[0].dst_mac() == kOther);
+  f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("a loop asks a silent peer for its address again, and keeps the old one meanwhile",
+          "[engine][neighbours]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  f.give(arp_reply(f.peer_mac(), f.peer_v4()));
+  f.run(10'000);
+  f.taken();
+  f.post_send(*qp);
+  f.run(3'000'000);  // the ack timer has fired at least once
+  const auto frames = f.taken();
+  CHECK(roce(frames).size() >= 2);
+  const auto questions = arps(frames);
+  CHECK_FALSE(questions.empty());
+  CHECK(questions.size() <= 3);
+  f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("nothing from the wire makes an entry or takes memory", "[engine][neighbours]") {
+  // S8, S9
+  LoopFixture f;
+  for (unsigned i = 0; i < 1000; ++i) {
+    const Gid stranger =
+        Gid::from_v4({10, 0, static_cast<std::uint8_t>(i >> 8), static_cast<std::uint8_t>(i)});
+    f.give(arp_reply(kOther, stranger));
+    if (i % 32 == 0) f.run(1000);
+  }
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  f.post_send(*qp);
+  f.run(10'000);
+  const auto frames = f.taken();
+  CHECK(roce(frames).empty());  // what was told unasked is not believed
+  CHECK(arps(frames).size() == 1);
+  f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("a loop answers questions for its own addresses only", "[engine][neighbours]") {
+  LoopFixture f;
+  const auto ask = [&](const Gid& target) {
+    f.give(arp_frame(kOther, wire::make_arp_request(kOther, f.peer_v4(), target)));
+    f.run(10'000);
+    return arps(f.taken());
+  };
+  const auto answers = ask(f.local_v4());
+  REQUIRE(answers.size() == 1);
+  CHECK(answers[0].operation == wire::Arp::Operation::kReply);
+  CHECK(answers[0].sender_mac == f.port->info().mac);
+  CHECK(answers[0].target_mac == kOther);
+  CHECK(ask(Gid::from_v4({10, 0, 0, 3})).empty());
+}
+
+TEST_CASE("a group address is nobody's Ethernet address", "[engine][neighbours]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  wire::Arp arp{.operation = wire::Arp::Operation::kReply,
+                .sender_mac = {{1, 0, 0x5e, 0, 0, 1}},
+                .sender_ip = {10, 0, 0, 2},
+                .target_ip = {10, 0, 0, 1}};
+  f.give(arp_frame(kOther, arp));
+  f.post_send(*qp);
+  f.run(10'000);
+  CHECK(roce(f.taken()).empty());
+  f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("a loop speaks neighbour discovery for IPv6 peers", "[engine][neighbours]") {
+  // RFC 4861
+  const Gid own = *Gid::parse("fd99::1");
+  const Gid peer = *Gid::parse("fd99::2");
+  LoopFixture f({{*Gid::parse("fe80::1"), 64}, {own, 64}});
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp, peer));
+  f.post_send(*qp);
+  f.run(10'000);
+  const auto questions = f.taken();
+  REQUIRE(questions.size() == 1);
+  wire::PacketView view;
+  REQUIRE(wire::parse_packet(questions[0], view) == wire::ParseResult::kIcmp6);
+  const auto solicitation = wire::parse_neighbour(view);
+  REQUIRE(solicitation.has_value());
+  CHECK(solicitation->target == peer);
+  CHECK(solicitation->src == own);
+  CHECK(view.dst_mac() == wire::multicast_mac(solicitation->dst));
+
+  const auto answer = wire::make_advertisement(*solicitation, f.peer_mac());
+  const wire::LinkAddress link{.src = f.peer_mac(), .dst = f.port->info().mac};
+  Bytes frame(wire::neighbour_frame_len(link, answer));
+  wire::emit_neighbour_frame(frame.data(), link, answer);
+  f.give(frame);
+  f.run(10'000);
+  const auto frames = f.taken();
+  const auto packets = roce(frames);
+  REQUIRE(packets.size() == 1);
+  CHECK(packets[0].dst_mac() == f.peer_mac());
+  CHECK(packets[0].is_v6);
+  f.loop.remove(*qp, f.now());
+}

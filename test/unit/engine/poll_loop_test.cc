@@ -1,0 +1,296 @@
+#include "engine/poll_loop.h"
+
+#include <catch2/catch.hpp>
+
+#include "engine/loop_fixture.h"
+#include "wire/arp.h"
+#include "wire/icmp.h"
+
+using namespace uroce;
+using namespace uroce::test;
+
+namespace {
+
+Packet send_only(Qpn to, std::uint32_t psn = 0) {
+  return {.opcode = wire::Opcode::kRcSendOnly, .psn = psn, .ack_req = true, .dest_qpn = to};
+}
+
+/// The peer's Ethernet address, as ARP would tell it: by an ARP request of the peer, once a QP wants to know.
+void introduce(LoopFixture& f) {
+  const wire::LinkAddress link{.src = f.peer_mac(), .dst = {{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}};
+  Bytes frame(wire::arp_frame_len(link));
+  wire::emit_arp_frame(frame.data(), link, wire::make_arp_request(f.peer_mac(), f.peer_v4(), f.local_v4()));
+  f.give(frame);
+  f.run(5000);
+  f.taken();
+}
+
+std::vector<wire::Bth> roce(const std::vector<Bytes>& frames) {
+  std::vector<wire::Bth> found;
+  for (const Bytes& frame : frames) {
+    wire::PacketView view;
+    if (wire::parse_packet(frame, view) == wire::ParseResult::kRoce) found.push_back(view.bth);
+  }
+  return found;
+}
+
+}  // namespace
+
+TEST_CASE("each frame that a loop drops is counted with its reason", "[engine][loop][S8]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  introduce(f);
+  Bytes frame = frame_of(send_only(Qpn{0x10}), f.from_peer(), {});
+  Count reason{};
+  SECTION("a damaged ICRC") {
+    frame.back() ^= std::byte{1};
+    reason = Count::kDropBadIcrc;
+  }
+  SECTION("a QP number that nobody has") {
+    frame = frame_of(send_only(Qpn{0x11}), f.from_peer(), {});
+    reason = Count::kDropUnknownQpn;
+  }
+  SECTION("an opcode that nobody knows") {
+    frame[42] = std::byte{0x15};
+    reason = Count::kDropUnknownOpcode;
+  }
+  SECTION("another transport version") {
+    frame[43] |= std::byte{1};
+    reason = Count::kDropBadVersion;
+  }
+  SECTION("a fragment") {
+    frame[20] = std::byte{0x20};
+    frame[24] = frame[25] = std::byte{0};
+    std::uint32_t sum = 0;
+    for (std::size_t i = 14; i < 34; i += 2) {
+      sum += std::to_integer<std::uint32_t>(frame[i]) << 8 | std::to_integer<std::uint32_t>(frame[i + 1]);
+    }
+    sum = (sum & 0xffff) + (sum >> 16);
+    frame[24] = static_cast<std::byte>(~sum >> 8);
+    frame[25] = static_cast<std::byte>(~sum);
+    reason = Count::kDropFragment;
+  }
+  SECTION("a bad IP checksum") {
+    frame[24] ^= std::byte{1};
+    reason = Count::kDropMalformed;
+  }
+  SECTION("another ethertype") {
+    frame[12] = std::byte{0x88};
+    reason = Count::kDropNotRoce;
+  }
+  SECTION("a cut frame") {
+    frame.resize(frame.size() - 1);
+    reason = Count::kDropTooShort;
+  }
+  SECTION("another source address") {
+    wire::FrameAddress stranger = f.from_peer();
+    stranger.sgid = Gid::from_v4({10, 0, 0, 9});
+    frame = frame_of(send_only(Qpn{0x10}), stranger, {});
+    reason = Count::kDropWrongAddress;
+  }
+  SECTION("an ACK before the QP is ready") {
+    QpAttr attr;
+    REQUIRE(f.loop.modify(*qp, attr, qp_attr::kState, {}, f.now()));  // RESET
+    reason = Count::kDropQpState;
+  }
+  f.give(frame);
+  f.run(5000);
+  CHECK(f.loop.counters().get(reason) == 1);
+  CHECK(roce(f.taken()).empty());
+  CHECK(qp->responder().msn() == 0);
+  f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("a packet for a QP that was never connected is dropped, also on a port with one address",
+          "[engine][loop]") {
+  LoopFixture f({{LoopFixture::local_v4(), 24}});
+  auto qp = f.make_qp(0x10);
+  f.give(frame_of(send_only(Qpn{0x10}), f.from_peer(), {}));
+  f.run(5000);
+  CHECK(f.loop.counters().get(Count::kDropQpState) == 1);
+  f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("a loop answers echo requests to its addresses", "[engine][loop]") {
+  LoopFixture f;
+  // 10.0.0.2 pings 10.0.0.1: a frame of Linux ping with 8 bytes of data
+  Bytes frame =
+      hex("020000000001020000000002080045000024000040004001"
+          "26d5"
+          "0a0000020a00000108000000123400010011223344556677");
+  const std::uint32_t len = static_cast<std::uint32_t>(frame.size());
+  std::uint32_t sum = 0;
+  for (std::size_t i = 34; i < len; i += 2) {
+    sum += std::to_integer<std::uint32_t>(frame[i]) << 8 | std::to_integer<std::uint32_t>(frame[i + 1]);
+  }
+  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >> 16);
+  frame[36] = static_cast<std::byte>(~sum >> 8);
+  frame[37] = static_cast<std::byte>(~sum);
+  wire::PacketView view;
+  if (wire::parse_packet(frame, view) != wire::ParseResult::kIcmp) {
+    // The IP checksum above is for these addresses; recompute it rather than trust the eye.
+    frame[24] = frame[25] = std::byte{0};
+    std::uint32_t ip = 0;
+    for (std::size_t i = 14; i < 34; i += 2) {
+      ip += std::to_integer<std::uint32_t>(frame[i]) << 8 | std::to_integer<std::uint32_t>(frame[i + 1]);
+    }
+    while (ip > 0xffff) ip = (ip & 0xffff) + (ip >> 16);
+    frame[24] = static_cast<std::byte>(~ip >> 8);
+    frame[25] = static_cast<std::byte>(~ip);
+  }
+  f.give(frame);
+  f.run(5000);
+  const auto replies = f.taken();
+  REQUIRE(replies.size() == 1);
+  CHECK(replies[0][34] == std::byte{0});  // echo reply
+  CHECK(std::equal(replies[0].end() - 8, replies[0].end(), frame.end() - 8));
+}
+
+TEST_CASE("a timer fires after its period and at most a few microseconds late", "[engine][loop][timer]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));  // timeout code 8: 1.048576 ms
+  introduce(f);
+  f.post_send(*qp);
+  f.run(1000);
+  REQUIRE(roce(f.taken()).size() == 1);
+  const std::uint64_t sent = f.now_ns;
+  while (f.taken().empty() && f.now_ns < sent + 3'000'000) f.run(1000);
+  CHECK(f.now_ns - sent >= 1'048'576 - 2000);
+  CHECK(f.now_ns - sent <= 1'048'576 + 12'000);
+  f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("nothing refers to a QP after its removal, whatever it was doing", "[engine][loop][lifetime]") {
+  // Bug class of RELIABILITY 2.1; run with the address sanitizer this is the test
+  const int doing = GENERATE(range(0, 6));
+  LoopFixture f;
+  auto victim = f.make_qp(0x10);
+  auto other = f.make_qp(0x20);
+  REQUIRE(f.connect(*victim));
+  REQUIRE(f.connect(*other));
+  introduce(f);
+  switch (doing) {
+    case 0:  // a doorbell was rung
+      f.post_send(*victim);
+      break;
+    case 1:  // its timer is armed
+      f.post_send(*victim);
+      f.run(1000);
+      break;
+    case 2:  // it is on the list of those ready to send
+      f.give(frame_of(send_only(Qpn{0x10}), f.from_peer(), {}));
+      f.link.advance_to(f.now_ns += 100);
+      f.loop.run_once(f.now());
+      break;
+    case 3:  // it had the last packet
+      f.give(frame_of(send_only(Qpn{0x10}), f.from_peer(), {}));
+      f.run(1000);
+      break;
+    case 4:  // packets for it are on their way
+      f.give(frame_of(send_only(Qpn{0x10}), f.from_peer(), {}));
+      break;
+    default:  // it is in Error, waiting for late posts
+      f.post_send(*victim);
+      f.give(frame_of({.opcode = wire::Opcode::kRcSendLast, .payload = 4, .dest_qpn = Qpn{0x10}},
+                      f.from_peer(), {}));
+      f.run(1000);
+      CHECK(victim->state() == QpState::kError);
+  }
+  f.post_send(*other);
+  f.loop.remove(*victim, f.now());
+  victim.reset();
+  f.give(frame_of(send_only(Qpn{0x10}), f.from_peer(), {}));
+  f.run(20'000'000);
+  CHECK(f.loop.counters().get(Count::kDropUnknownQpn) >= 1);
+  CHECK_FALSE(f.loop.knows(Qpn{0x10}));
+  CHECK(f.loop.knows(Qpn{0x20}));
+  CHECK_FALSE(roce(f.taken()).empty());  // the other one works on
+  f.loop.remove(*other, f.now());
+}
+
+TEST_CASE("two loops hand packets over that arrived at the wrong one", "[engine][loop][hand-over]") {
+  const engine::Addresses addresses({{*Gid::parse("fe80::1"), 64}, {LoopFixture::local_v4(), 24}},
+                                    std::nullopt);
+  drivers::LoopbackLink links[2]{drivers::LoopbackLink{{.delay_ns = 0}},
+                                 drivers::LoopbackLink{{.delay_ns = 0}}};
+  std::unique_ptr<port::Port> ports[2]{links[0].open_end(0), links[1].open_end(0)};
+  std::unique_ptr<port::Port> ends[2]{links[0].open_end(1), links[1].open_end(1)};
+  std::vector<std::unique_ptr<engine::PollLoop>> loops;
+  for (unsigned i = 0; i < 2; ++i) {
+    loops.push_back(
+        std::make_unique<engine::PollLoop>(engine::LoopPlace{i, 2}, *ports[i], addresses, 1'000'000));
+  }
+  engine::PollLoop::connect(loops);
+  mem::KeyTable keys(1, [] {});
+  transport::CqRing cq(16);
+  transport::RcQp qp(Qpn{0x11}, 1, {}, keys, loops[1]->counters(), cq, cq);  // odd: the second loop's
+  loops[1]->add(qp);
+  QpAttr attr;
+  attr.dest_qpn = LoopFixture::kPeerQpn;
+  attr.dgid = LoopFixture::peer_v4();
+  Ticks now{1'000'000};
+  const transport::QpBounds bounds{.gid_count = 2};
+  attr.state = QpState::kInit;
+  REQUIRE(loops[1]->modify(qp, attr, qp_attr::kInitMask, bounds, now));
+  attr.state = QpState::kRtr;
+  REQUIRE(loops[1]->modify(qp, attr, qp_attr::kRtrMask, bounds, now));
+  REQUIRE(qp.context().rq.put({.wr_id = 5}, 0));
+  qp.context().rq.publish(1);
+
+  const wire::FrameAddress address{.src_mac = ends[0]->info().mac,
+                                   .dst_mac = ports[0]->info().mac,
+                                   .sgid = LoopFixture::peer_v4(),
+                                   .dgid = LoopFixture::local_v4()};
+  const Bytes frame = frame_of(send_only(Qpn{0x11}), address, {});
+  for (int time = 0; time < 300; ++time) {  // more than the ring between them holds
+    std::byte* room = ends[0]->tx_claim(static_cast<std::uint32_t>(frame.size()));
+    REQUIRE(room != nullptr);
+    std::copy(frame.begin(), frame.end(), room);
+    ends[0]->tx_commit();
+    if (time % 30 == 0) loops[0]->run_once(now);
+  }
+  for (int i = 0; i < 50; ++i) {
+    loops[0]->run_once(now);
+    loops[1]->run_once(now);
+  }
+  Wc wc;
+  REQUIRE(cq.poll({&wc, 1}) == 1);  // the first; the rest are duplicates
+  CHECK(wc.wr_id == 5);
+  CHECK(wc.ok());
+  CHECK(cq.is_empty());
+  const std::uint64_t handed = loops[0]->counters().get(Count::kHandedOver);
+  const std::uint64_t dropped = loops[0]->counters().get(Count::kDropHandOverFull);
+  CHECK(handed + dropped == 300);
+  CHECK(loops[1]->counters().get(Count::kRxRoce) == handed);
+  loops[1]->remove(qp, now);
+}
+
+TEST_CASE("ten thousand idle QPs cost the busy one nothing", "[engine][loop][R9]") {
+  // R9: no work that grows with the number of QPs on the packet path
+  LoopFixture f;
+  std::vector<std::unique_ptr<transport::RcQp>> idle;
+  for (std::uint32_t i = 0; i < 10'000; ++i) {
+    idle.push_back(std::make_unique<transport::RcQp>(Qpn{0x1000 + i}, 1,
+                                                     QpInitAttr{.max_send_wr = 1, .max_recv_wr = 1}, f.keys,
+                                                     f.loop.counters(), f.cq, f.cq));
+    f.loop.add(*idle.back());
+  }
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  introduce(f);
+  for (std::uint32_t psn = 0; psn < 1000; ++psn) {
+    f.post_send(*qp, psn);
+    f.run(100);
+    REQUIRE(roce(f.taken()).size() == 1);
+    f.give(frame_of({.opcode = wire::Opcode::kRcAck, .psn = psn, .aeth = wire::Aeth{}, .dest_qpn = Qpn{0x10}},
+                    f.from_peer(), {}));
+    f.run(100);
+    Wc wc;
+    REQUIRE(f.cq.poll({&wc, 1}) == 1);
+    REQUIRE(wc.wr_id == psn);
+  }
+  for (auto& each : idle) f.loop.remove(*each, f.now());
+  f.loop.remove(*qp, f.now());
+}
