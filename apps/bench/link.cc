@@ -1,0 +1,109 @@
+// uroce bench link: where the time goes on one kind of link.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "apps/commands.h"
+#include "apps/common/cli.h"
+#include "apps/common/compare.h"
+#include "apps/common/endpoint.h"
+#include "apps/common/progress.h"
+
+namespace uroce::apps {
+namespace {
+
+struct Options {
+  std::string peer_port;
+  std::vector<std::uint32_t> rtt = {64, 288, 1024, 4096};
+  std::vector<std::uint32_t> rate = {64, 288};
+  std::vector<std::uint32_t> stream = {4096, 65536, 1048576};
+  unsigned rounds = 5;
+  unsigned sample_ms = 150;
+};
+
+Result<Json> run_all(const Config& config, const CorePair& cores, const Options& options,
+                     std::vector<Row>& rows) {
+  Progress progress;
+  Config client = config;
+  Config server = config;
+  client.mode = server.mode = Mode::kApp;
+  client.lcores.clear();
+  server.lcores.clear();
+  client.port = port_spec_for_end(config.port, false);
+  server.port = options.peer_port.empty() ? port_spec_for_end(config.port, true) : options.peer_port;
+  auto tcp = TcpUnderTest::start(cores);
+  if (!tcp) return tcp.error();
+  auto link = LinkUnderTest::start(config.port.substr(0, config.port.find(':')), cores, client, server);
+  if (!link) return link.error();
+
+  std::vector<Case> cases;
+  for (const auto size : options.rtt) cases.push_back({Kind::kRtt, size});
+  for (const auto size : options.rate) cases.push_back({Kind::kRate, size});
+  for (const auto size : options.stream) cases.push_back({Kind::kStream, size});
+  const Plan plan{.rounds = options.rounds,
+                  .run_ns = options.sample_ms * kMillisecond,
+                  .with_ref = true,
+                  .shared_core = cores.shared};
+  for (const auto& one : cases) {
+    const auto measured =
+        measure(*link, *tcp, one, plan, [&](const std::string& text) { progress.step(text); });
+    if (!measured) return measured.error();
+    rows.insert(rows.end(), measured->begin(), measured->end());
+  }
+  return Json{{"port", config.port},
+              {"path_mtu", link->path_mtu},
+              {"cores", cores.text()},
+              {"tcp", {{"path", tcp->path}, {"congestion", tcp->congestion}}},
+              {"rows", rows_json(rows)}};
+}
+
+int run(const SharedOptions& shared, const Options& options) {
+  const auto config = shared.resolve();
+  if (!config) return fail(config.error());
+  const auto cores = cores_from(config->lcores);
+  if (!cores) return fail(cores.error());
+  std::vector<Row> rows;
+  const auto result = run_all(*config, *cores, options, rows);
+  if (!result) return fail(result.error());
+  if (shared.json()) {
+    fmt::print("{}\n", result->dump(2));
+    return 0;
+  }
+  fmt::print("{}\n", rows_table(rows, true));
+  fmt::print(
+      "{}, path MTU {}, {}. raw link: frames of the same size, payload written. REF: the same with a copy "
+      "from and to\n"
+      "application memory and CRC-32 on both sides. TCP over {}, {}, TCP_NODELAY. \"uroce is\": how many "
+      "times faster\n"
+      "than the column before it.\n",
+      config->port, result->at("path_mtu").get<unsigned>(), cores->text(),
+      result->at("tcp").at("path").get<std::string>(), result->at("tcp").at("congestion").get<std::string>());
+  return 0;
+}
+
+}  // namespace
+
+void add_bench(CLI::App& program, int& exit_code) {
+  CLI::App* bench = program.add_subcommand("bench", "yardsticks");
+  bench->require_subcommand(1);
+  CLI::App* command = bench->add_subcommand(
+      "link",
+      "uroce beside the bare link, the link with CRC and copies, and TCP, in turns on the same two cores");
+  const auto shared = std::make_shared<SharedOptions>(*command);
+  const auto options = std::make_shared<Options>();
+  const auto size = CLI::Range(1U, 4096U);
+  command->add_option("--peer-port", options->peer_port, "port of the other end (default: the same link)")
+      ->type_name("SPEC");
+  command->add_option("--rtt", options->rtt, "message sizes for round trips")->delimiter(',')->check(size);
+  command->add_option("--rate", options->rate, "message sizes for rates")->delimiter(',')->check(size);
+  command->add_option("--stream", options->stream, "WRITE sizes for goodput")
+      ->delimiter(',')
+      ->check(CLI::Range(1U, 4U << 20U));
+  command->add_option("--rounds", options->rounds, "samples of each")->check(CLI::Range(1U, 100U));
+  command->add_option("--sample-ms", options->sample_ms, "length of a sample")
+      ->check(CLI::Range(10U, 10'000U));
+  command->callback([=, &exit_code] { exit_code = run(*shared, *options); });
+}
+
+}  // namespace uroce::apps

@@ -1,0 +1,112 @@
+#include "apps/common/cli.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+
+namespace uroce::apps {
+namespace {
+
+/// Two configurations that differ in every key: what a file sets is equal in both after reading it.
+Result<bool> is_set_in_file(const std::string& path, const ConfigKey& key) {
+  Config other;
+  other.port = "none:";
+  other.ip = {"192.0.2.1/32"};
+  other.gateway = "192.0.2.1";
+  other.mtu = 1;
+  other.mode = Mode::kAuto;
+  other.lcores = "1023";
+  other.no_huge = true;
+  other.fault = "?";
+  other.pcap = "?";
+  other.seed = 1;
+  other.max_qp = 1;
+  other.max_unacked = 1;
+  other.arp_timeout_ms = 1;
+  const auto one = load_config_file(path, Config{});
+  if (!one) return one.error();
+  const auto two = load_config_file(path, other);
+  if (!two) return two.error();
+  return key.get(*one) == key.get(*two);
+}
+
+}  // namespace
+
+std::string_view to_string(Origin origin) noexcept {
+  constexpr std::array<std::string_view, 4> kNames = {"default", "file", "environment", "flag"};
+  return kNames[static_cast<std::size_t>(origin)];
+}
+
+SharedOptions::SharedOptions(CLI::App& command) {
+  const std::string group = "Device (also keys of the configuration file and UROCE_* variables)";
+  command.add_option("--config", file_, "read the configuration file FILE")->type_name("FILE")->group(group);
+  for (const auto& key : config_keys()) {
+    const std::string name(key.name);
+    const std::string help(key.help);
+    if (key.is_flag) {
+      command.add_flag("--" + name, flags_[name], help)->group(group);
+      continue;
+    }
+    command.add_option("--" + name, given_[name], help)
+        ->type_name(std::string(key.metavar))
+        ->expected(1)
+        ->allow_extra_args(false)
+        ->multi_option_policy(name == "ip" ? CLI::MultiOptionPolicy::TakeAll
+                                           : CLI::MultiOptionPolicy::TakeLast)
+        ->group(group);
+  }
+  command.add_flag("--json", json_, "print one JSON object instead of text");
+}
+
+std::string SharedOptions::given(const ConfigKey& key) const {
+  if (const auto flag = flags_.find(key.name); flag != flags_.end()) return flag->second;
+  std::string joined;
+  if (const auto texts = given_.find(key.name); texts != given_.end()) {
+    for (const auto& text : texts->second) joined += (joined.empty() ? "" : ",") + text;
+  }
+  return joined;
+}
+
+std::string SharedOptions::file() const {
+  if (!file_.empty()) return file_;
+  const char* variable = std::getenv("UROCE_CONFIG");
+  return variable == nullptr ? std::string() : std::string(variable);
+}
+
+Result<Config> SharedOptions::resolve(Config base) const {
+  Config config = std::move(base);
+  if (const auto path = file(); !path.empty()) {
+    auto loaded = load_config_file(path, config);
+    if (!loaded) return loaded;
+    config = std::move(*loaded);
+  }
+  auto with_environment = apply_environment(config);
+  if (!with_environment) return with_environment;
+  config = std::move(*with_environment);
+  for (const auto& key : config_keys()) {
+    const auto text = given(key);
+    if (text.empty()) continue;
+    if (auto status = key.set(config, text); !status) {
+      return Error{.code = status.error().code, .text = "--" + status.error().text};
+    }
+  }
+  return config;
+}
+
+Origin SharedOptions::origin(const ConfigKey& key) const {
+  if (!given(key).empty()) return Origin::kFlag;
+  if (std::getenv(environment_name(key).c_str()) != nullptr) return Origin::kEnvironment;
+  const auto path = file();
+  if (path.empty()) return Origin::kDefault;
+  const auto in_file = is_set_in_file(path, key);
+  return in_file && *in_file ? Origin::kFile : Origin::kDefault;
+}
+
+int fail(const Error& error) {
+  fmt::print(stderr, "uroce: {}\n", error.text);
+  return exit_code(error.code);
+}
+
+}  // namespace uroce::apps

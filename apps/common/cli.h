@@ -1,0 +1,57 @@
+/// What every subcommand has in common: configuration flags, error lines, exit codes.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "uroce/config.h"
+#include "uroce/result.h"
+
+namespace uroce::apps {
+
+/// Where the value of a key came from, weakest first.
+enum class Origin : std::uint8_t { kDefault, kFile, kEnvironment, kFlag };
+
+[[nodiscard]] std::string_view to_string(Origin origin) noexcept;
+
+/// Flags made from config_keys(), with --config and --json, on one subcommand.
+///
+/// Lifetime: must outlive the parsing of the command line.
+class SharedOptions {
+ public:
+  explicit SharedOptions(CLI::App& command);
+  SharedOptions(const SharedOptions&) = delete;
+  SharedOptions& operator=(const SharedOptions&) = delete;
+
+  /// Flag over environment over file over `base`.
+  [[nodiscard]] Result<Config> resolve(Config base = {}) const;
+  /// Who decided the key's value. Valid for keys that resolve() accepted.
+  [[nodiscard]] Origin origin(const ConfigKey& key) const;
+  /// The file read: --config, else UROCE_CONFIG, else nothing.
+  [[nodiscard]] std::string file() const;
+  [[nodiscard]] bool json() const noexcept { return json_; }
+
+ private:
+  /// What the command line says about the key, as ConfigKey::set takes it; empty if nothing.
+  [[nodiscard]] std::string given(const ConfigKey& key) const;
+
+  std::string file_;
+  bool json_ = false;
+  std::map<std::string, std::vector<std::string>, std::less<>> given_;  ///< key -> texts on the command line
+  std::map<std::string, std::string, std::less<>> flags_;               ///< the same for keys without a value
+};
+
+/// Prints "uroce: <text>" on stderr. @return the exit code that belongs to the failure.
+int fail(const Error& error);
+
+/// Exit code of a command line that makes no sense.
+inline constexpr int kUsageExit = 2;
+
+/// A subcommand: adds itself to `root`; when it is chosen, its exit code goes to `exit_code`.
+using AddCommand = void (*)(CLI::App& root, int& exit_code);
+
+}  // namespace uroce::apps

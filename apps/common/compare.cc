@@ -1,0 +1,170 @@
+#include "apps/common/compare.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "apps/common/table.h"
+
+namespace uroce::apps {
+namespace {
+
+struct Contender {
+  std::string name;
+  Pair* pair = nullptr;
+  Style style{};
+};
+
+std::vector<Contender> contenders(LinkUnderTest& link, TcpUnderTest& tcp, const Plan& plan) {
+  std::vector<Contender> all = {{"uroce", &link.uroce, Style::kSpin}, {"raw", &link.raw, Style::kRaw}};
+  if (plan.with_ref) all.push_back({"ref", &link.raw, Style::kRef});
+  if (!plan.shared_core) all.push_back({"tcp_spin", &tcp.pair, Style::kSpin});
+  all.push_back({"tcp_block", &tcp.pair, Style::kBlock});
+  return all;
+}
+
+std::string case_name(const Case& one) {
+  switch (one.kind) {
+    case Kind::kRtt:
+      return fmt::format("round trip of {} B", one.bytes);
+    case Kind::kRate:
+      return fmt::format("messages of {} B", one.bytes);
+    case Kind::kStream:
+      return fmt::format("WRITE of {} KiB", one.bytes / 1024);
+  }
+  return "";
+}
+
+Result<Reached> take_sample(const Contender& contender, const Sample& sample) {
+  auto answers =
+      contender.pair->call(sample.request(true), sample.request(false), sample.limit_ns() + 2 * kSecond);
+  if (!answers) {
+    return Error{.code = answers.error().code,
+                 .text = fmt::format("{}: {}", contender.name, answers.error().text)};
+  }
+  const Json& measured =
+      answers->client.contains("p50") || answers->client.contains("rate") ? answers->client : answers->server;
+  return Reached{.p50 = measured.value("p50", 0.0),
+                 .p99 = measured.value("p99", 0.0),
+                 .rate = measured.value("rate", 0.0)};
+}
+
+Reached middle(const std::vector<Reached>& samples) {
+  const auto of = [&](double Reached::*field) {
+    std::vector<double> values;
+    for (const auto& sample : samples) values.push_back(sample.*field);
+    return median(std::move(values));
+  };
+  return {.p50 = of(&Reached::p50), .p99 = of(&Reached::p99), .rate = of(&Reached::rate)};
+}
+
+/// Three significant digits or so; enough for what repeats.
+double rounded(double value) {
+  if (value == 0) return 0;
+  const double scale = std::pow(10.0, 3.0 - std::ceil(std::log10(std::abs(value))));
+  return std::round(value * scale) / scale;
+}
+
+std::vector<Row> rows_of(const LinkUnderTest& link, const Case& one,
+                         const std::map<std::string, Reached>& reached) {
+  const auto row = [&](const char* test, const char* unit, double Reached::*field, double scale) {
+    Row made{.link = link.name,
+             .test = test,
+             .bytes = one.bytes,
+             .unit = unit,
+             .more_is_better = one.kind != Kind::kRtt,
+             .value = {}};
+    for (const auto& [name, value] : reached) {
+      const double scaled = rounded(value.*field * scale);
+      made.value[name] = scaled > 0 ? std::optional(scaled) : std::nullopt;
+    }
+    return made;
+  };
+  switch (one.kind) {
+    case Kind::kRtt:
+      return {row("rtt_p50", "us", &Reached::p50, 1e-3), row("rtt_p99", "us", &Reached::p99, 1e-3)};
+    case Kind::kRate:
+      return {row("send_rate", "M/s", &Reached::rate, 1e-6)};
+    case Kind::kStream:
+      return {row("write_goodput", "Gb/s", &Reached::rate, 8e-9)};
+  }
+  return {};
+}
+
+std::string number(const std::optional<double>& value) {
+  if (!value) return "-";
+  return fmt::format("{:.{}f}", *value, *value >= 100 ? 0 : *value >= 10 ? 1 : *value >= 1 ? 2 : 3);
+}
+
+std::optional<double> value_of(const Row& row, const std::string& name) {
+  const auto found = row.value.find(name);
+  return found == row.value.end() ? std::nullopt : found->second;
+}
+
+std::string times_faster(const Row& row, const std::string& name) {
+  const auto ours = value_of(row, "uroce");
+  const auto theirs = value_of(row, name);
+  if (!ours || !theirs) return "-";
+  const double ratio = row.more_is_better ? *ours / *theirs : *theirs / *ours;
+  return fmt::format("{:.{}f}x", ratio, ratio >= 10 ? 0 : ratio >= 2 ? 1 : 2);
+}
+
+}  // namespace
+
+Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const Case& one, const Plan& plan,
+                                 const std::function<void(const std::string&)>& on_step) {
+  std::map<std::string, std::vector<Reached>> samples;
+  static std::uint32_t next_id = 0;
+  for (unsigned round = 0; round < plan.rounds; ++round) {
+    for (const auto& contender : contenders(link, tcp, plan)) {
+      on_step(fmt::format("{}: {}, {} ({}/{})", link.name, case_name(one), contender.name, round + 1,
+                          plan.rounds));
+      const Sample sample{.kind = one.kind,
+                          .style = contender.style,
+                          .bytes = one.bytes,
+                          .frame_payload = link.path_mtu,
+                          .run_ns = plan.run_ns,
+                          .id = ++next_id};
+      const auto reached = take_sample(contender, sample);
+      if (!reached) return reached.error();
+      samples[contender.name].push_back(*reached);
+    }
+  }
+  std::map<std::string, Reached> reached;
+  for (const auto& [name, all] : samples) reached[name] = middle(all);
+  return rows_of(link, one, reached);
+}
+
+Json rows_json(const std::vector<Row>& rows) {
+  Json all = Json::array();
+  for (const auto& row : rows) {
+    Json one = {{"link", row.link}, {"test", row.test}, {"bytes", row.bytes}, {"unit", row.unit}};
+    for (const char* name : {"uroce", "raw", "tcp_spin", "tcp_block"}) one[name] = nullptr;
+    for (const auto& [name, value] : row.value) {
+      if (value) one[name] = *value;
+    }
+    all.push_back(std::move(one));
+  }
+  return all;
+}
+
+std::string rows_table(const std::vector<Row>& rows, bool with_ref) {
+  std::vector<std::string> names = {"raw"};
+  if (with_ref) names.push_back("ref");
+  names.insert(names.end(), {"tcp_spin", "tcp_block"});
+  const std::map<std::string, std::string> titles = {
+      {"raw", "raw link"}, {"ref", "REF"}, {"tcp_spin", "TCP spin"}, {"tcp_block", "TCP block"}};
+  std::vector<std::string> head = {"link", "test", "bytes", "unit", "uroce"};
+  for (const auto& name : names) head.insert(head.end(), {titles.at(name), "uroce is"});
+  Table table(std::move(head), 2);
+  for (const auto& row : rows) {
+    std::vector<std::string> cells = {row.link, row.test, std::to_string(row.bytes), row.unit,
+                                      number(value_of(row, "uroce"))};
+    for (const auto& name : names)
+      cells.insert(cells.end(), {number(value_of(row, name)), times_faster(row, name)});
+    table.add(std::move(cells));
+  }
+  return table.text();
+}
+
+}  // namespace uroce::apps

@@ -1,0 +1,84 @@
+/// uroce beside its yardsticks on the same two cores: who is measured, in which order, and the table that
+/// comes out.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/common/cores.h"
+#include "apps/common/sample.h"
+#include "apps/common/worker.h"
+#include "uroce/config.h"
+
+namespace uroce::apps {
+
+/// The two ends of one link: processes that run uroce on it, and others that use a second link of the same
+/// kind bare.
+struct LinkUnderTest {
+  std::string name;  ///< as rows call it, e.g. "memif"
+  Pair uroce;
+  Pair raw;
+  std::uint32_t path_mtu = 1024;  ///< bytes
+
+  /// Forks four processes and connects them.
+  /// @param at_client, at_server  ports of the uroce ends; those of the bare ends have "raw" in the link's
+  /// name
+  static Result<LinkUnderTest> start(std::string name, const CorePair& cores, const Config& at_client,
+                                     const Config& at_server);
+};
+
+/// TCP between two processes.
+struct TcpUnderTest {
+  Pair pair;
+  std::string path;        ///< "veth" or "loopback"
+  std::string congestion;  ///< e.g. "cubic"
+
+  /// Uses a veth pair between two namespaces if it may, else the loopback interface.
+  static Result<TcpUnderTest> start(const CorePair& cores);
+};
+
+/// A test and its size.
+struct Case {
+  Kind kind{};
+  std::uint32_t bytes = 0;
+};
+
+/// What one contender reached. Rates in units per second, times in nanoseconds.
+struct Reached {
+  double p50 = 0;
+  double p99 = 0;
+  double rate = 0;
+};
+
+/// One line of the result: a figure of uroce with those of its yardsticks, in `unit`.
+struct Row {
+  std::string link;
+  std::string test;
+  std::uint32_t bytes = 0;
+  std::string unit;
+  bool more_is_better = false;
+  std::map<std::string, std::optional<double>>
+      value;  ///< by contender: "uroce", "raw", "ref", "tcp_spin", "tcp_block"
+};
+
+struct Plan {
+  unsigned rounds = 3;  ///< samples of each contender, taken in turns
+  std::uint64_t run_ns = 100 * kMillisecond;
+  bool with_ref = false;
+  bool shared_core = false;  ///< spinning TCP is left out: two spinners on one core measure the scheduler
+};
+
+/// Measures one case. `on_step` hears what is going on.
+/// @return one row for rates, two (p50 and p99) for round trips.
+Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const Case& one, const Plan& plan,
+                                 const std::function<void(const std::string&)>& on_step);
+
+/// Rows as the JSON array that `demo --json` and `bench link --json` print.
+[[nodiscard]] Json rows_json(const std::vector<Row>& rows);
+/// Rows as a table: behind each yardstick, how many times faster uroce is.
+[[nodiscard]] std::string rows_table(const std::vector<Row>& rows, bool with_ref);
+
+}  // namespace uroce::apps

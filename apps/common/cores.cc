@@ -1,0 +1,84 @@
+#include "apps/common/cores.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <vector>
+
+namespace uroce::apps {
+namespace {
+
+std::vector<int> allowed_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  std::vector<int> cores;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return cores;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(static_cast<std::size_t>(core), &set)) cores.push_back(core);
+  }
+  return cores;
+}
+
+std::string topology(int core, const char* file) {
+  std::ifstream in(fmt::format("/sys/devices/system/cpu/cpu{}/topology/{}", core, file));
+  std::string line;
+  std::getline(in, line);
+  return line;
+}
+
+bool are_neighbours(int a, int b) {
+  const auto siblings = topology(a, "thread_siblings_list");
+  const bool same_core = !siblings.empty() && siblings == topology(b, "thread_siblings_list");
+  return !same_core && topology(a, "physical_package_id") == topology(b, "physical_package_id");
+}
+
+}  // namespace
+
+std::string CorePair::text() const {
+  if (client < 0) return "not pinned";
+  if (shared) return fmt::format("core {} for both", client);
+  return fmt::format("cores {} and {}", client, server);
+}
+
+CorePair choose_cores() {
+  auto cores = allowed_cores();
+  if (cores.empty()) return {};
+  if (cores.size() == 1) return {.client = cores[0], .server = cores[0], .shared = true};
+  if (cores.size() > 3)
+    std::rotate(cores.begin(), cores.begin() + 1, cores.end());  // core 0 takes most interrupts
+  for (std::size_t i = 1; i < cores.size(); ++i) {
+    if (are_neighbours(cores[0], cores[i])) return {.client = cores[0], .server = cores[i], .shared = false};
+  }
+  return {.client = cores[0], .server = cores[1], .shared = false};
+}
+
+Result<CorePair> cores_from(const std::string& list) {
+  if (list.empty()) return choose_cores();
+  const auto cores = parse_core_list(list);
+  if (!cores) return cores.error();
+  const auto client = static_cast<int>(cores->front());
+  if (cores->size() == 1) return CorePair{.client = client, .server = client, .shared = true};
+  return CorePair{.client = client, .server = static_cast<int>((*cores)[1]), .shared = false};
+}
+
+Status pin_to_core(int core) {
+  if (core < 0) return {};
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<std::size_t>(core), &set);
+  if (sched_setaffinity(0, sizeof set, &set) == 0) return {};
+  return Error{.code = Errc::kSystem,
+               .text = fmt::format("cannot run on core {}: {}", core, std::strerror(errno))};
+}
+
+Status pin_application(const Config& config) {
+  if (config.mode != Mode::kApp || config.lcores.empty()) return {};
+  const auto cores = cores_from(config.lcores);
+  return cores ? pin_to_core(cores->client) : Status{cores.error()};
+}
+
+}  // namespace uroce::apps

@@ -1,0 +1,33 @@
+/// Cores that this process may use, and pinning.
+#pragma once
+
+#include <string>
+
+#include "uroce/config.h"
+#include "uroce/result.h"
+
+namespace uroce::apps {
+
+/// Where the two sides of a measurement run.
+struct CorePair {
+  int client = -1;
+  int server = -1;
+  bool shared = true;  ///< one core for both: whoever has nothing to do must give it up
+
+  [[nodiscard]] std::string text() const;
+};
+
+/// Two allowed cores, on two physical cores of one package where the machine has them and not core 0 if
+/// others are left; one core for both if there is no second.
+[[nodiscard]] CorePair choose_cores();
+
+/// The first two cores of a list such as "2,4" (one for both if it names one); choose_cores() if it is empty.
+Result<CorePair> cores_from(const std::string& list);
+
+/// Pins the calling thread. A negative core does nothing.
+Status pin_to_core(int core);
+
+/// In Mode::kApp the application is the poll loop: it runs on the first core of `lcores`, if there is one.
+Status pin_application(const Config& config);
+
+}  // namespace uroce::apps

@@ -1,0 +1,107 @@
+#include "apps/common/endpoint.h"
+
+#include <fmt/format.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace uroce::apps {
+
+Result<std::uint32_t> choose_gid(const Device& device, std::optional<std::uint32_t> wanted) {
+  const auto gids = device.gids();
+  if (wanted) {
+    if (*wanted < gids.size()) return *wanted;
+    return Error{
+        .code = Errc::kNotFound,
+        .text = fmt::format("GID index {} does not exist; `uroce info` lists {}", *wanted, gids.size())};
+  }
+  for (std::uint32_t i = 0; i < gids.size(); ++i) {
+    if (gids[i].gid.is_v4()) return i;
+  }
+  return 0U;
+}
+
+std::string port_spec_for_end(const std::string& spec, bool server) {
+  const bool is_memif = spec.starts_with("memif:");
+  if (!is_memif || spec.find(",role=") != std::string::npos) return spec;
+  return spec + (server ? ",role=server" : ",role=client");
+}
+
+std::uint8_t local_link_timeout(const Device& device) noexcept {
+  return device.config().fault.empty() ? 16 : 14;
+}
+
+QpAttr connect_attributes(const QpAddress& local, const QpAddress& peer, PathMtu mtu,
+                          std::uint32_t gid_index) {
+  QpAttr attr;
+  attr.path_mtu = mtu;
+  attr.dest_qpn = peer.qpn;
+  attr.rq_psn = peer.psn;
+  attr.sq_psn = local.psn;
+  attr.access_flags = access::kRemoteWrite | access::kRemoteRead | access::kRemoteAtomic;
+  attr.dgid = peer.gid;
+  attr.sgid_index = gid_index;
+  return attr;
+}
+
+Link::Link(Device& device, Cq cq, Qp qp, const Wiring& wiring)
+    : device_(&device), cq_(std::move(cq)), qp_(std::move(qp)), wiring_(wiring) {
+  path_mtu_ = wiring.path_mtu.value_or(device.active_mtu());
+}
+
+Result<Link> Link::create(Device& device, Pd& pd, const Wiring& wiring) {
+  const std::uint32_t entries =
+      wiring.cq_entries != 0 ? wiring.cq_entries : wiring.qp.max_send_wr + wiring.qp.max_recv_wr;
+  auto cq = Cq::create(device, entries);
+  if (!cq) return cq.error();
+  auto qp = Qp::create(pd, *cq, *cq, wiring.qp);
+  if (!qp) return qp.error();
+  const auto gid_index = choose_gid(device, wiring.gid_index);
+  if (!gid_index) return gid_index.error();
+  Link link(device, std::move(*cq), std::move(*qp), wiring);
+  link.gid_index_ = *gid_index;
+  link.address_ = {
+      .lid = 0, .qpn = link.qp_.qpn(), .psn = random_psn(), .gid = device.gids().at(*gid_index).gid};
+  return link;
+}
+
+Status Link::connect(const QpAddress& peer) {
+  QpAttr attr = connect_attributes(address_, peer, path_mtu_, gid_index_);
+  attr.max_rd_atomic = attr.max_dest_rd_atomic = wiring_.max_rd_atomic;
+  attr.timeout = wiring_.timeout;
+  return qp_.connect(attr);
+}
+
+Error Link::failure(const Wc& wc) const {
+  auto why = qp_.error_text();
+  if (why.empty()) why = describe_vendor_err(wc.vendor_err);
+  return {.code = Errc::kPeer,
+          .text = fmt::format("QP 0x{:06x}: {}{}{}", raw(wc.qpn), to_string(wc.status),
+                              why.empty() ? "" : ": ", why)};
+}
+
+Result<Wc> Link::next(std::uint64_t until_ns, bool give_way) {
+  Patience patience(until_ns, give_way);
+  Wc wc;
+  while (cq_.poll({&wc, 1}) == 0) {
+    if (patience.is_over()) return Error{.code = Errc::kTimeout, .text = "the peer did not answer in time"};
+  }
+  if (!wc.ok()) return failure(wc);
+  return wc;
+}
+
+void linger(Device& device, std::uint64_t ns) {
+  const std::uint64_t until = now_ns() + ns;
+  while (now_ns() < until) {
+    device.progress();
+    if (device.config().mode != Mode::kApp) ::usleep(100);
+  }
+}
+
+bool Patience::is_over() noexcept {
+  if (give_way_) ::sched_yield();
+  return (++polls_ & 0x3ffU) == 0 && now_ns() >= until_ns_;
+}
+
+}  // namespace uroce::apps

@@ -1,0 +1,144 @@
+// The loops of MeasuredEnd: what is timed, and nothing else.
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "apps/common/measured_end.h"
+
+namespace uroce::apps {
+namespace {
+
+constexpr std::uint32_t kSignalEvery = 16;       // of ping-pong messages
+constexpr std::size_t kWindowBytes = 1U << 20U;  // of WRITEs in flight
+
+}  // namespace
+
+/// Time of one message there and back, message by message. Excludes nothing: post, both loops, both copies,
+/// poll.
+Result<Json> MeasuredEnd::rtt_client(const Sample& sample) {
+  Histogram ticks;
+  Patience patience(now_ns() + sample.limit_ns(), give_way_);
+  const std::uint64_t start = clock_.ticks();
+  const std::uint64_t warm = start + clock_.from_ns(sample.warm_up_ns());
+  const std::uint64_t end = start + clock_.from_ns(sample.run_ns);
+  Wc wc;
+  for (std::uint64_t count = 0, begin = start; begin < end; ++count) {
+    begin = clock_.ticks();
+    if (!post_message(kSendAt, sample.bytes, count % kSignalEvery == 0)) return ring_full();
+    if (!next_message(wc, patience)) return stopped(wc);
+    const std::uint64_t now = clock_.ticks();
+    if (begin >= warm) ticks.add(now - begin);
+    if (!repost(wc.wr_id, false)) return ring_full();
+  }
+  if (!post_last(sample.bytes)) return ring_full();
+  if (!next_message(wc, patience)) return stopped(wc);
+  if (!repost(wc.wr_id, true)) return ring_full();
+  if (auto finished = finish(patience); !finished) return finished.error();
+  return rtt_result(ticks, clock_);
+}
+
+/// Answers from the slot that the message came into; that is posted again when the next message shows that
+/// the answer has arrived.
+Result<Json> MeasuredEnd::rtt_server(const Sample& sample) {
+  Patience patience(now_ns() + sample.limit_ns(), give_way_);
+  std::optional<std::uint64_t> answered;
+  Wc wc;
+  for (std::uint64_t count = 0;; ++count) {
+    if (!next_message(wc, patience)) return stopped(wc);
+    if (is_last(wc)) break;
+    if (!post_message(wc.wr_id * kSlotBytes, sample.bytes, count % kSignalEvery == 0)) return ring_full();
+    if (answered && !repost(*answered, false)) return ring_full();
+    answered = wc.wr_id;
+  }
+  if (answered && !repost(*answered, false)) return ring_full();
+  if (!repost(wc.wr_id, true) || !post_last(sample.bytes)) return ring_full();
+  if (auto finished = finish(patience); !finished) return finished.error();
+  return Json::object();
+}
+
+/// As many messages as the peer takes, posted in lists of kBatch.
+Result<Json> MeasuredEnd::rate_client(const Sample& sample) {
+  Patience patience(now_ns() + sample.limit_ns(), give_way_);
+  const std::uint64_t end = clock_.ticks() + clock_.from_ns(sample.run_ns);
+  std::array<Wc, kBatch> wcs;
+  std::uint32_t in_flight = 0;
+  while (clock_.ticks() < end || in_flight > 0) {
+    if (in_flight + kBatch < kSends && clock_.ticks() < end) {
+      if (!post_messages(sample.bytes)) return ring_full();
+      in_flight += kBatch;
+    }
+    const std::size_t count = link_.cq().poll(wcs);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!wcs[i].ok()) return stopped(wcs[i]);
+      if (wcs[i].wr_id == kSendId) in_flight -= kBatch;
+    }
+    if (count == 0 && patience.is_over()) return stopped({});
+  }
+  if (!post_last(sample.bytes)) return ring_full();
+  if (auto finished = finish(patience); !finished) return finished.error();
+  return Json::object();
+}
+
+/// Counts messages as they are taken from the completion queue; looks at each.
+Result<Json> MeasuredEnd::rate_server(const Sample& sample) {
+  Patience patience(now_ns() + sample.limit_ns(), give_way_);
+  RateMeter messages(kMillisecond, sample.warm_up_ns());
+  std::array<Wc, kBatch> wcs;
+  bool ended = false;
+  while (!ended) {
+    const std::size_t count = link_.cq().poll(wcs);
+    if (count == 0) {
+      if (patience.is_over()) return stopped({});
+      continue;
+    }
+    std::uint64_t received = 0;
+    for (const Wc& wc : std::span(wcs).first(count)) {
+      if (!wc.ok()) return stopped(wc);
+      if (!is_receive(wc)) continue;
+      ended = ended || is_last(wc);
+      ++received;
+      if (!repost(wc.wr_id, ended)) return ring_full();
+    }
+    messages.add(received, now_ns());
+  }
+  return rate_result(messages);
+}
+
+/// Payload acknowledged per second: every byte is in the peer's memory by then.
+Result<Json> MeasuredEnd::stream_client(const Sample& sample) {
+  Patience patience(now_ns() + sample.limit_ns(), give_way_);
+  RateMeter acknowledged(kMillisecond, sample.warm_up_ns());
+  const auto depth =
+      std::clamp<std::uint32_t>(static_cast<std::uint32_t>(kWindowBytes / sample.bytes), 2, 64);
+  const std::uint64_t end = clock_.ticks() + clock_.from_ns(sample.run_ns);
+  std::array<Wc, kBatch> wcs;
+  std::uint64_t posted = 0;
+  std::uint64_t completed = 0;
+  while (clock_.ticks() < end || completed < posted) {
+    while (posted - completed < depth && clock_.ticks() < end) {
+      if (!post_write(sample.bytes, posted)) return ring_full();
+      ++posted;
+    }
+    const std::size_t count = link_.cq().poll(wcs);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!wcs[i].ok()) return stopped(wcs[i]);
+      completed += wcs[i].wr_id == kWriteId ? 1 : 0;
+    }
+    if (count > 0) acknowledged.add(count * sample.bytes, now_ns());
+    if (count == 0 && patience.is_over()) return stopped({});
+  }
+  if (!post_last(1)) return ring_full();
+  if (auto finished = finish(patience); !finished) return finished.error();
+  return rate_result(acknowledged);
+}
+
+/// Serves until the message behind the last WRITE.
+Result<Json> MeasuredEnd::stream_server(const Sample& sample) {
+  Patience patience(now_ns() + sample.limit_ns(), give_way_);
+  Wc wc;
+  if (!next_message(wc, patience)) return stopped(wc);
+  if (!repost(wc.wr_id, true)) return ring_full();
+  return Json::object();
+}
+
+}  // namespace uroce::apps

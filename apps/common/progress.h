@@ -1,0 +1,44 @@
+/// What is going on, on stderr: one line that changes on a terminal, plain lines elsewhere.
+#pragma once
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string_view>
+
+namespace uroce::apps {
+
+class Progress {
+ public:
+  explicit Progress(bool quiet = false) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
+  ~Progress() { clear(); }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  /// Something that replaces the line before it. Not shown where lines cannot be replaced.
+  void step(std::string_view text) {
+    if (quiet_ || !terminal_) return;
+    fmt::print(stderr, "\r\x1b[K{:.100}", text);
+    std::fflush(stderr);
+    dirty_ = true;
+  }
+  /// Something that stays.
+  void note(std::string_view text) {
+    if (quiet_) return;
+    clear();
+    fmt::print(stderr, "{}\n", text);
+  }
+  void clear() {
+    if (dirty_) fmt::print(stderr, "\r\x1b[K");
+    std::fflush(stderr);
+    dirty_ = false;
+  }
+
+ private:
+  bool quiet_;
+  bool terminal_;
+  bool dirty_ = false;
+};
+
+}  // namespace uroce::apps

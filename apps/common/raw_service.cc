@@ -1,0 +1,189 @@
+#include "apps/common/raw_service.h"
+
+#include <isa-l/crc.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+namespace uroce::apps {
+namespace {
+
+constexpr std::uint32_t kMagic = 0x7572'6f63;              // "uroc"
+constexpr std::size_t kHalf = 256U << 10U;                 // bytes of application memory, each way
+constexpr std::uint32_t kOverhead = 14 + 20 + 8 + 12 + 4;  // Ethernet, IPv4, UDP, BTH, ICRC around a SEND
+constexpr std::uint32_t kReth = 16;
+constexpr std::uint32_t kCrcBytes = 4;
+constexpr unsigned kBurst = 32;
+constexpr std::uint64_t kRepeatNs = 20 * kMillisecond;  // a frame without echo was lost
+
+std::uint32_t crc_of(std::span<const std::byte> data) noexcept {
+  // The library reads only; its argument is not const for historical reasons in some versions.
+  return crc32_gzip_refl(0, static_cast<const unsigned char*>(static_cast<const void*>(data.data())),
+                         data.size());
+}
+
+/// Frame that carries `payload` bytes as uroce would, at least the shortest Ethernet allows.
+std::uint32_t frame_bytes(std::uint32_t payload, bool is_write) noexcept {
+  return std::max(60U, payload + kOverhead + (is_write ? kReth : 0));
+}
+
+}  // namespace
+
+RawService::RawService(Config config, bool give_way)
+    : config_(std::move(config)), give_way_(give_way), memory_(2 * kHalf, std::byte{0x5a}) {}
+
+Result<Json> RawService::handle(const Json& request) {
+  const auto op = request.value("op", "");
+  if (op == "open") return open();
+  if (!port_) return Error{.code = Errc::kBadState, .text = "the port is not open"};
+  if (op == "connect") {
+    const auto peer = MacAddress::parse(request.at("peer").at("mac").get<std::string>());
+    if (!peer) return Error{.code = Errc::kPeer, .text = "the other process sent no MAC address"};
+    std::memcpy(ethernet_.data(), peer->raw.data(), peer->raw.size());
+    return Json::object();
+  }
+  const Sample sample = Sample::from(request);
+  const bool client = request.at("client").get<bool>();
+  if (sample.kind == Kind::kRtt) return client ? rtt_client(sample) : rtt_server(sample);
+  return client ? flood_client(sample) : flood_server(sample);
+}
+
+Result<Json> RawService::open() {
+  auto port = RawPort::open(config_);
+  if (!port) return port.error();
+  port_.emplace(std::move(*port));
+  const auto mac = port_->mac();
+  std::memcpy(ethernet_.data() + 6, mac.raw.data(), mac.raw.size());
+  ethernet_[12] = std::byte{0x88};  // 0x88b5: for experiments on one link
+  ethernet_[13] = std::byte{0xb5};
+  return Json{{"mac", to_string(mac)}};
+}
+
+bool RawService::send(const Sample& sample, std::uint32_t length, std::uint64_t number) noexcept {
+  std::byte* frame = port_->claim(length);
+  if (frame == nullptr) return false;
+  const Tag tag{.magic = kMagic, .sample = sample.id, .number = number};
+  std::memcpy(frame, ethernet_.data(), ethernet_.size());
+  std::memcpy(frame + kTagAt, &tag, sizeof tag);
+  const std::size_t payload = length - kPayloadAt;
+  if (sample.style == Style::kRef) {
+    if (send_at_ + payload > kHalf) send_at_ = 0;
+    std::memcpy(frame + kPayloadAt, memory_.data() + send_at_, payload - kCrcBytes);
+    send_at_ += (payload + 63) / 64 * 64;
+    const std::uint32_t crc = crc_of({frame + kTagAt, length - kTagAt - kCrcBytes});
+    std::memcpy(frame + length - kCrcBytes, &crc, sizeof crc);
+  } else {
+    std::memset(frame + kPayloadAt, 0x5a, payload);
+  }
+  port_->commit();
+  return true;
+}
+
+std::optional<RawService::Tag> RawService::take(const Sample& sample,
+                                                std::span<const std::byte> frame) noexcept {
+  Tag tag;
+  if (frame.size() < kPayloadAt + kCrcBytes) return std::nullopt;
+  std::memcpy(&tag, frame.data() + kTagAt, sizeof tag);
+  if (tag.magic != kMagic || tag.sample != sample.id) return std::nullopt;
+  if (sample.style != Style::kRef) return tag;
+  std::uint32_t crc = 0;
+  std::memcpy(&crc, frame.data() + frame.size() - kCrcBytes, sizeof crc);
+  if (crc != crc_of(frame.subspan(kTagAt, frame.size() - kTagAt - kCrcBytes))) {
+    ++crc_errors_;
+    return std::nullopt;
+  }
+  const std::size_t payload = frame.size() - kPayloadAt - kCrcBytes;
+  if (receive_at_ + payload > kHalf) receive_at_ = 0;
+  std::memcpy(memory_.data() + kHalf + receive_at_, frame.data() + kPayloadAt, payload);
+  receive_at_ += (payload + 63) / 64 * 64;
+  return tag;
+}
+
+void RawService::give_way() const noexcept {
+  if (give_way_) ::sched_yield();
+}
+
+Result<Json> RawService::rtt_client(const Sample& sample) {
+  Histogram ticks;
+  const std::uint32_t length = frame_bytes(sample.bytes, false);
+  const std::uint64_t start = clock_.ticks();
+  const std::uint64_t warm = start + clock_.from_ns(sample.warm_up_ns());
+  const std::uint64_t end = start + clock_.from_ns(sample.run_ns);
+  const std::uint64_t repeat = clock_.from_ns(kRepeatNs);
+  std::uint64_t begin = start;
+  for (std::uint64_t number = 0; begin < end; ++number) {
+    begin = clock_.ticks();
+    std::uint64_t now = begin;
+    bool echoed = false;
+    if (send(sample, length, number)) port_->flush();
+    while (!echoed && now - begin < repeat) {
+      const unsigned frames = port_->receive([&](std::span<const std::byte> frame) {
+        const auto tag = take(sample, frame);
+        echoed = echoed || (tag && tag->number == number);
+      });
+      if (frames == 0) give_way();
+      now = clock_.ticks();
+    }
+    if (echoed && begin >= warm) ticks.add(now - begin);
+  }
+  for (int i = 0; i < 8 && !send(sample, length, kLastNumber); ++i) port_->flush();
+  port_->flush();
+  if (ticks.count() == 0) return Error{.code = Errc::kTimeout, .text = "the bare link carried no frame"};
+  return rtt_result(ticks, clock_);
+}
+
+Result<Json> RawService::rtt_server(const Sample& sample) {
+  const std::uint32_t length = frame_bytes(sample.bytes, false);
+  const std::uint64_t end = now_ns() + sample.run_ns + 500 * kMillisecond;  // should the last frame be lost
+  bool ended = false;
+  for (std::uint32_t polls = 1; !ended; ++polls) {
+    const unsigned frames = port_->receive([&](std::span<const std::byte> frame) {
+      const auto tag = take(sample, frame);
+      if (!tag) return;
+      ended = ended || tag->number == kLastNumber;
+      if (!ended) (void)send(sample, length, tag->number);
+    });
+    if (frames > 0) {
+      port_->flush();
+    } else {
+      give_way();
+      if (polls % 1024 == 0 && now_ns() >= end) break;
+    }
+  }
+  return Json::object();
+}
+
+Result<Json> RawService::flood_client(const Sample& sample) {
+  const bool stream = sample.kind == Kind::kStream;
+  const std::uint32_t length = frame_bytes(stream ? sample.frame_payload : sample.bytes, stream);
+  const std::uint64_t end = clock_.ticks() + clock_.from_ns(sample.run_ns + 20 * kMillisecond);
+  std::uint64_t number = 0;
+  while (clock_.ticks() < end) {
+    const std::uint64_t before = number;
+    for (unsigned i = 0; i < kBurst && send(sample, length, number); ++i) ++number;
+    port_->flush();
+    (void)port_->receive([](std::span<const std::byte>) {});  // some drivers reclaim transmit room there
+    if (number == before) give_way();
+  }
+  return Json::object();
+}
+
+Result<Json> RawService::flood_server(const Sample& sample) {
+  const std::uint64_t units = sample.kind == Kind::kStream ? sample.frame_payload : 1;
+  RateMeter meter(kMillisecond, sample.warm_up_ns());
+  const std::uint64_t end = now_ns() + sample.run_ns;
+  std::uint64_t now = now_ns();
+  for (std::uint32_t polls = 1; now < end; ++polls) {
+    std::uint64_t frames = 0;
+    (void)port_->receive([&](std::span<const std::byte> frame) { frames += take(sample, frame) ? 1 : 0; });
+    if (frames == 0) give_way();
+    if (frames == 0 && polls % 64 != 0) continue;
+    now = now_ns();
+    if (frames > 0) meter.add(frames * units, now);
+  }
+  return rate_result(meter);
+}
+
+}  // namespace uroce::apps

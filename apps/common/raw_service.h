@@ -1,0 +1,61 @@
+/// Worker service: the bare link below uroce, as a yardstick.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "apps/common/sample.h"
+#include "uroce/config.h"
+#include "uroce/raw_port.h"
+
+namespace uroce::apps {
+
+/// Sends frames of the size that uroce's would have. Style kRaw: the sender writes the payload, the receiver
+/// looks at the header. Style kRef adds what any transport must do: copy from application memory, CRC-32 over
+/// the frame, check it, copy to application memory. Neither has a protocol: lost frames are lost.
+///
+/// Requests: open -> {"mac"}; connect {"peer": that}; sample.
+class RawService : public Service {
+ public:
+  RawService(Config config, bool give_way);
+
+  Result<Json> handle(const Json& request) override;
+
+ private:
+  /// What a frame says about itself.
+  struct Tag {
+    std::uint32_t magic = 0;
+    std::uint32_t sample = 0;  ///< Sample::id
+    std::uint64_t number = 0;
+  };
+  static constexpr std::size_t kTagAt = 14;
+  static constexpr std::size_t kPayloadAt = kTagAt + sizeof(Tag);
+  static constexpr std::uint64_t kLastNumber = UINT64_MAX;
+
+  Result<Json> open();
+  Result<Json> rtt_client(const Sample& sample);
+  Result<Json> rtt_server(const Sample& sample);
+  Result<Json> flood_client(const Sample& sample);
+  Result<Json> flood_server(const Sample& sample);
+
+  /// @return false if the link has no room now.
+  bool send(const Sample& sample, std::uint32_t frame_bytes, std::uint64_t number) noexcept;
+  /// Takes a frame of this sample, checked and copied out in style kRef. @return its tag, or nothing.
+  std::optional<Tag> take(const Sample& sample, std::span<const std::byte> frame) noexcept;
+  void give_way() const noexcept;
+
+  Config config_;
+  bool give_way_;
+  TickClock clock_ = TickClock::calibrate();
+  std::optional<RawPort> port_;
+  std::array<std::byte, kTagAt> ethernet_{};
+  std::vector<std::byte>
+      memory_;  ///< the application's: first half to send from, second half to receive into
+  std::size_t send_at_ = 0;
+  std::size_t receive_at_ = 0;
+  std::uint64_t crc_errors_ = 0;
+};
+
+}  // namespace uroce::apps

@@ -1,0 +1,72 @@
+/// One short measurement, as the parent asks a pair of workers for it.
+#pragma once
+
+#include <cstdint>
+
+#include "apps/common/clock.h"
+#include "apps/common/histogram.h"
+#include "apps/common/rate_meter.h"
+#include "apps/common/worker.h"
+
+namespace uroce::apps {
+
+/// What is measured.
+enum class Kind : std::uint8_t {
+  kRtt,     ///< one message of `bytes` there and back at a time
+  kRate,    ///< messages of `bytes`, each sent by itself, one way
+  kStream,  ///< as many bytes as possible in transfers of `bytes`, one way
+};
+
+/// How the side that is not the device under test does it.
+enum class Style : std::uint8_t {
+  kSpin,   ///< poll without sleeping
+  kBlock,  ///< sleep in the system call
+  kRaw,    ///< bare frames
+  kRef,    ///< bare frames, copied from and to application memory and checked by CRC-32
+};
+
+struct Sample {
+  Kind kind{};
+  Style style{};
+  std::uint32_t bytes = 0;
+  std::uint32_t frame_payload = 0;  ///< raw streams: bytes per frame
+  std::uint64_t run_ns = 0;
+  std::uint32_t id = 0;  ///< tells the frames of one sample from those of the last
+
+  [[nodiscard]] Json request(bool client) const {
+    return {{"op", "sample"},
+            {"client", client},
+            {"kind", static_cast<int>(kind)},
+            {"style", static_cast<int>(style)},
+            {"bytes", bytes},
+            {"frame_payload", frame_payload},
+            {"run_ns", run_ns},
+            {"id", id}};
+  }
+  [[nodiscard]] static Sample from(const Json& request) {
+    return {.kind = static_cast<Kind>(request.at("kind").get<int>()),
+            .style = static_cast<Style>(request.at("style").get<int>()),
+            .bytes = request.at("bytes").get<std::uint32_t>(),
+            .frame_payload = request.at("frame_payload").get<std::uint32_t>(),
+            .run_ns = request.at("run_ns").get<std::uint64_t>(),
+            .id = request.at("id").get<std::uint32_t>()};
+  }
+
+  /// Start of the run that is not counted.
+  [[nodiscard]] std::uint64_t warm_up_ns() const noexcept { return run_ns / 5; }
+  /// No side waits longer than this for the other.
+  [[nodiscard]] std::uint64_t limit_ns() const noexcept { return run_ns + 4 * kSecond; }
+};
+
+/// Nanoseconds.
+[[nodiscard]] inline Json rtt_result(const Histogram& ticks, const TickClock& clock) {
+  const auto ns = [&](double percent) { return clock.ns(1) * ticks.percentile(percent); };
+  return {{"p50", ns(50)}, {"p99", ns(99)}, {"count", ticks.count()}};
+}
+
+/// Units (messages or bytes) per second.
+[[nodiscard]] inline Json rate_result(const RateMeter& meter) {
+  return {{"rate", meter.typical()}};
+}
+
+}  // namespace uroce::apps

@@ -1,0 +1,37 @@
+/// Worker service: one end of a uroce connection that measures and verifies.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "apps/common/measured_end.h"
+#include "apps/common/verify.h"
+#include "apps/common/worker.h"
+
+namespace uroce::apps {
+
+/// Requests: open -> what the other end needs; connect {"peer": that}; sample; verify; counters.
+class UroceService : public Service {
+ public:
+  /// @param give_way  both ends share one core
+  UroceService(Config config, bool give_way) : config_(std::move(config)), give_way_(give_way) {}
+
+  Result<Json> handle(const Json& request) override;
+  void idle() override;
+
+ private:
+  Result<Json> open();
+  Result<Json> connect(const Json& peer);
+  Result<Json> verify(const Json& request);
+  [[nodiscard]] Json counters() const;
+
+  Config config_;
+  bool give_way_;
+  std::optional<Device> device_;
+  std::optional<Pd> pd_;
+  std::optional<MeasuredEnd> measured_;
+  std::optional<Verifier> verifier_;
+};
+
+}  // namespace uroce::apps

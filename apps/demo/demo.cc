@@ -1,0 +1,242 @@
+// uroce demo: two processes on this machine exchange RDMA operations; every byte is verified, and the speed
+// stands beside that of the bare link and of TCP.
+#include <fmt/format.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <memory>
+
+#include "apps/commands.h"
+#include "apps/common/cli.h"
+#include "apps/common/compare.h"
+#include "apps/common/endpoint.h"
+#include "apps/common/progress.h"
+
+namespace uroce::apps {
+namespace {
+
+constexpr std::uint64_t kBudgetNs = 50 * kSecond;  // no new case is begun after this
+constexpr int kFailedExit = 1;
+
+constexpr Case kCases[] = {{Kind::kRtt, 64},
+                           {Kind::kRtt, 288},
+                           {Kind::kRate, 64},
+                           {Kind::kStream, 64U << 10U},
+                           {Kind::kStream, 1U << 20U}};
+
+struct Options {
+  bool quick = false;
+};
+
+/// A directory for sockets that nobody else can use; removed at the end.
+class PrivateDirectory {
+ public:
+  PrivateDirectory() : path_((std::filesystem::temp_directory_path() / "uroce-demo-XXXXXX").string()) {
+    if (::mkdtemp(path_.data()) == nullptr) path_.clear();
+  }
+  ~PrivateDirectory() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  PrivateDirectory(const PrivateDirectory&) = delete;
+  PrivateDirectory& operator=(const PrivateDirectory&) = delete;
+  [[nodiscard]] const std::string& path() const noexcept { return path_; }
+
+ private:
+  std::string path_;
+};
+
+struct LinkSpec {
+  std::string name;
+  std::string port;
+  bool is_optional = false;  ///< not every machine has it
+};
+
+/// Everything a run has, and what came out of it.
+class Demo {
+ public:
+  Demo(Config config, CorePair cores, Options options, bool quiet)
+      : config_(std::move(config)), cores_(cores), options_(options), progress_(quiet) {}
+
+  Result<Json> run(const std::vector<LinkSpec>& links) {
+    auto tcp = TcpUnderTest::start(cores_);
+    if (!tcp) return tcp.error();
+    tcp_.emplace(std::move(*tcp));
+    for (const auto& link : links) {
+      if (auto ran = run_link(link); !ran) return ran.error();
+    }
+    progress_.clear();
+    return Json{{"verified", errors_ == 0 && operations_ > 0},
+                {"errors", errors_},
+                {"rows", rows_json(rows_)},
+                {"operations", operations_},
+                {"bytes", bytes_},
+                {"cores", cores_.text()},
+                {"tcp", {{"path", tcp_->path}, {"congestion", tcp_->congestion}}},
+                {"notes", notes_},
+                {"seconds", static_cast<double>((now_ns() - begin_) / kMillisecond) / 1000.0}};
+  }
+
+  [[nodiscard]] const std::vector<Row>& rows() const noexcept { return rows_; }
+
+ private:
+  void note(const std::string& text) {
+    notes_.push_back(text);
+    progress_.note(text);
+  }
+
+  /// A failure that is no lack of something on this machine.
+  void broken(const std::string& link, const Error& error) {
+    ++errors_;
+    note(fmt::format("{}: {}", link, error.text));
+  }
+
+  /// @return a failure that makes the whole run pointless.
+  Status run_link(const LinkSpec& spec) {
+    progress_.step(fmt::format("{}: starting two processes", spec.name));
+    auto link = start(spec);
+    if (!link && link.error().code == Errc::kNoHugepages && !config_.no_huge) {
+      note("no hugepages on this machine: ordinary pages are used (as with --no-huge)");
+      config_.no_huge = true;
+      link = start(spec);
+    }
+    if (link) {
+      if (verify(*link)) measure_all(*link);
+      return {};
+    }
+    const Error& error = link.error();
+    if (error.code == Errc::kPeer || error.code == Errc::kTimeout) {
+      broken(spec.name, error);
+    } else if (error.code == Errc::kConfig || !spec.is_optional) {
+      return error;
+    } else {
+      note(fmt::format("{} is not available here: {}", spec.name, error.text));
+    }
+    return {};
+  }
+
+  Result<LinkUnderTest> start(const LinkSpec& spec) {
+    Config client = config_;
+    Config server = config_;
+    client.mode = server.mode = Mode::kApp;
+    client.lcores.clear();
+    server.lcores.clear();
+    client.port = port_spec_for_end(spec.port, false);
+    server.port = port_spec_for_end(spec.port, true);
+    if (!server.pcap.empty()) server.pcap += ".server";
+    return LinkUnderTest::start(spec.name, cores_, client, server);
+  }
+
+  bool verify(LinkUnderTest& link) {
+    progress_.step(fmt::format("{}: SEND, WRITE, READ and atomics, every byte verified", link.name));
+    const Json request = {{"op", "verify"}, {"seed", config_.seed}, {"rounds", options_.quick ? 1 : 4}};
+    Json client = request;
+    Json server = request;
+    client["client"] = true;
+    server["client"] = false;
+    const auto answers = link.uroce.call(client, server, 20 * kSecond);
+    if (!answers) {
+      broken(link.name, answers.error());
+      return false;
+    }
+    const auto errors = answers->client.at("errors").get<std::uint64_t>();
+    errors_ += errors;
+    operations_ += answers->client.at("operations").get<std::uint64_t>();
+    bytes_ += answers->client.at("bytes").get<std::uint64_t>();
+    note(fmt::format("{}: {} operations with {:.1f} MB verified, {} errors", link.name,
+                     answers->client.at("operations").get<std::uint64_t>(),
+                     answers->client.at("bytes").get<double>() / 1e6, errors));
+    if (errors > 0) note(answers->client.at("first_error").get<std::string>());
+    return errors == 0;
+  }
+
+  void measure_all(LinkUnderTest& link) {
+    const Plan plan{.rounds = 3,
+                    .run_ns = (options_.quick ? 25 : 120) * kMillisecond,
+                    .with_ref = false,
+                    .shared_core = cores_.shared};
+    for (const auto& one : kCases) {
+      if (now_ns() - begin_ > kBudgetNs) return note("out of time: the rest is left out");
+      const auto rows =
+          measure(link, *tcp_, one, plan, [&](const std::string& text) { progress_.step(text); });
+      if (!rows) return broken(link.name, rows.error());
+      rows_.insert(rows_.end(), rows->begin(), rows->end());
+    }
+  }
+
+  Config config_;
+  CorePair cores_;
+  Options options_;
+  Progress progress_;
+  std::uint64_t begin_ = now_ns();
+  std::optional<TcpUnderTest> tcp_;
+  std::vector<Row> rows_;
+  std::vector<std::string> notes_;
+  std::uint64_t errors_ = 0;
+  std::uint64_t operations_ = 0;
+  std::uint64_t bytes_ = 0;
+};
+
+void print_text(const Json& result, const std::vector<Row>& rows, const std::string& program) {
+  fmt::print("\n{}\n", rows_table(rows, false));
+  fmt::print(
+      "Two processes, {}. raw link: frames of the same size without protocol. TCP over {}, {}, "
+      "TCP_NODELAY.\n",
+      result.at("cores").get<std::string>(), result.at("tcp").at("path").get<std::string>(),
+      result.at("tcp").at("congestion").get<std::string>());
+  fmt::print(
+      "\"uroce is\": how many times faster than the column before it; samples taken in turns, medians.\n");
+  fmt::print("Verified {} operations, {:.1f} MB: {} errors. {:.1f} s.\n",
+             result.at("operations").get<std::uint64_t>(), result.at("bytes").get<double>() / 1e6,
+             result.at("errors").get<std::uint64_t>(), result.at("seconds").get<double>());
+  fmt::print(
+      "\nNext:\n"
+      "  {0} perf send_lat                # a server in one terminal ...\n"
+      "  {0} perf send_lat localhost      # ... and its client in another\n"
+      "  {0} perf write_bw -a --verify localhost   (its server: {0} perf write_bw)\n"
+      "  {0} bench link --port shm:bench  # where the time goes: raw link, with CRC and copies, TCP\n"
+      "  {0} --help\n",
+      program);
+}
+
+int run(const SharedOptions& shared, const Options& options, bool port_given) {
+  auto config = shared.resolve();
+  if (!config) return fail(config.error());
+  const auto cores = cores_from(config->lcores);
+  if (!cores) return fail(cores.error());
+  const PrivateDirectory directory;
+  std::vector<LinkSpec> links;
+  if (port_given) {
+    links.push_back({config->port.substr(0, config->port.find(':')), config->port, false});
+  } else {
+    links.push_back({"memif", fmt::format("memif:{}/demo.sock", directory.path()), true});
+    links.push_back({"shm", fmt::format("shm:demo-{}", ::getpid()), false});
+  }
+  if (config->seed == 0) config->seed = 1;
+  Demo demo(*config, *cores, options, false);
+  const auto result = demo.run(links);
+  if (!result) return fail(result.error());
+  if (shared.json()) {
+    fmt::print("{}\n", result->dump(2));
+  } else {
+    print_text(*result, demo.rows(), "uroce");
+  }
+  if (result->at("verified").get<bool>()) return 0;
+  fmt::print(stderr, "uroce: verification failed; {}\n", result->at("notes").back().get<std::string>());
+  return kFailedExit;
+}
+
+}  // namespace
+
+void add_demo(CLI::App& program, int& exit_code) {
+  CLI::App* command = program.add_subcommand(
+      "demo", "two processes exchange RDMA operations on this machine: verified, and timed beside TCP");
+  const auto shared = std::make_shared<SharedOptions>(*command);
+  const auto options = std::make_shared<Options>();
+  command->add_flag("--quick", options->quick, "fewer and shorter samples");
+  command->callback([=, &exit_code] { exit_code = run(*shared, *options, command->count("--port") > 0); });
+}
+
+}  // namespace uroce::apps

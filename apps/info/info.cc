@@ -1,0 +1,74 @@
+// uroce info: what the device is and can do.
+#include <fmt/format.h>
+
+#include <memory>
+
+#include "apps/commands.h"
+#include "apps/common/cli.h"
+#include "apps/common/table.h"
+#include "apps/common/worker.h"
+#include "uroce/device.h"
+
+namespace uroce::apps {
+namespace {
+
+Json limits_json(const Limits& limits) {
+  return {{"max_qp", limits.max_qp},
+          {"max_qp_wr", limits.max_qp_wr},
+          {"max_sge", limits.max_sge},
+          {"max_inline", limits.max_inline},
+          {"max_cqe", limits.max_cqe},
+          {"max_rd_atomic", limits.max_rd_atomic},
+          {"max_msg_bytes", limits.max_msg_bytes}};
+}
+
+Json device_json(const Device& device) {
+  Json gids = Json::array();
+  for (const auto& entry : device.gids())
+    gids.push_back(fmt::format("{}/{}", to_string(entry.gid), entry.prefix_len));
+  Json counters = Json::object();
+  for (const auto& counter : device.counters()) counters[counter.name] = counter.value;
+  return {{"port", device.config().port},   {"mac", to_string(device.mac())},
+          {"link_mtu", device.link_mtu()},  {"path_mtu", bytes(device.active_mtu())},
+          {"gids", std::move(gids)},        {"limits", limits_json(device.limits())},
+          {"counters", std::move(counters)}};
+}
+
+void print_text(const Json& info) {
+  fmt::print("port      {}\nMAC       {}\nlink MTU  {}\npath MTU  {}\n", info.at("port").get<std::string>(),
+             info.at("mac").get<std::string>(), info.at("link_mtu").get<unsigned>(),
+             info.at("path_mtu").get<unsigned>());
+  std::size_t index = 0;
+  for (const auto& gid : info.at("gids")) fmt::print("GID {:<5} {}\n", index++, gid.get<std::string>());
+  for (const char* group : {"limits", "counters"}) {
+    Table table({group, ""}, 1);
+    for (const auto& [name, value] : info.at(group).items()) {
+      table.add({"  " + name, std::to_string(value.get<std::uint64_t>())});
+    }
+    fmt::print("{}", table.text());
+  }
+}
+
+int run(const SharedOptions& options) {
+  const auto config = options.resolve();
+  if (!config) return fail(config.error());
+  const auto device = Device::open(*config);
+  if (!device) return fail(device.error());
+  const Json info = device_json(*device);
+  if (options.json()) {
+    fmt::print("{}\n", info.dump(2));
+  } else {
+    print_text(info);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_info(CLI::App& program, int& exit_code) {
+  CLI::App* command = program.add_subcommand("info", "open the device; print addresses, limits and counters");
+  const auto options = std::make_shared<SharedOptions>(*command);
+  command->callback([options, &exit_code] { exit_code = run(*options); });
+}
+
+}  // namespace uroce::apps

@@ -1,0 +1,88 @@
+// Bandwidth tests: both sides run the same loop, the one that does not send only serves.
+#include "apps/perf/stream.h"
+
+namespace uroce::apps::perf {
+namespace {
+
+/// Runs until `is_done`. A message of the peer in between is handed to `on_news`, which may fail.
+template <typename Done, typename News>
+Status run_until(Session& session, Stream& stream, Done&& is_done, News&& on_news) {
+  while (!is_done()) {
+    if (!stream.step()) return *stream.error();
+    if (stream.has_news()) {
+      auto news = session.hear(kAnswerNs);
+      if (!news) return news.error();
+      if (auto handled = on_news(*news); !handled) return handled;
+    }
+    if (stream.is_silent() && session.is_client())
+      return Error{.code = Errc::kTimeout, .text = "the peer is silent"};
+  }
+  return {};
+}
+
+Status unexpected(const Json&) {
+  return Error{.code = Errc::kPeer, .text = "the peer ended the test too early"};
+}
+
+}  // namespace
+
+Result<Bandwidth> measure_bandwidth(Session& session, std::uint32_t size) {
+  Stream stream(session, size);
+  if (auto said = session.say({{"run", size}}); !said) return said.error();
+  if (auto ready = session.hear(kAnswerNs); !ready) return ready.error();
+  stream.start();
+  if (auto sent = run_until(
+          session, stream, [&] { return stream.has_sent_all(); }, unexpected);
+      !sent) {
+    return sent.error();
+  }
+  Bandwidth result = stream.result();
+  if (auto said = session.say({{"done", stream.totals()}}); !said) return said.error();
+  Json answer;
+  const auto on_answer = [&](const Json& news) {
+    answer = news;
+    stream.set_peer_totals(news.at("sent"));
+    return Status{};
+  };
+  if (auto done = run_until(
+          session, stream, [&] { return stream.has_received_all(); }, on_answer);
+      !done) {
+    return done.error();
+  }
+  if (session.spec().bidirectional) stream.check_memory();
+  if (auto said = session.say({{"checked", true}}); !said) return said.error();
+  result.data_errors = stream.data_errors() + answer.at("errors").get<std::uint64_t>();
+  result.messages += answer.at("messages").get<std::uint64_t>();
+  result.average += answer.at("average").get<double>();
+  result.peak += answer.at("peak").get<double>();
+  result.rate += answer.at("rate").get<double>();
+  return result;
+}
+
+Status serve_bandwidth(Session& session, std::uint32_t size) {
+  Stream stream(session, size);
+  if (auto said = session.say({{"ready", true}}); !said) return said;
+  stream.start();
+  const auto on_done = [&](const Json& news) {
+    stream.set_peer_totals(news.at("done"));
+    return Status{};
+  };
+  const auto is_done = [&] { return stream.has_sent_all() && stream.has_received_all(); };
+  if (auto done = run_until(session, stream, is_done, on_done); !done) return done;
+  stream.check_memory();
+  const Bandwidth own = stream.is_sender() ? stream.result() : Bandwidth{};
+  if (auto said = session.say({{"sent", stream.totals()},
+                               {"errors", stream.data_errors()},
+                               {"messages", own.messages},
+                               {"average", own.average},
+                               {"peak", own.peak},
+                               {"rate", own.rate}});
+      !said) {
+    return said;
+  }
+  // The client looks at its memory before the next test changes it.
+  const auto checked = session.hear(kAnswerNs);
+  return checked ? Status{} : Status{checked.error()};
+}
+
+}  // namespace uroce::apps::perf

@@ -1,0 +1,57 @@
+// Latency tests.
+#include "apps/perf/one_at_a_time.h"
+
+namespace uroce::apps::perf {
+namespace {
+
+constexpr std::uint64_t kWarmUp = 500;  // operations that are not counted
+
+/// Why the client's test ended before its time.
+Error interrupted(Session& session, const OneAtATime& test) {
+  if (test.error()) return *test.error();
+  const auto news = session.hear(kAnswerNs);
+  return news ? Error{.code = Errc::kPeer, .text = "the peer ended the test"} : news.error();
+}
+
+}  // namespace
+
+Result<Latency> measure_latency(Session& session, std::uint32_t size) {
+  const TestSpec& spec = session.spec();
+  OneAtATime test(session, size);
+  if (auto said = session.say({{"run", size}}); !said) return said.error();
+  if (auto ready = session.hear(kAnswerNs); !ready) return ready.error();
+
+  Latency result{.clock = TickClock::calibrate()};
+  const TickClock& clock = result.clock;
+  const std::uint64_t end = clock.ticks() + clock.from_ns(spec.seconds * kSecond);
+  for (std::uint64_t number = 0;; ++number) {
+    if (spec.verify) test.fill(number);
+    const std::uint64_t begin = clock.ticks();
+    const bool is_over = spec.seconds > 0 ? begin >= end : number >= kWarmUp + spec.iterations;
+    if (is_over && number > kWarmUp) break;
+    if (!test.turn(number)) return interrupted(session, test);
+    if (number >= kWarmUp) result.ticks->add(clock.ticks() - begin);
+    if (spec.verify) test.check(number);
+  }
+  if (auto said = session.say({{"done", true}}); !said) return said.error();
+  const auto answer = session.hear(kAnswerNs);
+  if (!answer) return answer.error();
+  result.data_errors = test.data_errors() + answer->at("errors").get<std::uint64_t>();
+  return result;
+}
+
+Status serve_latency(Session& session, std::uint32_t size) {
+  OneAtATime test(session, size);
+  if (auto said = session.say({{"ready", true}}); !said) return said;
+  if (session.spec().is_ping_pong()) {
+    for (std::uint64_t number = 0; test.answer(number); ++number) {
+    }
+  } else {
+    test.wait_for_news();
+  }
+  if (test.error()) return *test.error();
+  if (auto done = session.hear(kAnswerNs); !done) return done.error();
+  return session.say({{"errors", test.data_errors()}});
+}
+
+}  // namespace uroce::apps::perf

@@ -1,0 +1,174 @@
+// uroce perf: perftest's tests, options and tables.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <array>
+#include <fstream>
+#include <memory>
+
+#include "apps/commands.h"
+#include "apps/common/cli.h"
+#include "apps/common/cores.h"
+#include "apps/common/progress.h"
+#include "apps/perf/report.h"
+
+namespace uroce::apps {
+namespace perf {
+namespace {
+
+constexpr std::uint32_t kLatencyIterations = 10'000;
+constexpr std::uint32_t kBandwidthIterations = 5'000;
+
+Result<Results> drive(Session& session) {
+  const TestSpec& spec = session.spec();
+  std::vector<std::uint32_t> sizes = {spec.size};
+  if (spec.all_sizes) {
+    sizes.clear();
+    for (std::uint32_t size = 2; size <= spec.largest(); size *= 2) sizes.push_back(size);
+  }
+  Results results;
+  Progress progress;
+  for (const auto size : sizes) {
+    progress.step(fmt::format("{}: {} bytes", spec.name(), size));
+    if (spec.latency) {
+      auto one = measure_latency(session, size);
+      if (!one) return one.error();
+      results.latency.emplace_back(size, std::move(*one));
+    } else {
+      auto one = measure_bandwidth(session, size);
+      if (!one) return one.error();
+      results.bandwidth.emplace_back(size, *one);
+    }
+  }
+  (void)session.say({{"end", true}});
+  return results;
+}
+
+int run_client(Session& session, const LocalOptions& local, bool json) {
+  const auto results = drive(session);
+  if (!results) return fail(results.error());
+  const TestSpec& spec = session.spec();
+  const auto as_json = results_json(spec, local, *results).dump(2);
+  if (!local.json_file.empty() && !(std::ofstream(local.json_file) << as_json << '\n')) {
+    return fail({.code = Errc::kSystem, .text = fmt::format("{} cannot be written", local.json_file)});
+  }
+  fmt::print("{}", json ? as_json + "\n" : results_text(spec, local, *results));
+  if (results->data_errors() == 0) return 0;
+  fmt::print(stderr, "uroce: {} bytes or values were wrong\n", results->data_errors());
+  return 1;
+}
+
+int run(const SharedOptions& shared, const LocalOptions& local, const TestSpec& wish) {
+  const auto config = shared.resolve();
+  if (!config) return fail(config.error());
+  if (auto pinned = pin_application(*config); !pinned) return fail(pinned.error());
+  if (!local.is_client() && !shared.json()) {
+    fmt::print("{}: waiting for a client on TCP port {} (uroce perf {} HOST)\n", wish.name(), local.tcp_port,
+               wish.name());
+    std::fflush(stdout);
+  }
+  const auto session = Session::open(*config, local, wish);
+  if (!session) return fail(session.error());
+  if (local.is_client()) return run_client(**session, local, shared.json());
+  const auto served = serve(**session);
+  if (!served) return fail(served.error());
+  linger((*session)->device(), 100 * kMillisecond);
+  if (shared.json()) {
+    fmt::print("{}\n", Json{{"served", wish.name()}}.dump());
+  } else {
+    fmt::print("{}: served one client\n", wish.name());
+  }
+  return 0;
+}
+
+/// What depends on the kind of test.
+TestSpec defaults(Verb verb, bool latency) {
+  TestSpec spec{.verb = verb, .latency = latency};
+  spec.size = verb == Verb::kAtomic ? 8 : latency ? 2 : 65536;
+  spec.iterations = latency ? kLatencyIterations : kBandwidthIterations;
+  if (!latency && verb != Verb::kSend) spec.rx_depth = 1;
+  return spec;
+}
+
+struct Command {
+  TestSpec spec;
+  LocalOptions local;
+  std::string atomic_type = "FETCH_AND_ADD";
+  bool ignored = false;
+};
+
+void add_local_options(CLI::App& command, Command& own) {
+  LocalOptions& local = own.local;
+  command.add_option("host", local.host, "the server; without it, be the server");
+  command.add_option("-p,--tcp-port", local.tcp_port, "TCP port on which the two sides agree");
+  command.add_option("-x,--gid-index", local.gid_index, "GID index (default: the first IPv4 address)");
+  command.add_flag("--report_gbits", local.gigabits, "bandwidth in Gb/sec");
+  command.add_flag("-N,--no_peak", local.no_peak, "no peak bandwidth");
+  command.add_option("--out_json_file", local.json_file, "write the result as JSON into FILE")
+      ->type_name("FILE");
+  command.add_flag("-F,--CPU-freq", own.ignored, "taken for perftest's sake; has no effect");
+}
+
+void add_test_options(CLI::App& command, Command& own) {
+  TestSpec& spec = own.spec;
+  const auto depth = CLI::Range(1U, 32768U);
+  if (spec.verb != Verb::kAtomic) {
+    command.add_option("-s,--size", spec.size, "message size")->check(CLI::Range(1U, 1U << 30U));
+    command.add_flag("-a,--all", spec.all_sizes, "all sizes from 2 to 2^23");
+  } else {
+    command.add_option("-A,--atomic_type", own.atomic_type, "FETCH_AND_ADD or CMP_AND_SWAP")
+        ->check(CLI::IsMember({"FETCH_AND_ADD", "CMP_AND_SWAP"}));
+  }
+  command.add_option("-n,--iters", spec.iterations, "operations (per QP)")
+      ->check(CLI::Range(1U, 1'000'000'000U));
+  command.add_option("-D,--duration", spec.seconds, "seconds to run, instead of -n")
+      ->check(CLI::Range(1U, 86400U));
+  command.add_option("-m,--path-mtu", spec.path_mtu, "path MTU (default: what both ports allow)")
+      ->check(CLI::IsMember({256U, 512U, 1024U, 2048U, 4096U}));
+  command.add_option("-t,--tx-depth", spec.tx_depth, "depth of the send queue")->check(depth);
+  command.add_option("-r,--rx-depth", spec.rx_depth, "receives posted")->check(CLI::Range(2U, 32768U));
+  command.add_option("-I,--inline_size", spec.inline_bytes, "largest message that is posted inline");
+  command.add_option("-o,--outs", spec.outstanding_reads, "READs and atomics in flight")
+      ->check(CLI::Range(1U, 128U));
+  command.add_option("-u,--qp-timeout", spec.timeout, "acknowledgement timeout: 4.096 us << N")
+      ->check(CLI::Range(0U, 31U));
+  command.add_flag("--verify", spec.verify, "check the data of every operation");
+  if (spec.latency) return;
+  command.add_option("-q,--qp", spec.qps, "number of QPs")->check(CLI::Range(1U, 16384U));
+  command.add_option("-l,--post_list", spec.post_list, "work requests posted at a time")
+      ->check(CLI::Range(1U, 64U));
+  command.add_option("-Q,--cq-mod", spec.cq_mod, "one completion for so many operations")->check(depth);
+  command.add_flag("-b,--bidirectional", spec.bidirectional, "both sides send");
+}
+
+void add_test(CLI::App& perf, const TestSpec& spec, int& exit_code) {
+  const auto own = std::make_shared<Command>();
+  own->spec = spec;
+  CLI::App* command = perf.add_subcommand(
+      spec.name(),
+      fmt::format("{} {}", spec.latency ? "latency of" : "bandwidth of",
+                  spec.verb == Verb::kAtomic ? "atomics" : spec.name().substr(0, spec.name().find('_'))));
+  add_local_options(*command, *own);
+  add_test_options(*command, *own);
+  const auto shared = std::make_shared<SharedOptions>(*command);
+  command->callback([=, &exit_code] {
+    own->spec.compare_swap = own->atomic_type == "CMP_AND_SWAP";
+    exit_code = run(*shared, own->local, own->spec);
+  });
+}
+
+}  // namespace
+}  // namespace perf
+
+void add_perf(CLI::App& program, int& exit_code) {
+  CLI::App* command =
+      program.add_subcommand("perf", "perftest's tests between two programs: server, then client");
+  command->require_subcommand(1);
+  using perf::Verb;
+  for (const auto verb : {Verb::kSend, Verb::kWrite, Verb::kRead, Verb::kAtomic}) {
+    for (const bool latency : {true, false})
+      perf::add_test(*command, perf::defaults(verb, latency), exit_code);
+  }
+}
+
+}  // namespace uroce::apps

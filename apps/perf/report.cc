@@ -1,0 +1,147 @@
+#include "apps/perf/report.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <optional>
+
+#include "apps/common/table.h"
+
+namespace uroce::apps::perf {
+namespace {
+
+/// Figures of one latency row, in microseconds.
+struct Figures {
+  double min = 0;
+  double max = 0;
+  double typical = 0;
+  double average = 0;
+  double stdev = 0;
+  std::optional<double> p99;
+  std::optional<double> p999;
+};
+
+/// @param part  1 for round trips, 0.5 for half of them
+Figures figures_of(const Latency& latency, double part) {
+  const Histogram& ticks = *latency.ticks;
+  const double usec = latency.clock.ns(1) * part / 1000.0;
+  const auto scaled = [&](std::optional<double> value) {
+    return value ? std::optional(*value * usec) : std::nullopt;
+  };
+  return {.min = static_cast<double>(ticks.min()) * usec,
+          .max = static_cast<double>(ticks.max()) * usec,
+          .typical = ticks.percentile(50) * usec,
+          .average = ticks.mean() * usec,
+          .stdev = ticks.stdev() * usec,
+          .p99 = scaled(ticks.sound_percentile(99)),
+          .p999 = scaled(ticks.sound_percentile(99.9))};
+}
+
+std::string usec_text(std::optional<double> value) {
+  return value ? fmt::format("{:.3f}", *value) : "n/a";
+}
+
+std::string latency_table(const Results& results, double part) {
+  Table table({"#bytes", "#iterations", "t_min[usec]", "t_max[usec]", "t_typical[usec]", "t_avg[usec]",
+               "t_stdev[usec]", "99% percentile[usec]", "99.9% percentile[usec]"});
+  for (const auto& [size, latency] : results.latency) {
+    const Figures f = figures_of(latency, part);
+    table.add({std::to_string(size), std::to_string(latency.ticks->count()), usec_text(f.min),
+               usec_text(f.max), usec_text(f.typical), usec_text(f.average), usec_text(f.stdev),
+               usec_text(f.p99), usec_text(f.p999)});
+  }
+  return table.text();
+}
+
+std::string latency_text(const TestSpec& spec, const Results& results) {
+  if (!spec.is_ping_pong()) {
+    return "RTT: from posting to the completion with the answer (what perftest prints)\n" +
+           latency_table(results, 1) + "RTT/2: half of it\n" + latency_table(results, 0.5);
+  }
+  return "RTT/2: half of the time there and back (what perftest prints)\n" + latency_table(results, 0.5) +
+         "RTT: there and back\n" + latency_table(results, 1);
+}
+
+/// perftest's MB is 2^20 bytes, its Gb is 10^9 bits.
+double bandwidth_unit(const LocalOptions& local) {
+  return local.gigabits ? 1e9 / 8 : 1048576.0;
+}
+
+std::string bandwidth_text(const LocalOptions& local, const Results& results) {
+  const std::string unit = local.gigabits ? "Gb/sec" : "MB/sec";
+  Table table({"#bytes", "#iterations", fmt::format("BW peak[{}]", unit), fmt::format("BW average[{}]", unit),
+               "MsgRate[Mpps]"});
+  for (const auto& [size, bandwidth] : results.bandwidth) {
+    table.add({std::to_string(size), std::to_string(bandwidth.messages),
+               fmt::format("{:.2f}", local.no_peak ? 0.0 : bandwidth.peak / bandwidth_unit(local)),
+               fmt::format("{:.2f}", bandwidth.average / bandwidth_unit(local)),
+               fmt::format("{:.6f}", bandwidth.rate / 1e6)});
+  }
+  return table.text() + (local.gigabits ? "" : "MB = 2^20 bytes\n");
+}
+
+Json rounded(double value) {
+  return std::round(value * 1e4) / 1e4;
+}
+
+Json figures_json(const Figures& f) {
+  return {{"t_min", rounded(f.min)},
+          {"t_max", rounded(f.max)},
+          {"t_typical", rounded(f.typical)},
+          {"t_avg", rounded(f.average)},
+          {"t_stdev", rounded(f.stdev)},
+          {"percentile_99", f.p99 ? rounded(*f.p99) : Json()},
+          {"percentile_99.9", f.p999 ? rounded(*f.p999) : Json()}};
+}
+
+}  // namespace
+
+std::uint64_t Results::data_errors() const {
+  std::uint64_t errors = 0;
+  for (const auto& [size, one] : latency) errors += one.data_errors;
+  for (const auto& [size, one] : bandwidth) errors += one.data_errors;
+  return errors;
+}
+
+std::string results_text(const TestSpec& spec, const LocalOptions& local, const Results& results) {
+  std::string text = fmt::format(
+      "{}: RC, path MTU {}, {} QP{}, {}{}{}\n", spec.name(), spec.path_mtu, spec.qps,
+      spec.qps == 1 ? "" : "s", spec.latency ? "one at a time" : fmt::format("TX depth {}", spec.tx_depth),
+      spec.bidirectional ? ", both directions" : "", spec.verify ? ", data verified" : "");
+  text += spec.latency ? latency_text(spec, results) : bandwidth_text(local, results);
+  if (spec.verify) text += fmt::format("{} data errors\n", results.data_errors());
+  return text;
+}
+
+Json results_json(const TestSpec& spec, const LocalOptions& local, const Results& results) {
+  Json rows = Json::array();
+  for (const auto& [size, latency] : results.latency) {
+    // The figures of the row itself are those that perftest prints; "rtt" and "half_rtt" say which is which.
+    Json row = figures_json(figures_of(latency, spec.is_ping_pong() ? 0.5 : 1));
+    row["MsgSize"] = size;
+    row["n_iterations"] = latency.ticks->count();
+    row["rtt"] = figures_json(figures_of(latency, 1));
+    row["half_rtt"] = figures_json(figures_of(latency, 0.5));
+    rows.push_back(std::move(row));
+  }
+  for (const auto& [size, bandwidth] : results.bandwidth) {
+    rows.push_back({{"MsgSize", size},
+                    {"n_iterations", bandwidth.messages},
+                    {"BW_peak", rounded(local.no_peak ? 0.0 : bandwidth.peak / bandwidth_unit(local))},
+                    {"BW_average", rounded(bandwidth.average / bandwidth_unit(local))},
+                    {"MsgRate", rounded(bandwidth.rate / 1e6)}});
+  }
+  Json info = spec.to_json();
+  info.erase("verb");
+  info["test"] = spec.name();
+  info["connection"] = "RC";
+  info["row_is"] = spec.latency ? (spec.is_ping_pong() ? "half_rtt" : "rtt") : "bandwidth";
+  info["unit"] = spec.latency ? "usec" : local.gigabits ? "Gb/sec" : "MB/sec (2^20 bytes)";
+  return {{"schema", "uroce.perf/1"},
+          {"test_info", std::move(info)},
+          {"results", std::move(rows)},
+          {"verified", spec.verify ? Json(results.data_errors() == 0) : Json()},
+          {"data_errors", results.data_errors()}};
+}
+
+}  // namespace uroce::apps::perf

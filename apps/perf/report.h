@@ -1,0 +1,23 @@
+/// Results of `uroce perf` as perftest's tables and as JSON.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "apps/perf/tests.h"
+
+namespace uroce::apps::perf {
+
+struct Results {
+  std::vector<std::pair<std::uint32_t, Latency>> latency;  ///< by message size
+  std::vector<std::pair<std::uint32_t, Bandwidth>> bandwidth;
+
+  [[nodiscard]] std::uint64_t data_errors() const;
+};
+
+[[nodiscard]] std::string results_text(const TestSpec& spec, const LocalOptions& local,
+                                       const Results& results);
+[[nodiscard]] Json results_json(const TestSpec& spec, const LocalOptions& local, const Results& results);
+
+}  // namespace uroce::apps::perf

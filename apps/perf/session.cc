@@ -1,0 +1,220 @@
+#include "apps/perf/session.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace uroce::apps::perf {
+namespace {
+
+constexpr std::uint64_t kConnectNs = 5 * kSecond;
+constexpr std::uint64_t kAnswerNs = 20 * kSecond;
+constexpr std::size_t kMemoryBudget = 64U << 20U;  // bytes for all areas, unless one message needs more
+
+Error too_much(const std::string& what) {
+  return {.code = Errc::kInvalid, .text = what};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Session>> Session::open(const Config& config, const LocalOptions& local,
+                                               const TestSpec& wish) {
+  auto device = Device::open(config);
+  if (!device) return device.error();
+  std::unique_ptr<Session> session(new Session(std::move(*device), local, wish));
+  for (const auto step : {&Session::meet, &Session::agree, &Session::make_queues, &Session::make_memory,
+                          &Session::exchange, &Session::post_receives}) {
+    if (auto done = (session.get()->*step)(); !done) {
+      if (session->socket_.fd() >= 0 && !session->is_client())
+        (void)session->say({{"error", done.error().text}});
+      return done.error();
+    }
+  }
+  return session;
+}
+
+Status Session::meet() {
+  if (is_client()) {
+    auto socket = tcp_connect(local_.host, local_.tcp_port, now_ns() + kConnectNs);
+    if (!socket) return socket.error();
+    socket_ = std::move(*socket);
+  } else {
+    auto listener = tcp_listen("", local_.tcp_port);
+    if (!listener) return listener.error();
+    auto socket = tcp_accept(*listener, 0);
+    if (!socket) return socket.error();
+    socket_ = std::move(*socket);
+  }
+  tcp_tune(socket_);
+  return {};
+}
+
+/// The client's wishes become the server's; the path MTU is what both ports allow.
+Status Session::agree() {
+  const std::uint32_t own_mtu = uroce::bytes(device_->active_mtu());
+  if (is_client()) {
+    if (spec_.path_mtu == 0) spec_.path_mtu = own_mtu;
+    if (auto said = say(spec_.to_json()); !said) return said;
+    auto answer = hear(kAnswerNs);
+    if (!answer) return answer.error();
+    spec_.path_mtu = answer->at("path_mtu").get<std::uint32_t>();
+  } else {
+    auto wish = hear(kAnswerNs);
+    if (!wish) return wish.error();
+    const TestSpec asked = TestSpec::from(*wish);
+    if (asked.name() != spec_.name()) {
+      return Error{.code = Errc::kPeer,
+                   .text = fmt::format("the server runs {}, the client {}", spec_.name(), asked.name())};
+    }
+    spec_ = asked;
+    spec_.path_mtu = std::min(spec_.path_mtu, own_mtu);
+    if (auto said = say({{"path_mtu", spec_.path_mtu}}); !said) return said;
+  }
+  path_mtu_ = path_mtu_from_bytes(spec_.path_mtu);
+  if (!path_mtu_ || spec_.path_mtu > own_mtu) {
+    return too_much(
+        fmt::format("path MTU {} does not fit the port, which takes {} at most", spec_.path_mtu, own_mtu));
+  }
+  return {};
+}
+
+Status Session::make_queues() {
+  const Limits& limits = device_->limits();
+  const std::uint64_t entries = std::uint64_t{spec_.qps} * (spec_.tx_depth + spec_.rx_depth);
+  if (entries > limits.max_cqe) {
+    return too_much(fmt::format("{} QPs of depth {} and {} need more completions than the device holds ({})",
+                                spec_.qps, spec_.tx_depth, spec_.rx_depth, limits.max_cqe));
+  }
+  auto pd = Pd::create(*device_);
+  if (!pd) return pd.error();
+  pd_.emplace(std::move(*pd));
+  auto cq = Cq::create(*device_, static_cast<std::uint32_t>(entries));
+  if (!cq) return cq.error();
+  cq_.emplace(std::move(*cq));
+  const QpInitAttr attr{.max_send_wr = spec_.tx_depth,
+                        .max_recv_wr = spec_.rx_depth,
+                        .max_inline_data = std::min(spec_.inline_bytes, limits.max_inline)};
+  for (std::uint32_t i = 0; i < spec_.qps; ++i) {
+    auto qp = Qp::create(*pd_, *cq_, *cq_, attr);
+    if (!qp) return qp.error();
+    inline_limit_ = std::min(qp->attr().max_inline_data, spec_.inline_bytes);
+    qps_.push_back(std::move(*qp));
+  }
+  return {};
+}
+
+Status Session::make_memory() {
+  const std::size_t one = Area::stride(spec_.largest());
+  const std::size_t share = kMemoryBudget / 2 / spec_.qps;
+  const std::size_t wanted = one * std::max(spec_.tx_depth, spec_.rx_depth);
+  const std::size_t bytes = std::max(one, std::min(wanted, share / 64 * 64));
+  for (std::size_t i = 0; i < spec_.qps; ++i) {
+    areas_.push_back({.tx = 2 * i * bytes, .rx = (2 * i + 1) * bytes, .bytes = bytes});
+  }
+  auto memory = Mr::alloc(*pd_, 2 * bytes * spec_.qps, access::kAll);
+  if (!memory) return memory.error();
+  memory_.emplace(std::move(*memory));
+  std::memset(memory_->memory().data(), 0, memory_->memory().size());
+  return {};
+}
+
+bool Session::post_receive(std::size_t qp, std::uint64_t slot) noexcept {
+  const Sge sge = memory_->sge(receive_offset(qp, slot), spec_.largest());
+  return qps_[qp].post_recv(
+      RecvWr{.wr_id = kReceiveFlag | std::uint64_t{qp} << 32U | slot, .sges = {&sge, 1}});
+}
+
+/// With --verify no two receives share a slot.
+Status Session::post_receives() {
+  if (spec_.verb != Verb::kSend) return {};
+  for (std::size_t qp = 0; qp < qps_.size(); ++qp) {
+    const std::uint64_t slots = areas_[qp].slots(spec_.largest());
+    const std::uint64_t count =
+        spec_.verify ? std::min<std::uint64_t>(slots, spec_.rx_depth) : spec_.rx_depth;
+    for (std::uint64_t slot = 0; slot < count; ++slot) {
+      if (post_receive(qp, slot)) continue;
+      return Error{.code = Errc::kSystem, .text = "the receive queue took no more work requests"};
+    }
+  }
+  return {};
+}
+
+Result<std::vector<QpAddress>> Session::swap_addresses(const std::vector<QpAddress>& mine) {
+  const std::uint64_t until = now_ns() + kAnswerNs;
+  std::vector<QpAddress> theirs;
+  for (const auto& address : mine) {
+    if (is_client()) {
+      if (auto sent = send_address(socket_, address, until); !sent) return sent.error();
+    }
+    auto peer = receive_address(socket_, until);
+    if (!peer) return peer.error();
+    theirs.push_back(*peer);
+    if (is_client()) continue;
+    if (auto sent = send_address(socket_, address, until); !sent) return sent.error();
+  }
+  return theirs;
+}
+
+Status Session::exchange() {
+  const auto gid_index = choose_gid(*device_, local_.gid_index);
+  if (!gid_index) return gid_index.error();
+  std::vector<QpAddress> mine;
+  for (const auto& qp : qps_) {
+    mine.push_back({.qpn = qp.qpn(), .psn = random_psn(), .gid = device_->gids().at(*gid_index).gid});
+  }
+  const auto theirs = swap_addresses(mine);
+  if (!theirs) return theirs.error();
+  const auto depth =
+      static_cast<std::uint8_t>(std::min(spec_.outstanding_reads, device_->limits().max_rd_atomic));
+  for (std::size_t i = 0; i < qps_.size(); ++i) {
+    QpAttr attr = connect_attributes(mine[i], (*theirs)[i], *path_mtu_, *gid_index);
+    attr.max_rd_atomic = attr.max_dest_rd_atomic = depth;
+    attr.timeout = static_cast<std::uint8_t>(spec_.timeout);
+    if (auto connected = qps_[i].connect(attr); !connected) return connected;
+  }
+  if (auto said = say({{"addr", memory_->addr()}, {"rkey", raw(memory_->rkey())}}); !said) return said;
+  const auto peer = hear(kAnswerNs);
+  if (!peer) return peer.error();
+  peer_addr_ = peer->at("addr").get<std::uint64_t>();
+  peer_rkey_ = Rkey{peer->at("rkey").get<std::uint32_t>()};
+  return {};
+}
+
+Status Session::say(const Json& message) {
+  return tcp_send_line(socket_, message.dump(), now_ns() + kAnswerNs);
+}
+
+Result<Json> Session::hear(std::uint64_t timeout_ns) {
+  const std::uint64_t until = now_ns() + timeout_ns;
+  while (!tcp_is_readable(socket_)) {
+    for (int i = 0; i < 256; ++i) device_->progress();
+    if (device_->config().mode != Mode::kApp) ::usleep(50);
+    if (now_ns() >= until)
+      return Error{.code = Errc::kTimeout, .text = "the peer did not answer over TCP in time"};
+  }
+  auto line = tcp_receive_line(socket_, until);
+  if (!line) return line.error();
+  Json message = Json::parse(*line, nullptr, false);
+  if (!message.is_object()) {
+    return Error{.code = Errc::kPeer,
+                 .text = "the peer speaks another protocol; is it the same `uroce perf`?"};
+  }
+  if (message.contains("error")) {
+    return Error{.code = Errc::kPeer, .text = "the peer: " + message.at("error").get<std::string>()};
+  }
+  return message;
+}
+
+Error Session::failure(const Wc& wc) const {
+  std::string why(describe_vendor_err(wc.vendor_err));
+  for (const auto& qp : qps_) {
+    if (qp.qpn() == wc.qpn && !qp.error_text().empty()) why = qp.error_text();
+  }
+  return {.code = Errc::kPeer,
+          .text = fmt::format("QP 0x{:06x}: {}{}{}", raw(wc.qpn), to_string(wc.status),
+                              why.empty() ? "" : ": ", why)};
+}
+
+}  // namespace uroce::apps::perf

@@ -1,0 +1,140 @@
+/// Two programs that run the same test: their device, QPs and memory, and the TCP connection by which they
+/// agree.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "apps/common/endpoint.h"
+#include "apps/common/tcp.h"
+#include "apps/perf/spec.h"
+
+namespace uroce::apps::perf {
+
+/// Memory of one QP: an area to send from (and to be read from), an area to receive into (and to be written
+/// to), each cut into slots of one message.
+struct Area {
+  std::size_t tx = 0;  ///< offset in the session's memory
+  std::size_t rx = 0;
+  std::size_t bytes = 0;  ///< of each
+
+  [[nodiscard]] std::uint64_t slots(std::uint32_t size) const noexcept { return bytes / stride(size); }
+  [[nodiscard]] std::size_t slot(std::uint64_t number, std::uint32_t size) const noexcept {
+    return number % slots(size) * stride(size);
+  }
+  [[nodiscard]] static std::size_t stride(std::uint32_t size) noexcept {
+    return (std::size_t{size} + 63) / 64 * 64 + (size == 0 ? 64 : 0);
+  }
+};
+
+/// One side of a test.
+///
+/// Threads: one. TCP protocol, one JSON object per line: the client sends its TestSpec, the server answers {}
+/// or
+/// {"error"}; then per QP the address in the form of ibv_rc_pingpong, and the memory {"addr", "rkey"}, client
+/// first. Then for each size: {"run": size} -> {"ready"}; the test; {"done": [sent per QP]} -> {"sent":
+/// [...], "errors", ...}. At last
+/// {"end"}.
+class Session {
+ public:
+  static Result<std::unique_ptr<Session>> open(const Config& config, const LocalOptions& local,
+                                               const TestSpec& wish);
+
+  [[nodiscard]] const TestSpec& spec() const noexcept { return spec_; }
+  [[nodiscard]] bool is_client() const noexcept { return local_.is_client(); }
+  [[nodiscard]] Device& device() noexcept { return *device_; }
+  [[nodiscard]] Cq& cq() noexcept { return *cq_; }
+  [[nodiscard]] Qp& qp(std::size_t index) noexcept { return qps_[index]; }
+  [[nodiscard]] std::size_t qps() const noexcept { return qps_.size(); }
+  [[nodiscard]] const Area& area(std::size_t qp) const noexcept { return areas_[qp]; }
+  [[nodiscard]] std::span<std::byte> bytes(std::size_t offset, std::size_t count) const {
+    return memory_->memory().subspan(offset, count);
+  }
+  [[nodiscard]] Sge sge(std::size_t offset, std::uint32_t count) const noexcept {
+    return memory_->sge(offset, count);
+  }
+  /// Address of the same offset in the peer's memory: both sides lay it out alike.
+  [[nodiscard]] std::uint64_t remote(std::size_t offset) const noexcept { return peer_addr_ + offset; }
+  [[nodiscard]] Rkey rkey() const noexcept { return peer_rkey_; }
+  [[nodiscard]] std::uint32_t inline_limit() const noexcept { return inline_limit_; }
+  [[nodiscard]] std::uint32_t path_mtu() const noexcept { return uroce::bytes(*path_mtu_); }
+
+  /// SEND: receives stay posted during the whole session, each for the largest message.
+  [[nodiscard]] static bool is_receive(const Wc& wc) noexcept { return (wc.wr_id & kReceiveFlag) != 0; }
+  [[nodiscard]] static std::size_t receive_qp(const Wc& wc) noexcept {
+    return (wc.wr_id & ~kReceiveFlag) >> 32U;
+  }
+  [[nodiscard]] static std::uint64_t receive_slot(const Wc& wc) noexcept { return wc.wr_id & 0xffff'ffffU; }
+  [[nodiscard]] std::size_t receive_offset(std::size_t qp, std::uint64_t slot) const noexcept {
+    return areas_[qp].rx + areas_[qp].slot(slot, spec_.largest());
+  }
+  [[nodiscard]] bool post_receive(std::size_t qp, std::uint64_t slot) noexcept;
+
+  /// Whether the peer has said something, or is gone.
+  [[nodiscard]] bool has_news() const noexcept { return tcp_is_readable(socket_); }
+  Status say(const Json& message);
+  /// The peer's next message; keeps the device going while it waits.
+  /// @return the failure that the peer reports; kPeer if it is gone; kTimeout.
+  Result<Json> hear(std::uint64_t timeout_ns);
+
+  [[nodiscard]] Error failure(const Wc& wc) const;
+
+ private:
+  static constexpr std::uint64_t kReceiveFlag = 1ULL << 63U;
+
+  Session(Device device, LocalOptions local, TestSpec spec)
+      : device_(std::make_unique<Device>(std::move(device))), local_(std::move(local)), spec_(spec) {}
+
+  Status meet();
+  Status agree();
+  Status make_queues();
+  Status make_memory();
+  Status post_receives();
+  Status exchange();
+  Result<std::vector<QpAddress>> swap_addresses(const std::vector<QpAddress>& mine);
+
+  std::unique_ptr<Device> device_;
+  LocalOptions local_;
+  TestSpec spec_;
+  Socket socket_;
+  std::optional<Pd> pd_;
+  std::optional<Cq> cq_;
+  std::optional<Mr> memory_;
+  std::vector<Area> areas_;
+  std::vector<Qp> qps_;
+  std::optional<PathMtu> path_mtu_;
+  std::uint32_t inline_limit_ = 0;
+  std::uint64_t peer_addr_ = 0;
+  Rkey peer_rkey_{};
+};
+
+/// Looks now and then, from a loop that polls, whether the peer speaks over TCP or is gone, and for how long
+/// nothing came.
+class Watch {
+ public:
+  explicit Watch(const Session& session) : session_(session) {}
+  /// To be called after each poll without result.
+  [[nodiscard]] bool has_news() noexcept {
+    if ((++polls_ & 0x3ffU) != 0) return false;
+    const std::uint64_t now = now_ns();
+    if (silent_since_ == 0) silent_since_ = now;
+    silence_ns_ = now - silent_since_;
+    return session_.has_news();
+  }
+  /// Something came.
+  void heard() noexcept { silent_since_ = silence_ns_ = 0; }
+  [[nodiscard]] bool is_silent() const noexcept { return silence_ns_ > kSilenceNs; }
+
+ private:
+  static constexpr std::uint64_t kSilenceNs = 10 * kSecond;
+
+  const Session& session_;
+  std::uint32_t polls_ = 0;
+  std::uint64_t silent_since_ = 0;
+  std::uint64_t silence_ns_ = 0;
+};
+
+}  // namespace uroce::apps::perf

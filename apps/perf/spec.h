@@ -1,0 +1,58 @@
+/// What `uroce perf` measures: options of perftest, and the part of them that both sides must agree on.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "apps/common/worker.h"
+#include "uroce/types.h"
+
+namespace uroce::apps::perf {
+
+enum class Verb : std::uint8_t { kSend, kWrite, kRead, kAtomic };
+
+/// The client's wishes; the server takes them over.
+struct TestSpec {
+  Verb verb{};
+  bool latency = false;          ///< else bandwidth
+  bool all_sizes = false;        ///< 2 .. 2^23
+  std::uint32_t size = 0;        ///< bytes
+  std::uint32_t iterations = 0;  ///< per QP
+  unsigned seconds = 0;          ///< instead of iterations, if not 0
+  std::uint32_t qps = 1;
+  std::uint32_t tx_depth = 128;
+  std::uint32_t rx_depth = 512;
+  std::uint32_t path_mtu = 0;  ///< bytes; 0: what the client's port allows
+  std::uint32_t inline_bytes = 0;
+  std::uint32_t post_list = 1;
+  std::uint32_t cq_mod = 100;
+  std::uint32_t outstanding_reads = 16;
+  std::uint32_t timeout = 14;  ///< ack timeout code
+  bool compare_swap = false;   ///< atomics: else fetch and add
+  bool bidirectional = false;
+  bool verify = false;
+
+  [[nodiscard]] Json to_json() const;
+  [[nodiscard]] static TestSpec from(const Json& json);
+
+  /// "send_lat"
+  [[nodiscard]] std::string name() const;
+  [[nodiscard]] std::uint32_t largest() const noexcept { return all_sizes ? 1U << 23U : size; }
+  /// SEND and WRITE go there and back as two messages; READ and atomics are one.
+  [[nodiscard]] bool is_ping_pong() const noexcept { return verb == Verb::kSend || verb == Verb::kWrite; }
+};
+
+/// What concerns one side only.
+struct LocalOptions {
+  std::string host;  ///< empty: be the server
+  std::uint16_t tcp_port = 18515;
+  std::optional<std::uint32_t> gid_index;
+  bool gigabits = false;
+  bool no_peak = false;
+  std::string json_file;
+
+  [[nodiscard]] bool is_client() const noexcept { return !host.empty(); }
+};
+
+}  // namespace uroce::apps::perf

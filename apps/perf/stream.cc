@@ -1,0 +1,251 @@
+#include "apps/perf/stream.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "apps/common/pattern.h"
+
+namespace uroce::apps::perf {
+namespace {
+
+constexpr unsigned kPoll = 32;  // completions at a time
+
+std::uint64_t seed_of(std::size_t qp, std::uint64_t number) noexcept {
+  return (std::uint64_t{qp} << 40U) + number;
+}
+
+/// Seed of what lies ready to be read in a slot.
+std::uint64_t read_seed(std::size_t qp, std::uint64_t slot) noexcept {
+  return seed_of(qp, slot) + (1ULL << 39U);
+}
+
+}  // namespace
+
+Stream::Stream(Session& session, std::uint32_t size)
+    : session_(session),
+      spec_(session.spec()),
+      size_(size),
+      cq_mod_(std::clamp(spec_.cq_mod, 1U, spec_.tx_depth)),
+      window_(spec_.tx_depth),
+      watch_(session),
+      lanes_(session.qps()) {
+  const Area& area = session.area(0);
+  // Receives lie at the stride of the largest message.
+  const std::uint64_t slots = area.slots(spec_.verb == Verb::kSend ? spec_.largest() : size);
+  if (spec_.verify) window_ = std::min<std::uint64_t>(window_, slots);
+  cq_mod_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(cq_mod_, window_));
+  for (std::size_t qp = 0; qp < lanes_.size(); ++qp) {
+    const Area& own = session.area(qp);
+    if (spec_.verb == Verb::kAtomic) std::memset(session.bytes(own.rx, 8).data(), 0, 8);
+    if (!spec_.verify || spec_.verb != Verb::kRead) continue;
+    for (std::uint64_t slot = 0; slot < own.slots(size); ++slot) {
+      fill_pattern(session.bytes(own.tx + own.slot(slot, size), size), read_seed(qp, slot));
+    }
+  }
+}
+
+void Stream::start() noexcept {
+  begin_ns_ = last_ns_ = now_ns();
+  if (spec_.seconds > 0) end_ns_ = begin_ns_ + spec_.seconds * kSecond;
+}
+
+bool Stream::step() noexcept {
+  if (is_sender()) {
+    for (std::size_t qp = 0; qp < lanes_.size() && !error_; ++qp) fill_lane(qp);
+  }
+  std::array<Wc, kPoll> wcs;
+  const std::size_t count = session_.cq().poll(wcs);
+  idle_ = count == 0;
+  if (idle_) return !error_;
+  watch_.heard();
+  last_ns_ = now_ns();
+  std::uint64_t before = 0;
+  std::uint64_t after = 0;
+  for (const Wc& wc : std::span(wcs).first(count)) {
+    if (!wc.ok()) {
+      if (!error_) error_ = session_.failure(wc);  // those behind it were only flushed
+    } else if (Session::is_receive(wc)) {
+      on_received(wc);
+    } else {
+      const std::size_t qp = wc.wr_id >> 40U;
+      before += lanes_[qp].completed;
+      on_sent(qp, wc.wr_id & 0xff'ffff'ffffU);
+      after += lanes_[qp].completed;
+    }
+  }
+  if (after > before) meter_.add((after - before) * size_, last_ns_);
+  return !error_;
+}
+
+std::uint32_t Stream::room(const Lane& lane) const noexcept {
+  std::uint64_t left = UINT64_MAX;
+  if (spec_.seconds == 0) {
+    left = spec_.iterations - lane.posted;
+  } else if (last_ns_ >= end_ns_) {
+    // After the time: complete the group that was begun, so that its last operation is signaled.
+    left = (cq_mod_ - lane.posted % cq_mod_) % cq_mod_;
+  }
+  const std::uint64_t free = window_ - (lane.posted - lane.completed);
+  return static_cast<std::uint32_t>(
+      std::min({left, free, std::uint64_t{spec_.post_list}, std::uint64_t{kMaxList}}));
+}
+
+void Stream::fill_lane(std::size_t qp) noexcept {
+  Lane& lane = lanes_[qp];
+  while (const std::uint32_t count = room(lane)) {
+    if (!post_list(qp, count)) return fail("the send queue took no more work requests");
+    lane.posted += count;
+  }
+}
+
+bool Stream::post_list(std::size_t qp, std::uint32_t count) noexcept {
+  std::array<Sge, kMaxList> sges;
+  std::array<SendWr, kMaxList> wrs;
+  const std::uint64_t first = lanes_[qp].posted;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (spec_.verify) prepare_data(qp, first + i);
+    sges[i] = session_.sge(local_offset(qp, first + i), size_);
+    const bool is_end = spec_.seconds == 0 && first + i + 1 == spec_.iterations;
+    wrs[i] = work_request(qp, first + i, sges[i], is_end);
+  }
+  return session_.qp(qp).post_send(std::span<const SendWr>(wrs).first(count)) == count;
+}
+
+/// READs arrive in the rx area; the result of atomics in the tx area, whose counterpart in rx is the counter.
+std::size_t Stream::local_offset(std::size_t qp, std::uint64_t number) const noexcept {
+  const Area& area = session_.area(qp);
+  return (spec_.verb == Verb::kRead ? area.rx : area.tx) + area.slot(number, size_);
+}
+
+SendWr Stream::work_request(std::size_t qp, std::uint64_t number, const Sge& sge,
+                            bool is_end) const noexcept {
+  const Area& area = session_.area(qp);
+  SendWr wr{.wr_id = std::uint64_t{qp} << 40U | (number + 1), .sges = {&sge, 1}};
+  if ((number + 1) % cq_mod_ == 0 || is_end) wr.flags = send_flag::kSignaled;
+  const bool is_inline = spec_.is_ping_pong() && size_ <= session_.inline_limit();
+  if (is_inline) wr.flags = static_cast<std::uint8_t>(wr.flags | send_flag::kInline);
+  wr.rkey = session_.rkey();
+  switch (spec_.verb) {
+    case Verb::kSend:
+      wr.opcode = WrOpcode::kSend;
+      break;
+    case Verb::kWrite:
+      wr.opcode = WrOpcode::kRdmaWrite;
+      wr.remote_addr = session_.remote(area.rx + area.slot(number, size_));
+      break;
+    case Verb::kRead:
+      wr.opcode = WrOpcode::kRdmaRead;
+      wr.remote_addr = session_.remote(area.tx + area.slot(number, size_));
+      break;
+    case Verb::kAtomic:
+      wr.opcode = spec_.compare_swap ? WrOpcode::kAtomicCmpAndSwp : WrOpcode::kAtomicFetchAndAdd;
+      wr.compare_add = spec_.compare_swap ? number : 1;
+      wr.swap = number + 1;
+      wr.remote_addr = session_.remote(area.rx);
+      break;
+  }
+  return wr;
+}
+
+void Stream::prepare_data(std::size_t qp, std::uint64_t number) noexcept {
+  const auto data = session_.bytes(local_offset(qp, number), size_);
+  if (spec_.is_ping_pong()) {
+    fill_pattern(data, seed_of(qp, number));
+  } else {
+    std::memset(data.data(), 0xee, data.size());
+  }
+}
+
+void Stream::on_sent(std::size_t qp, std::uint64_t up_to) noexcept {
+  Lane& lane = lanes_[qp];
+  for (std::uint64_t number = lane.completed; spec_.verify && number < up_to; ++number)
+    check_sent(qp, number);
+  lane.completed = up_to;
+}
+
+/// What a READ or an atomic brought.
+void Stream::check_sent(std::size_t qp, std::uint64_t number) noexcept {
+  if (spec_.is_ping_pong()) return;
+  const auto data = session_.bytes(local_offset(qp, number), size_);
+  if (spec_.verb == Verb::kRead) {
+    data_errors_ += pattern_errors(data, read_seed(qp, number % session_.area(qp).slots(size_)));
+    return;
+  }
+  std::uint64_t old = 0;
+  std::memcpy(&old, data.data(), sizeof old);
+  data_errors_ += old != number ? 1 : 0;
+}
+
+void Stream::on_received(const Wc& wc) noexcept {
+  const std::size_t qp = Session::receive_qp(wc);
+  const std::uint64_t slot = Session::receive_slot(wc);
+  if (wc.byte_len != size_) ++data_errors_;
+  if (spec_.verify) {
+    const auto data = session_.bytes(session_.receive_offset(qp, slot), size_);
+    data_errors_ += pattern_errors(data, seed_of(qp, lanes_[qp].received));
+  }
+  ++lanes_[qp].received;
+  if (!session_.post_receive(qp, slot)) fail("the receive queue took no more work requests");
+}
+
+bool Stream::has_sent_all() const noexcept {
+  return !is_sender() || std::ranges::all_of(lanes_, [&](const Lane& lane) {
+    return lane.completed == lane.posted && room(lane) == 0;
+  });
+}
+
+bool Stream::has_received_all() const noexcept {
+  return peer_told_ && (spec_.verb != Verb::kSend || std::ranges::all_of(lanes_, [](const Lane& lane) {
+                          return lane.received >= lane.expected;
+                        }));
+}
+
+Json Stream::totals() const {
+  Json sent = Json::array();
+  for (const auto& lane : lanes_) sent.push_back(lane.completed);
+  return sent;
+}
+
+void Stream::set_peer_totals(const Json& totals) {
+  for (std::size_t qp = 0; qp < lanes_.size() && qp < totals.size(); ++qp) {
+    lanes_[qp].expected = totals[qp].get<std::uint64_t>();
+  }
+  peer_told_ = true;
+}
+
+void Stream::check_memory() {
+  if (!spec_.verify) return;
+  for (std::size_t qp = 0; qp < lanes_.size(); ++qp) {
+    const Area& area = session_.area(qp);
+    const std::uint64_t total = lanes_[qp].expected;
+    if (spec_.verb == Verb::kAtomic) {
+      std::uint64_t counter = 0;
+      std::memcpy(&counter, session_.bytes(area.rx, sizeof counter).data(), sizeof counter);
+      data_errors_ += counter != total ? 1 : 0;
+    }
+    if (spec_.verb != Verb::kWrite) continue;
+    const std::uint64_t slots = std::min(area.slots(size_), total);
+    for (std::uint64_t number = total - slots; number < total; ++number) {
+      data_errors_ +=
+          pattern_errors(session_.bytes(area.rx + area.slot(number, size_), size_), seed_of(qp, number));
+    }
+  }
+}
+
+Bandwidth Stream::result() const {
+  Bandwidth result{.data_errors = data_errors_};
+  for (const auto& lane : lanes_) result.messages += lane.completed;
+  const double seconds = static_cast<double>(last_ns_ - begin_ns_) / 1e9;
+  if (seconds <= 0) return result;
+  result.rate = static_cast<double>(result.messages) / seconds;
+  result.average = result.rate * size_;
+  result.peak = std::max(result.average, meter_.peak());
+  return result;
+}
+
+void Stream::fail(std::string text) {
+  if (!error_) error_ = Error{.code = Errc::kSystem, .text = std::move(text)};
+}
+
+}  // namespace uroce::apps::perf

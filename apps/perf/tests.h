@@ -1,0 +1,41 @@
+/// The tests of `uroce perf`: each runs on both sides of a session at the same time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "apps/common/histogram.h"
+#include "apps/perf/session.h"
+
+namespace uroce::apps::perf {
+
+/// What a latency test gives: full round trips, in ticks of `clock`.
+struct Latency {
+  std::unique_ptr<Histogram> ticks = std::make_unique<Histogram>();
+  TickClock clock;
+  std::uint64_t data_errors = 0;
+};
+
+/// What a bandwidth test gives, both directions together if there are two.
+struct Bandwidth {
+  std::uint64_t messages = 0;
+  double average = 0;  ///< bytes per second
+  double peak = 0;     ///< of the best millisecond
+  double rate = 0;     ///< messages per second
+  std::uint64_t data_errors = 0;
+};
+
+/// The client's part for one size.
+Result<Latency> measure_latency(Session& session, std::uint32_t size);
+Result<Bandwidth> measure_bandwidth(Session& session, std::uint32_t size);
+
+/// The server's part: runs tests until the client ends the session.
+Status serve(Session& session);
+
+/// The server's part of one size: from the answer to {"run"} to the answer to {"done"}.
+Status serve_latency(Session& session, std::uint32_t size);
+Status serve_bandwidth(Session& session, std::uint32_t size);
+
+inline constexpr std::uint64_t kAnswerNs = 20 * kSecond;
+
+}  // namespace uroce::apps::perf
