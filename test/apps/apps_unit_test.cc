@@ -1,0 +1,170 @@
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstring>
+#include <vector>
+
+#include "apps/common/exchange.h"
+#include "apps/common/histogram.h"
+#include "apps/common/pattern.h"
+#include "apps/common/rate_meter.h"
+#include "apps/common/table.h"
+#include "apps/common/tcp.h"
+#include "apps/pingpong/payload.h"
+
+namespace uroce::apps {
+namespace {
+
+TEST_CASE("a histogram tells percentiles within half a percent over twelve decades", "[apps][histogram]") {
+  auto histogram = std::make_unique<Histogram>();
+  for (std::uint64_t value = 1; value <= 100'000; ++value) histogram->add(value * 10'000'000);
+  for (const double percent : {1.0, 50.0, 90.0, 99.0, 99.9}) {
+    const double exact = percent / 100 * 1e12;
+    CHECK(histogram->percentile(percent) == Approx(exact).epsilon(0.005));
+  }
+  CHECK(histogram->min() == 10'000'000);
+  CHECK(histogram->max() == 1'000'000'000'000);
+  CHECK(histogram->mean() == Approx(1e12 / 2).epsilon(0.001));
+}
+
+TEST_CASE("a histogram holds small values exactly", "[apps][histogram]") {
+  auto histogram = std::make_unique<Histogram>();
+  for (const std::uint64_t value : {0U, 5U, 5U, 5U, 127U}) histogram->add(value);
+  CHECK(histogram->percentile(0) == 0);
+  CHECK(histogram->percentile(50) == 5);
+  CHECK(histogram->percentile(100) == 127);
+  CHECK(histogram->stdev() == Approx(55.3).epsilon(0.01));
+}
+
+TEST_CASE("a histogram refuses percentiles with fewer than ten samples above", "[apps][histogram]") {
+  auto histogram = std::make_unique<Histogram>();
+  for (int i = 0; i < 1000; ++i) histogram->add(1000);
+  CHECK(histogram->sound_percentile(99).has_value());
+  CHECK_FALSE(histogram->sound_percentile(99.9).has_value());
+}
+
+TEST_CASE("a rate is the median of its windows, not the mean", "[apps][rate]") {
+  RateMeter meter(1000);
+  std::uint64_t now = 1;
+  meter.add(7, now);  // opens the first window; its units took unknown time
+  for (int i = 0; i < 9; ++i) meter.add(10, now += 1000);
+  meter.add(10, now += 1'000'000);  // a pause
+  CHECK(meter.typical() == Approx(1e7));
+  CHECK(meter.average() < 1e6);
+  CHECK(meter.peak() == Approx(1e7));
+}
+
+TEST_CASE("a pattern shows shifted, stale and torn data", "[apps][pattern]") {
+  std::vector<std::byte> data(1000);
+  fill_pattern(data, 42);
+  CHECK(pattern_errors(data, 42) == 0);
+  CHECK(pattern_errors(data, 43) > 950);
+  CHECK(pattern_errors(std::span(data).subspan(8), 42) > 950);
+  data[999] ^= std::byte{1};
+  CHECK(pattern_errors(data, 42) == 1);
+  CHECK(pattern_errors(std::span(data).first(3), 42) == 0);
+}
+
+TEST_CASE("a QP address has the text of ibv_rc_pingpong", "[apps][exchange]") {
+  const QpAddress address{.qpn = Qpn{0x11}, .psn = Psn{0xa5b6c7}, .gid = Gid::from_v4({10, 0, 0, 1})};
+  CHECK(to_wire(address) == "0000:000011:a5b6c7:00000000000000000000ffff0a000001");
+  CHECK(from_wire(to_wire(address)) == address);
+  CHECK(to_string(address) == "LID 0x0000, QPN 0x000011, PSN 0xa5b6c7, GID ::ffff:10.0.0.1");
+}
+
+TEST_CASE("text that is no QP address is refused", "[apps][exchange]") {
+  for (const char* text : {"", "0000", "0000:000011:a5b6c7", "0000:000011:a5b6c7:0000", "0000:1000000:0:0",
+                           "0000:000011:a5b6c7:0000000000000000000000000a00000g", "GET / HTTP/1.1",
+                           "0000:0000x1:a5b6c7:00000000000000000000ffff0a000001"}) {
+    CHECK_FALSE(from_wire(text).has_value());
+  }
+}
+
+TEST_CASE("addresses and lines pass over TCP", "[apps][tcp]") {
+  auto listener = tcp_listen("127.0.0.1", 0);
+  REQUIRE(listener);
+  const std::uint64_t until = now_ns() + 5 * kSecond;
+  auto client = tcp_connect("127.0.0.1", tcp_local_port(*listener), until);
+  REQUIRE(client);
+  auto server = tcp_accept(*listener, until);
+  REQUIRE(server);
+
+  const QpAddress address{.qpn = Qpn{5}, .psn = Psn{6}, .gid = Gid::from_v4({1, 2, 3, 4})};
+  REQUIRE(send_address(*client, address, until));
+  CHECK(*receive_address(*server, until) == address);
+  REQUIRE(send_done(*client, until));
+  CHECK(receive_done(*server, until));
+  REQUIRE(tcp_send_line(*server, R"({"a":1})", until));
+  CHECK(*tcp_receive_line(*client, until) == R"({"a":1})");
+
+  *client = Socket();
+  CHECK(receive_address(*server, until).error().code == Errc::kPeer);
+}
+
+TEST_CASE("a silent TCP peer is a timeout", "[apps][tcp]") {
+  auto listener = tcp_listen("127.0.0.1", 0);
+  REQUIRE(listener);
+  CHECK(tcp_accept(*listener, now_ns() + 10 * kMillisecond).error().code == Errc::kTimeout);
+  auto client = tcp_connect("127.0.0.1", tcp_local_port(*listener), now_ns() + kSecond);
+  REQUIRE(client);
+  CHECK(tcp_receive_line(*client, now_ns() + 10 * kMillisecond).error().code == Errc::kTimeout);
+}
+
+TEST_CASE("an address without GID names the option that is missing", "[apps][exchange]") {
+  auto listener = tcp_listen("127.0.0.1", 0);
+  REQUIRE(listener);
+  const std::uint64_t until = now_ns() + 5 * kSecond;
+  auto client = tcp_connect("127.0.0.1", tcp_local_port(*listener), until);
+  REQUIRE(client);
+  auto server = tcp_accept(*listener, until);
+  REQUIRE(server);
+  REQUIRE(send_address(*client, QpAddress{.qpn = Qpn{5}, .psn = Psn{6}, .gid = {}}, until));
+  const auto got = receive_address(*server, until);
+  REQUIRE_FALSE(got);
+  CHECK(got.error().text.find("-g") != std::string::npos);
+}
+
+TEST_CASE("the ping-pong server accepts its own kind and the stock tool, nothing else", "[apps][pingpong]") {
+  std::vector<std::byte> memory(10'000);
+  const auto size = static_cast<std::uint32_t>(memory.size());
+  Payload client(size, true);
+  const auto errors = [&](std::uint32_t iteration) {
+    Payload server(size, false);
+    server.check(memory, size, iteration);
+    return server.errors();
+  };
+  client.fill(memory, 3);
+  CHECK(errors(3) == 0);
+  CHECK(errors(4) > 0);  // a message of another iteration
+  memory[5000] ^= std::byte{1};
+  CHECK(errors(3) > 0);
+
+  std::memset(memory.data(), 0x7b, memory.size());  // the stock tool
+  CHECK(errors(3) == 0);
+  memory[0] = memory[4096] = memory[8192] = std::byte{0};  // the stock tool with -c
+  CHECK(errors(3) == 0);
+  memory[4097] = std::byte{0};
+  CHECK(errors(3) > 0);
+}
+
+TEST_CASE("a ping-pong client wants back what it sent", "[apps][pingpong]") {
+  std::vector<std::byte> memory(5000);
+  Payload client(5000, true);
+  client.fill(memory, 0);
+  client.check(memory, 5000, 0);
+  CHECK(client.errors() == 0);
+  client.check(memory, 4999, 0);
+  CHECK(client.errors() == 1);
+  std::memset(memory.data(), 0x7b, memory.size());
+  client.check(memory, 5000, 1);
+  CHECK(client.errors() > 4000);
+}
+
+TEST_CASE("a table aligns its columns", "[apps][table]") {
+  Table table({"name", "n"}, 1);
+  table.add({"a", "10"});
+  table.add({"long", "5"});
+  CHECK(table.text() == " name   n\n a     10\n long   5\n");
+}
+
+}  // namespace
+}  // namespace uroce::apps

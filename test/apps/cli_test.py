@@ -1,0 +1,342 @@
+#!/usr/bin/env python3
+"""The uroce program from outside: command lines, configuration, exit codes, and each command between two processes.
+
+Usage: cli_test.py UROCE_PROGRAM
+"""
+import contextlib
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+UROCE = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/apps/uroce").resolve()
+SECONDS = 60
+WIRE_SIZE = len("0000:000000:000000:" + "0" * 32) + 1  # bytes, with the terminating zero
+
+USAGE, CONFIG, TIMEOUT, NOT_FOUND, NAME_IN_USE, PEER = 2, 19, 20, 15, 16, 23
+
+
+def clean_environment(**more):
+    own = {name: value for name, value in os.environ.items() if not name.startswith("UROCE_")}
+    return own | {name: str(value) for name, value in more.items()}
+
+
+def uroce(*words, env=None, timeout=SECONDS):
+    return subprocess.run([UROCE, *map(str, words)], capture_output=True, text=True, timeout=timeout,
+                          env=env or clean_environment())
+
+
+@contextlib.contextmanager
+def started(*words):
+    process = subprocess.Popen([UROCE, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               text=True, env=clean_environment())
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate(timeout=SECONDS)
+
+
+def free_port():
+    with socket.socket(socket.AF_INET6) as probe:
+        probe.bind(("::", 0))
+        return probe.getsockname()[1]
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.link = f"shm:cli-test-{os.getpid()}-{id(self)}"
+        self.port = free_port()
+
+    def assert_fails(self, result, code, *parts):
+        """One line on stderr, nothing on stdout."""
+        self.assertEqual(result.returncode, code, result.stderr)
+        lines = result.stderr.strip().splitlines()
+        self.assertEqual(len(lines), 1, result.stderr)
+        self.assertTrue(lines[0].startswith("uroce: "), lines[0])
+        for part in parts:
+            self.assertIn(part, lines[0])
+
+    def pair(self, *words, server_words=(), client_words=()):
+        """Runs server and client to their ends. @return (client's stdout, server's stdout)"""
+        common = [*words, "--port", self.link, "-p", self.port, "--no-huge"]
+        with started(*common, *server_words) as server:
+            client = uroce(*common, *client_words, "localhost")
+            self.assertEqual(client.returncode, 0, client.stderr)
+            out, err = server.communicate(timeout=SECONDS)
+            self.assertEqual(server.returncode, 0, err)
+        return client.stdout, out
+
+
+class CommandLine(Case):
+    def test_the_version_is_printed(self):
+        result = uroce("--version")
+        self.assertEqual(result.returncode, 0)
+        self.assertRegex(result.stdout, r"^uroce \d+\.\d+\.\d+\n$")
+
+    def test_every_command_explains_itself(self):
+        tests = [f"{verb}_{what}" for verb in ("send", "write", "read", "atomic") for what in ("lat", "bw")]
+        commands = (["demo"], ["pingpong"], ["info"], ["config"], ["bench", "link"])
+        for words in (*commands, *(["perf", test] for test in tests)):
+            result = uroce(*words, "--help")
+            self.assertEqual(result.returncode, 0, words)
+            for option in ("--port", "--ip", "--mtu", "--mode", "--lcores", "--no-huge", "--fault", "--pcap",
+                           "--json", "--config"):
+                self.assertIn(option, result.stdout, words)
+
+    def test_a_senseless_command_line_is_one_line_and_exit_code_2(self):
+        for words in ([], ["fly"], ["info", "--wings"], ["perf"], ["perf", "send_lat", "-s", "zero"],
+                      ["perf", "send_lat", "-s", "0"], ["pingpong", "-m", "1000"],
+                      ["bench", "link", "--rounds", "0"]):
+            self.assert_fails(uroce(*words), USAGE, "--help")
+
+
+class Configuration(Case):
+    def config(self, *words, env=None):
+        result = uroce("config", "--json", *words, env=env)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return json.loads(result.stdout)
+
+    def test_a_flag_wins_over_environment_file_and_default(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write('mtu = 2000\nmode = "auto"\nseed = 7\n')
+            file.flush()
+            env = clean_environment(UROCE_MTU=3000, UROCE_MODE="lcore", UROCE_CONFIG=file.name)
+            keys = self.config("--mtu", "4000", env=env)
+        seen = {name: (keys[name]["value"], keys[name]["origin"]) for name in ("mtu", "mode", "seed", "fault")}
+        self.assertEqual(seen, {"mtu": ("4000", "flag"), "mode": ("lcore", "environment"),
+                                "seed": ("7", "file"), "fault": ("", "default")})
+
+    def test_a_file_that_repeats_a_default_is_still_its_origin(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write('mode = "app"\n')
+            file.flush()
+            keys = self.config("--config", file.name)
+        self.assertEqual(keys["mode"]["origin"], "file")
+        self.assertEqual(keys["mode"]["from"], file.name)
+        self.assertEqual(keys["port"]["origin"], "default")
+
+    def test_addresses_may_be_repeated_or_listed(self):
+        keys = self.config("--ip", "10.0.0.1/24", "--ip", "fd00::1/64")
+        self.assertEqual(keys["ip"]["value"], "10.0.0.1/24,fd00::1/64")
+        self.assertEqual(self.config("--ip", "10.0.0.1/24,fd00::1/64")["ip"], keys["ip"])
+
+    def test_an_option_takes_one_value(self):
+        self.assert_fails(uroce("info", "--port", "shm:a", "shm:b"), USAGE, "shm:b")
+
+    def test_wrong_values_are_told_with_those_allowed(self):
+        self.assert_fails(uroce("info", "--mtu", "5"), CONFIG, "--mtu", "352..9600")
+        self.assert_fails(uroce("info", "--mode", "warp"), CONFIG, "lcore, app or auto")
+        self.assert_fails(uroce("info", env=clean_environment(UROCE_MTU="x")), CONFIG, "UROCE_MTU")
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write("mtu = 2000\nspeed = 9\n")
+            file.flush()
+            self.assert_fails(uroce("info", "--config", file.name), CONFIG, f"{file.name}:2", "speed")
+
+    def test_a_port_that_does_not_exist_is_told_before_anything_else(self):
+        self.assert_fails(uroce("info", "--port", "warp:9"), CONFIG, "warp")
+        self.assertNotEqual(uroce("info", "--port", "af_packet:nosuchport0", "--no-huge").returncode, 0)
+
+
+class Info(Case):
+    def test_it_prints_addresses_limits_and_counters(self):
+        result = uroce("info", "--port", self.link, "--ip", "10.1.2.3/24", "--no-huge", "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        info = json.loads(result.stdout)
+        self.assertEqual(info["gids"][1], "::ffff:10.1.2.3/24")
+        self.assertTrue(info["gids"][0].startswith("fe80::"))
+        self.assertRegex(info["mac"], r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$")
+        self.assertIn("max_qp_wr", info["limits"])
+        self.assertTrue(info["counters"])
+        text = uroce("info", "--port", self.link, "--no-huge")
+        self.assertEqual(text.returncode, 0)
+        self.assertIn("path MTU", text.stdout)
+
+
+class Perf(Case):
+    COLUMNS = ["#bytes", "#iterations", "t_min[usec]", "t_max[usec]", "t_typical[usec]", "t_avg[usec]",
+               "t_stdev[usec]", "99%", "percentile[usec]", "99.9%", "percentile[usec]"]
+
+    def test_latency_tables_have_perftests_columns_and_say_which_half(self):
+        out, _ = self.pair("perf", "send_lat", "-n", 2000, "-s", 64, "--verify")
+        lines = out.splitlines()
+        half = next(i for i, line in enumerate(lines) if line.startswith("RTT/2"))
+        full = next(i for i, line in enumerate(lines) if line.startswith("RTT:"))
+        for title in (half, full):
+            self.assertEqual(lines[title + 1].split(), self.COLUMNS)
+        typical = [float(lines[title + 2].split()[4]) for title in (half, full)]
+        self.assertAlmostEqual(2 * typical[0], typical[1], delta=0.002)
+        self.assertEqual(lines[half + 2].split()[:2], ["64", "2000"])
+        self.assertIn("0 data errors", out)
+
+    def test_each_test_verifies_its_data(self):
+        for test, words in (("send_lat", ["-s", 4097]), ("write_lat", ["-s", 1]), ("read_lat", ["-s", 70000]),
+                            ("atomic_lat", []), ("atomic_lat", ["-A", "CMP_AND_SWAP"]),
+                            ("send_bw", ["-s", 5000, "-l", 8]), ("write_bw", ["-s", 100, "-q", 3, "-Q", 7]),
+                            ("read_bw", ["-s", 9000, "-o", 4]), ("atomic_bw", ["-q", 2]),
+                            ("atomic_bw", ["-A", "CMP_AND_SWAP"])):
+            with self.subTest(test=test, words=words):
+                out, _ = self.pair("perf", test, "-n", 300, "--verify", "--json", *words)
+                result = json.loads(out)
+                self.assertEqual(result["verified"], True)
+                self.assertEqual(result["data_errors"], 0)
+                self.assertEqual(result["test_info"]["test"], test)
+
+    def test_both_sides_can_send(self):
+        for test in ("send_bw", "write_bw", "read_bw"):
+            with self.subTest(test=test):
+                out, _ = self.pair("perf", test, "-n", 400, "-s", 3000, "-b", "--verify", "--json")
+                row = json.loads(out)["results"][0]
+                self.assertEqual(row["n_iterations"], 800)
+
+    def test_all_sizes_are_run(self):
+        out, _ = self.pair("perf", "write_bw", "-a", "-n", 20, "--json")
+        sizes = [row["MsgSize"] for row in json.loads(out)["results"]]
+        self.assertEqual(sizes, [1 << i for i in range(1, 24)])
+
+    def test_json_has_perftests_names(self):
+        out, _ = self.pair("perf", "read_lat", "-n", 1000, "--json")
+        result = json.loads(out)
+        self.assertEqual(result["test_info"]["row_is"], "rtt")
+        row = result["results"][0]
+        for name in ("MsgSize", "n_iterations", "t_min", "t_max", "t_typical", "t_avg", "t_stdev",
+                     "percentile_99", "percentile_99.9", "rtt", "half_rtt"):
+            self.assertIn(name, row)
+        self.assertIsNone(row["percentile_99.9"], "one sample in a thousand is no percentile")
+        out, _ = self.pair("perf", "send_bw", "-n", 100, "--json", "--report_gbits")
+        row = json.loads(out)["results"][0]
+        self.assertEqual(set(row), {"MsgSize", "n_iterations", "BW_peak", "BW_average", "MsgRate"})
+
+    def test_a_duration_replaces_iterations(self):
+        for test in ("send_lat", "write_bw"):
+            out, _ = self.pair("perf", test, "-D", 1, "--json")
+            self.assertGreater(json.loads(out)["results"][0]["n_iterations"], 100)
+
+    def test_another_test_at_the_server_is_refused(self):
+        with started("perf", "send_bw", "--port", self.link, "-p", self.port, "--no-huge") as server:
+            client = uroce("perf", "write_bw", "--port", self.link, "-p", self.port, "--no-huge", "localhost")
+            self.assert_fails(client, PEER, "send_bw", "write_bw")
+            server.communicate(timeout=SECONDS)
+            self.assertEqual(server.returncode, PEER)
+
+    def test_without_a_server_the_client_says_so(self):
+        result = uroce("perf", "send_lat", "--port", self.link, "-p", self.port, "--no-huge", "localhost")
+        self.assert_fails(result, PEER, "start the server")
+
+    def test_a_killed_server_ends_the_client(self):
+        words = ["perf", "send_lat", "--port", self.link, "-p", self.port, "--no-huge", "-D", 30]
+        with started(*words) as server, started(*words, "localhost") as client:
+            server.stdout.readline()
+            with self.assertRaises(subprocess.TimeoutExpired):
+                client.wait(1)  # it runs
+            server.send_signal(signal.SIGKILL)
+            _, err = client.communicate(timeout=20)
+            self.assertEqual(client.returncode, PEER, err)
+            self.assertEqual(len(err.strip().splitlines()), 1, err)
+
+    def test_a_tcp_port_in_use_is_told(self):
+        with socket.socket(socket.AF_INET6) as other:
+            other.bind(("::", self.port))
+            other.listen()
+            result = uroce("perf", "send_lat", "--port", self.link, "-p", self.port, "--no-huge")
+        self.assert_fails(result, NAME_IN_USE, str(self.port))
+
+
+class PingPong(Case):
+    def test_two_of_them_exchange_messages(self):
+        for size, iterations in ((1, 50), (4096, 1000), (100001, 20)):
+            out, server = self.pair("pingpong", "-c", "-s", size, "-n", iterations)
+            self.assertIn(f"{2 * size * iterations} bytes in", out)
+            self.assertIn("0 bytes of received data were wrong", out)
+            local = [line.split(":", 1)[1].strip() for line in out.splitlines() if "local" in line]
+            remote = [line.split(":", 1)[1].strip() for line in server.splitlines() if "remote" in line]
+            self.assertEqual(local, remote)
+
+    def test_it_can_sleep_on_events(self):
+        for mode in ("app", "auto"):
+            out, _ = self.pair("pingpong", "-e", "-c", "-n", 200, "--mode", mode)
+            self.assertIn("200 iters in", out)
+
+    def test_json_tells_the_result(self):
+        out, _ = self.pair("pingpong", "-n", 100, "-m", 4096, "--json", "-c")
+        result = json.loads(out)
+        self.assertEqual((result["role"], result["iterations"], result["data_errors"]), ("client", 100, 0))
+
+    def test_the_server_speaks_the_text_of_the_stock_tool(self):
+        words = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge", "--give-up", 1]
+        with started(*words) as server:
+            server.stdout.readline()
+            peer = self.connect()
+            with peer:
+                text = "0000:000011:a5b6c7:0000000000000000" + "0000ffff0a4d0063"
+                peer.sendall(text.encode() + b"\0")
+                answer = self.receive(peer, WIRE_SIZE)
+                self.assertRegex(answer, rb"^0000:[0-9a-f]{6}:[0-9a-f]{6}:[0-9a-f]{32}\0$")
+                peer.sendall(b"done\0")
+            out, err = server.communicate(timeout=SECONDS)
+        self.assertIn("QPN 0x000011, PSN 0xa5b6c7, GID ::ffff:10.77.0.99", out)
+        self.assertEqual(server.returncode, TIMEOUT, err)
+
+    def test_the_client_speaks_the_text_of_the_stock_tool(self):
+        words = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge", "--give-up", 1, "127.0.0.1"]
+        with socket.create_server(("127.0.0.1", self.port)) as listener, started(*words) as client:
+            listener.settimeout(SECONDS)
+            peer, _ = listener.accept()
+            with peer:
+                peer.settimeout(SECONDS)
+                address = self.receive(peer, WIRE_SIZE)
+                self.assertRegex(address, rb"^0000:[0-9a-f]{6}:[0-9a-f]{6}:[0-9a-f]{32}\0$")
+                peer.sendall(b"0000:000012:000034:0000000000000000" + b"0000ffff0a4d0063\0")
+                self.assertEqual(self.receive(peer, 5), b"done\0")
+            _, err = client.communicate(timeout=SECONDS)
+        self.assertIn(client.returncode, (TIMEOUT, PEER), err)
+
+    def test_a_peer_without_gid_is_told_to_use_g(self):
+        words = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge"]
+        with started(*words) as server:
+            server.stdout.readline()
+            with self.connect() as peer:
+                peer.sendall(b"0000:000011:a5b6c7:" + b"0" * 32 + b"\0")
+                _, err = server.communicate(timeout=SECONDS)
+        self.assertEqual(server.returncode, PEER)
+        self.assertIn("-g", err)
+
+    def connect(self):
+        """The server may still be about to listen."""
+        for _ in range(200):
+            with contextlib.suppress(ConnectionRefusedError):
+                peer = socket.create_connection(("localhost", self.port), timeout=SECONDS)
+                return peer
+            signal.sigtimedwait([], 0.02)
+        self.fail("nobody listens")
+
+    @staticmethod
+    def receive(peer, count):
+        data = b""
+        while len(data) < count:
+            more = peer.recv(count - len(data))
+            if not more:
+                break
+            data += more
+        return data
+
+
+class Examples(Case):
+    def test_server_and_client_meet(self):
+        folder = UROCE.parent
+        with tempfile.TemporaryDirectory() as directory:
+            pipe = pathlib.Path(directory, "pipe")
+            os.mkfifo(pipe)
+            line = f'"{folder}/example_server" <"{pipe}" | "{folder}/example_client" >"{pipe}"'
+            result = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True,
+                                    timeout=SECONDS)
+        self.assertEqual((result.returncode, result.stderr), (0, "jello"))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)

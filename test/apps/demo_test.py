@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""`uroce demo` and `uroce bench link` keep their promises: verified data, complete rows, bounded time, JSON.
+
+Usage: demo_test.py UROCE_PROGRAM
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+UROCE = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/apps/uroce").resolve()
+SECONDS = 60  # what the demo may take
+
+TESTS = {("rtt_p50", 64), ("rtt_p99", 64), ("rtt_p50", 288), ("rtt_p99", 288), ("send_rate", 64),
+         ("write_goodput", 65536), ("write_goodput", 1 << 20)}
+
+
+def run(*words, cores=None):
+    pin = (lambda: os.sched_setaffinity(0, cores)) if cores else None
+    return subprocess.run([UROCE, *map(str, words)], capture_output=True, text=True, timeout=SECONDS,
+                          preexec_fn=pin)
+
+
+def children_of(pid):
+    return [int(word) for word in pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+class Demo(unittest.TestCase):
+    def setUp(self):
+        self.port = f"shm:demo-test-{os.getpid()}-{id(self)}"
+
+    def test_json_holds_verified_and_rows_for_every_test(self):
+        result = run("demo", "--quick", "--json", "--no-huge")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        demo = json.loads(result.stdout)
+        self.assertEqual((demo["verified"], demo["errors"]), (True, 0), result.stderr)
+        links = {row["link"] for row in demo["rows"]}
+        self.assertIn("shm", links)
+        for link in links:
+            seen = {(row["test"], row["bytes"]) for row in demo["rows"] if row["link"] == link}
+            self.assertEqual(seen, TESTS)
+        for row in demo["rows"]:
+            for name in ("link", "test", "bytes", "unit", "uroce", "raw", "tcp_spin", "tcp_block"):
+                self.assertIn(name, row)
+            self.assertGreater(row["uroce"], 0)
+            self.assertGreater(row["tcp_block"], 0)
+        if "memif" not in links:
+            self.assertTrue(any("memif" in note for note in demo["notes"]), demo["notes"])
+
+    def test_text_is_one_table_with_ratios_and_what_to_try_next(self):
+        result = run("demo", "--quick", "--port", self.port, "--no-huge")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stdout.count("uroce is"), 4)  # thrice in the head, once below
+        self.assertIn("0 errors", result.stdout)
+        self.assertIn("perf send_lat localhost", result.stdout)
+        self.assertNotIn("\x1b", result.stdout + result.stderr)
+
+    def test_one_core_is_enough(self):
+        core = {min(os.sched_getaffinity(0))}
+        result = run("demo", "--quick", "--port", self.port, "--no-huge", "--json", cores=core)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        demo = json.loads(result.stdout)
+        self.assertTrue(demo["verified"])
+        self.assertTrue(all(row["tcp_spin"] is None for row in demo["rows"]))
+
+    def test_faults_do_not_reach_the_data(self):
+        result = run("demo", "--quick", "--port", self.port, "--no-huge", "--json", "--seed", "3",
+                     "--fault", "loss=0.1%,dup=1%,reorder=1%")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertTrue(json.loads(result.stdout)["verified"])
+
+    def test_a_wrong_option_is_one_line_with_its_exit_code(self):
+        result = run("demo", "--fault", "sharks=1%", "--no-huge")
+        self.assertEqual(result.returncode, 19, result.stderr)
+        self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+
+    def test_a_killed_process_is_noticed(self):
+        demo = subprocess.Popen([UROCE, "demo", "--port", self.port, "--no-huge"], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+        try:
+            self.assertIn("verified", demo.stderr.readline())
+            children = children_of(demo.pid)
+            self.assertGreaterEqual(len(children), 6)
+            os.kill(children[2], signal.SIGKILL)  # the first two are TCP's
+            begin = time.monotonic()
+            _, err = demo.communicate(timeout=30)
+            self.assertLess(time.monotonic() - begin, 20)
+        finally:
+            demo.kill()
+            demo.communicate()
+        self.assertEqual(demo.returncode, 1)
+        self.assertIn("signal 9", err)
+
+    def test_no_process_outlives_the_demo(self):
+        demo = subprocess.Popen([UROCE, "demo", "--port", self.port, "--no-huge"], stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, text=True)
+        demo.stderr.readline()
+        children = children_of(demo.pid)
+        demo.kill()
+        demo.communicate()
+        until = time.monotonic() + 5
+        while any(self.is_running(child) for child in children) and time.monotonic() < until:
+            time.sleep(0.01)
+        self.assertFalse(any(self.is_running(child) for child in children))
+
+    @staticmethod
+    def is_running(pid):
+        try:
+            return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+        except OSError:
+            return False
+
+
+class BenchLink(unittest.TestCase):
+    def test_it_shows_the_link_bare_with_crc_and_tcp(self):
+        result = run("bench", "link", "--port", f"shm:bench-test-{os.getpid()}", "--no-huge", "--json",
+                     "--rounds", 1, "--sample-ms", 30, "--rtt", 64, "--rate", 64, "--stream", 65536)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = json.loads(result.stdout)["rows"]
+        self.assertEqual([row["test"] for row in rows], ["rtt_p50", "rtt_p99", "send_rate", "write_goodput"])
+        for row in rows:
+            self.assertGreater(row["ref"], 0)
+            self.assertGreater(row["raw"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
