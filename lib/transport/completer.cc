@@ -9,7 +9,8 @@ namespace uroce::transport {
 
 namespace {
 
-constexpr std::uint8_t kForever = 7;  // rnr_retry; IBA 9.7.5.2.8
+constexpr std::uint32_t kWindowAfterTimeout = 16;  // packets
+constexpr std::uint8_t kForever = 7;               // rnr_retry; IBA 9.7.5.2.8
 
 constexpr WcOpcode wc_opcode(WrOpcode opcode) noexcept {
   switch (opcode) {
@@ -109,6 +110,7 @@ void Requester::on_progress(Ticks now) noexcept {
   retries_left_ = qp_.attr.retry_cnt;
   rnr_retries_left_ = qp_.attr.rnr_retry;
   recovering_ = false;
+  window_ = std::min(qp_.max_unacked, 2 * window_);
   rnr_until_ = Ticks{};  // the packet that was refused is among what the peer has taken
   ack_deadline_ = in_flight() > 0 ? ack_deadline_from(now) : Ticks{};
   while (reads_in_flight_ > 0 && before(read_ends_[read_head_], unacked_psn_)) {
@@ -213,6 +215,9 @@ void Requester::on_timer(Ticks now) noexcept {
   if (!take_retry()) return;
   go_back(now);
   recovering_ = false;  // the peer may still tell of a gap that we do not know
+  // A peer that is only slow has to answer every duplicate: with whole windows of them it would never catch
+  // up.
+  window_ = std::min(window_, kWindowAfterTimeout);
 }
 
 void Requester::on_resolved() noexcept {

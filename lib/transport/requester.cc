@@ -67,6 +67,7 @@ void Requester::start() noexcept {
   unacked_psn_ = sent_psn_ = next_wqe_psn_ = qp_.attr.sq_psn;
   retries_left_ = qp_.attr.retry_cnt;
   rnr_retries_left_ = qp_.attr.rnr_retry;
+  window_ = qp_.max_unacked;
 }
 
 void Requester::resize_read_window() {
@@ -87,7 +88,7 @@ Gate Requester::gate(Ticks now) const noexcept {
   if (current_ == started_ && wqe.has(send_flag::kFence) && reads_unfinished_ > 0) {
     return Gate::kFenced;  // IBA 10.8.3.3
   }
-  if (span_from(send_psn(), unacked_psn_) >= qp_.max_unacked) return Gate::kWindowFull;
+  if (span_from(send_psn(), unacked_psn_) >= window_) return Gate::kWindowFull;
   if ((wqe.is_read() || wqe.is_atomic()) && reads_in_flight_ > 0 &&
       reads_in_flight_ >= qp_.attr.max_rd_atomic) {
     return Gate::kReadDepth;
@@ -172,7 +173,7 @@ bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& 
   // An ACK is asked for at the end of a message, four times per window, and before the window closes.
   const Psn psn = state.first_psn + sent_packets_;
   const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;
-  const bool ack_req = last || 4 * (since_ack_req_ + 1) >= qp_.max_unacked || unacked >= qp_.max_unacked;
+  const bool ack_req = last || 4 * (since_ack_req_ + 1) >= qp_.max_unacked || unacked >= window_;
 
   FrameWriter frame;
   if (!frame.begin(qp_, tx, opcode, psn, payload, ack_req, solicited)) return false;

@@ -122,6 +122,7 @@ class Requester {
   std::uint32_t reads_unfinished_ =
       0;  // READ and atomic WQEs that started and have not completed, for fences
   std::uint32_t since_ack_req_ = 0;
+  std::uint32_t window_ = 0;  // packets in flight now: max_unacked, less after a timeout
 
   Fault broken_ = Fault::kNone;  // `current_` cannot be sent; takes effect when it is the oldest
   bool recovering_ = false;      // went back; further NAKs for the same PSN say nothing new
