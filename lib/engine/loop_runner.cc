@@ -130,8 +130,9 @@ void LoopRunner::run_helper() noexcept {
 bool LoopRunner::help(Ticks quiet_since) noexcept {
   constexpr std::uint64_t kPatienceNs = 20'000;
   bool any = false;
-  for (Ticks now = quiet_since; now < quiet_since + kPatienceNs; now = clock_.now()) {
+  for (Ticks now = quiet_since; now < quiet_since + kPatienceNs;) {
     if (!try_own()) return true;  // somebody else makes progress
+    now = clock_.now();           // not before: the loop's time must not run backwards
     const unsigned work = loop_.run_once(now);
     const bool more = loop_.has_work();
     release();
