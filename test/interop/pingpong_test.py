@@ -54,13 +54,13 @@ def cases():
 class Pair:
     """One exchange of the two programs."""
 
-    def __init__(self, used, binary, case):
+    def __init__(self, used, uroce, case):
         self.used = used
         self.case = case
         options = ["-m", case.mtu, "-s", case.size, "-n", case.iterations, "-g", case.gid, "-p", PORT, "-c"]
         self.stock = shlex.join(map(str, ["ibv_rc_pingpong", "-d", "rxe0", *options]))
         addresses = [word for ip, bits in zip(ENGINE_IPS, PREFIXES) for word in ("--ip", f"{ip}/{bits}")]
-        self.uroce = [binary, "pingpong", "--port", "af_packet:eng0", *addresses, "--no-huge", *options]
+        self.uroce = [*uroce, "--port", "af_packet:eng0", *addresses, "--no-huge", *options]
 
     def run(self):
         """Both programs to their end; fails unless both succeed."""
@@ -116,9 +116,9 @@ class Pair:
 class Matrix:
     """All cases on one guest. A failed case is tried once more while the wire is recorded."""
 
-    def __init__(self, used, binary, evidence):
+    def __init__(self, used, uroce, evidence):
         self.used = used
-        self.binary = binary
+        self.uroce = uroce  # how its command line begins
         self.evidence = evidence
         self.kept = 0
         self.dropped = 0
@@ -129,7 +129,7 @@ class Matrix:
         self.used.lose(to_guest=case.loss, to_engine=case.loss)
         try:
             with clean_kernel_log(self.used.guest):
-                Pair(self.used, self.binary, case).run()
+                Pair(self.used, self.uroce, case).run()
             lost = sum(self.used.dropped().values())
             return f"{lost} frames lost" if case.loss else ""
         except AssertionError as failure:
@@ -146,7 +146,7 @@ class Matrix:
         verdict = "passes"
         with wire.watch(self.used, path) as seen:
             try:
-                Pair(self.used, self.binary, case).run()
+                Pair(self.used, self.uroce, case).run()
             except AssertionError:
                 verdict = "fails"
         return f"tried again it {verdict}; recorded in {path}: {seen}"
@@ -154,7 +154,8 @@ class Matrix:
 
 def run(arguments, report):
     with lab() as used:
-        matrix = Matrix(used, arguments.uroce.resolve(), arguments.evidence)
+        uroce = [arguments.uroce.resolve(), "pingpong", "--mode", arguments.mode]
+        matrix = Matrix(used, uroce, arguments.evidence)
         for case in cases():
             report.case(str(case), matrix.test, case)
         print("Soft-RoCE's counters:", used.guest.counters())
@@ -162,6 +163,7 @@ def run(arguments, report):
 
 def add_arguments(parser):
     parser.add_argument("--uroce", type=Path, required=True, help="the uroce binary")
+    parser.add_argument("--mode", default="app", help="who makes uroce progress: lcore, app or auto")
     parser.add_argument("--evidence", type=Path, default=Path("interop-evidence"),
                         help="folder for captures of failures")
 
