@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <memory>
+#include <utility>
 
 #include "apps/commands.h"
 #include "apps/common/cli.h"
@@ -50,10 +51,12 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
         measure(*link, *tcp, one, plan, [&](const std::string& text) { progress.step(text); });
     if (!measured) return measured.error();
     rows.insert(rows.end(), measured->begin(), measured->end());
+    for (const auto& text : std::exchange(link->notes, {})) progress.note(text);
   }
   return Json{{"port", config.port},
               {"path_mtu", link->path_mtu},
               {"cores", cores.text()},
+              {"interruptions", link->interruptions},
               {"tcp", {{"path", tcp->path}, {"congestion", tcp->congestion}}},
               {"rows", rows_json(rows)}};
 }

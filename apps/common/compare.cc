@@ -46,13 +46,17 @@ Result<Reached> take_sample(const Contender& contender, const Sample& sample) {
       answers->client.contains("p50") || answers->client.contains("rate") ? answers->client : answers->server;
   return Reached{.p50 = measured.value("p50", 0.0),
                  .p99 = measured.value("p99", 0.0),
-                 .rate = measured.value("rate", 0.0)};
+                 .rate = measured.value("rate", 0.0),
+                 .interruptions = answers->client.value("interruptions", std::uint64_t{0}) +
+                                  answers->server.value("interruptions", std::uint64_t{0})};
 }
 
 Reached middle(const std::vector<Reached>& samples) {
   const auto of = [&](double Reached::*field) {
     std::vector<double> values;
-    for (const auto& sample : samples) values.push_back(sample.*field);
+    for (const auto& sample : samples) {
+      if (sample.*field > 0) values.push_back(sample.*field);
+    }
     return median(std::move(values));
   };
   return {.p50 = of(&Reached::p50), .p99 = of(&Reached::p99), .rate = of(&Reached::rate)};
@@ -125,8 +129,14 @@ Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const C
                           .frame_payload = link.path_mtu,
                           .run_ns = plan.run_ns,
                           .id = ++next_id};
+      if (contender.pair->broken && contender.pair != &link.uroce) continue;
       const auto reached = take_sample(contender, sample);
-      if (!reached) return reached.error();
+      if (!reached && contender.pair == &link.uroce) return reached.error();
+      if (!reached) {
+        link.notes.push_back(reached.error().text);
+        continue;
+      }
+      link.interruptions += reached->interruptions;
       samples[contender.name].push_back(*reached);
     }
   }

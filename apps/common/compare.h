@@ -21,7 +21,9 @@ struct LinkUnderTest {
   std::string name;  ///< as rows call it, e.g. "memif"
   Pair uroce;
   Pair raw;
-  std::uint32_t path_mtu = 1024;  ///< bytes
+  std::uint32_t path_mtu = 1024;    ///< bytes
+  std::uint64_t interruptions = 0;  ///< of the measured processes by other programs
+  std::vector<std::string> notes{};  ///< yardsticks that failed
 
   /// Forks four processes and connects them.
   /// @param at_client, at_server  ports of the uroce ends; those of the bare ends have "raw" in the link's
@@ -51,6 +53,7 @@ struct Reached {
   double p50 = 0;
   double p99 = 0;
   double rate = 0;
+  std::uint64_t interruptions = 0;
 };
 
 /// One line of the result: a figure of uroce with those of its yardsticks, in `unit`.
@@ -72,7 +75,8 @@ struct Plan {
 };
 
 /// Measures one case. `on_step` hears what is going on.
-/// @return one row for rates, two (p50 and p99) for round trips.
+/// @return one row for rates, two (p50 and p99) for round trips; a failure of uroce. A yardstick that fails
+/// is left out.
 Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const Case& one, const Plan& plan,
                                  const std::function<void(const std::string&)>& on_step);
 

@@ -21,8 +21,10 @@ Result<Json> MeasuredEnd::rtt_client(const Sample& sample) {
   const std::uint64_t start = clock_.ticks();
   const std::uint64_t warm = start + clock_.from_ns(sample.warm_up_ns());
   const std::uint64_t end = start + clock_.from_ns(sample.run_ns);
+  const std::uint64_t at_last = start + clock_.from_ns(sample.patience_ns());
   Wc wc;
-  for (std::uint64_t count = 0, begin = start; begin < end; ++count) {
+  for (std::uint64_t count = 0, begin = start;
+       begin < end || (ticks.count() < Sample::kEnough && begin < at_last); ++count) {
     begin = clock_.ticks();
     if (!post_message(kSendAt, sample.bytes, count % kSignalEvery == 0)) return ring_full();
     if (!next_message(wc, patience)) return stopped(wc);

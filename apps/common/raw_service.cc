@@ -111,9 +111,11 @@ Result<Json> RawService::rtt_client(const Sample& sample) {
   const std::uint64_t start = clock_.ticks();
   const std::uint64_t warm = start + clock_.from_ns(sample.warm_up_ns());
   const std::uint64_t end = start + clock_.from_ns(sample.run_ns);
+  const std::uint64_t at_last = start + clock_.from_ns(sample.patience_ns());
   const std::uint64_t repeat = clock_.from_ns(kRepeatNs);
   std::uint64_t begin = start;
-  for (std::uint64_t number = 0; begin < end; ++number) {
+  for (std::uint64_t number = 0; begin < end || (ticks.count() < Sample::kEnough && begin < at_last);
+       ++number) {
     begin = clock_.ticks();
     std::uint64_t now = begin;
     bool echoed = false;
@@ -136,7 +138,7 @@ Result<Json> RawService::rtt_client(const Sample& sample) {
 
 Result<Json> RawService::rtt_server(const Sample& sample) {
   const std::uint32_t length = frame_bytes(sample.bytes, false);
-  const std::uint64_t end = now_ns() + sample.run_ns + 500 * kMillisecond;  // should the last frame be lost
+  const std::uint64_t end = now_ns() + sample.patience_ns() + kSecond / 2;  // should the last frame be lost
   bool ended = false;
   for (std::uint32_t polls = 1; !ended; ++polls) {
     const unsigned frames = port_->receive([&](std::span<const std::byte> frame) {

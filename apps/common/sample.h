@@ -54,6 +54,9 @@ struct Sample {
 
   /// Start of the run that is not counted.
   [[nodiscard]] std::uint64_t warm_up_ns() const noexcept { return run_ns / 5; }
+  /// A round trip test goes on for this long until it has kEnough samples.
+  [[nodiscard]] std::uint64_t patience_ns() const noexcept { return run_ns + kSecond; }
+  static constexpr std::uint64_t kEnough = 100;
   /// No side waits longer than this for the other.
   [[nodiscard]] std::uint64_t limit_ns() const noexcept { return run_ns + 4 * kSecond; }
 };

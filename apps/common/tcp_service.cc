@@ -127,9 +127,11 @@ Result<Json> TcpService::rtt_client(const Socket& socket, const Sample& sample) 
   const std::uint64_t start = clock_.ticks();
   const std::uint64_t warm = start + clock_.from_ns(sample.warm_up_ns());
   const std::uint64_t end = start + clock_.from_ns(sample.run_ns);
-  for (std::uint64_t begin = start; begin < end;) {
-    begin = clock_.ticks();
-    message[0] = begin >= end ? kLast : std::byte{0};
+  const std::uint64_t at_last = start + clock_.from_ns(sample.patience_ns());
+  for (bool last = false; !last;) {
+    const std::uint64_t begin = clock_.ticks();
+    last = begin >= end && (ticks.count() >= Sample::kEnough || begin >= at_last);
+    message[0] = last ? kLast : std::byte{0};
     if (!mover.send(message) || !mover.receive(message)) return broken();
     const std::uint64_t now = clock_.ticks();
     if (begin >= warm) ticks.add(now - begin);

@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -42,9 +43,20 @@ bool is_readable(int fd, int timeout_ms) {
   return ::poll(&one, 1, timeout_ms) > 0;
 }
 
+/// How often the kernel has taken the core from this process for another.
+std::int64_t interruptions() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_nivcsw;
+}
+
 Json answer_to(Service& service, const Json& request) {
+  const auto before = interruptions();
   auto answer = service.handle(request);
-  if (answer) return Json{{"ok", std::move(*answer)}};
+  if (answer) {
+    (*answer)["interruptions"] = interruptions() - before;
+    return Json{{"ok", std::move(*answer)}};
+  }
   return Json{{"code", static_cast<int>(answer.error().code)}, {"error", answer.error().text}};
 }
 
@@ -178,6 +190,8 @@ Result<Json> Worker::receive(std::uint64_t until_ns) {
 
 Result<Pair::Answers> Pair::call(const Json& to_client, const Json& to_server, std::uint64_t timeout_ns) {
   const std::uint64_t until = now_ns() + timeout_ns;
+  if (broken) return Error{.code = Errc::kPeer, .text = "out of use since an earlier failure"};
+  broken = true;  // unless all goes well
   if (auto sent = server.send(to_server); !sent) return sent.error();
   if (auto sent = client.send(to_client); !sent) return sent.error();
   // Whoever fails first knows the reason; the other would only report that its peer is silent.
@@ -188,6 +202,7 @@ Result<Pair::Answers> Pair::call(const Json& to_client, const Json& to_server, s
   if (!one) return one.error();
   auto two = second.receive(until);
   if (!two) return two.error();
+  broken = false;
   if (client_first) return Answers{.client = std::move(*one), .server = std::move(*two)};
   return Answers{.client = std::move(*two), .server = std::move(*one)};
 }

@@ -19,7 +19,8 @@ using Json = nlohmann::json;
 class Service {
  public:
   virtual ~Service() = default;
-  /// Answers one request. Bounded in time by itself.
+  /// Answers one request with an object, to which the worker adds "interruptions": how often it lost its core
+  /// meanwhile. Bounded in time by itself.
   virtual Result<Json> handle(const Json& request) = 0;
   /// Called some 50 times a second between requests.
   virtual void idle() {}
@@ -63,6 +64,7 @@ class Worker {
 struct Pair {
   Worker client;
   Worker server;
+  bool broken = false;  ///< after a failed call
 
   struct Answers {
     Json client;

@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::uint64_t kBudgetNs = 50 * kSecond;  // no new case is begun after this
 constexpr int kFailedExit = 1;
+constexpr std::uint64_t kBusy = 500;  // interruptions of a link's measurements that are worth a word
 
 constexpr Case kCases[] = {{Kind::kRtt, 64},
                            {Kind::kRtt, 288},
@@ -75,6 +76,7 @@ class Demo {
                 {"bytes", bytes_},
                 {"cores", cores_.text()},
                 {"tcp", {{"path", tcp_->path}, {"congestion", tcp_->congestion}}},
+                {"failure", failure_},
                 {"notes", notes_},
                 {"seconds", static_cast<double>((now_ns() - begin_) / kMillisecond) / 1000.0}};
   }
@@ -90,6 +92,7 @@ class Demo {
   /// A failure that is no lack of something on this machine.
   void broken(const std::string& link, const Error& error) {
     ++errors_;
+    if (failure_.empty()) failure_ = fmt::format("{}: {}", link, error.text);
     note(fmt::format("{}: {}", link, error.text));
   }
 
@@ -148,7 +151,7 @@ class Demo {
     note(fmt::format("{}: {} operations with {:.1f} MB verified, {} errors", link.name,
                      answers->client.at("operations").get<std::uint64_t>(),
                      answers->client.at("bytes").get<double>() / 1e6, errors));
-    if (errors > 0) note(answers->client.at("first_error").get<std::string>());
+    if (errors > 0) failure_ = answers->client.at("first_error").get<std::string>();
     return errors == 0;
   }
 
@@ -158,11 +161,20 @@ class Demo {
                     .with_ref = false,
                     .shared_core = cores_.shared};
     for (const auto& one : kCases) {
-      if (now_ns() - begin_ > kBudgetNs) return note("out of time: the rest is left out");
+      if (now_ns() - begin_ > kBudgetNs) {
+        note("out of time: the rest is left out");
+        break;
+      }
       const auto rows =
           measure(link, *tcp_, one, plan, [&](const std::string& text) { progress_.step(text); });
+      for (const auto& text : std::exchange(link.notes, {})) note(text);
       if (!rows) return broken(link.name, rows.error());
       rows_.insert(rows_.end(), rows->begin(), rows->end());
+    }
+    if (link.interruptions > kBusy) {
+      note(fmt::format(
+          "{}: other programs took the cores {} times; the figures would be better on an idle machine",
+          link.name, link.interruptions));
     }
   }
 
@@ -174,6 +186,7 @@ class Demo {
   std::optional<TcpUnderTest> tcp_;
   std::vector<Row> rows_;
   std::vector<std::string> notes_;
+  std::string failure_;  ///< the first one
   std::uint64_t errors_ = 0;
   std::uint64_t operations_ = 0;
   std::uint64_t bytes_ = 0;
@@ -224,7 +237,7 @@ int run(const SharedOptions& shared, const Options& options, bool port_given) {
     print_text(*result, demo.rows(), "uroce");
   }
   if (result->at("verified").get<bool>()) return 0;
-  fmt::print(stderr, "uroce: verification failed; {}\n", result->at("notes").back().get<std::string>());
+  fmt::print(stderr, "uroce: verification failed; {}\n", result->at("failure").get<std::string>());
   return kFailedExit;
 }
 

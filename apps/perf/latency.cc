@@ -23,14 +23,17 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size) {
 
   Latency result{.clock = TickClock::calibrate()};
   const TickClock& clock = result.clock;
-  const std::uint64_t end = clock.ticks() + clock.from_ns(spec.seconds * kSecond);
+  const std::uint64_t run = clock.from_ns(spec.seconds * kSecond);
+  const std::uint64_t warm = clock.ticks() + run / 10;
+  std::uint64_t start = 0;  // of what counts; 0: warming up
   for (std::uint64_t number = 0;; ++number) {
     if (spec.verify) test.fill(number);
     const std::uint64_t begin = clock.ticks();
-    const bool is_over = spec.seconds > 0 ? begin >= end : number >= kWarmUp + spec.iterations;
-    if (is_over && number > kWarmUp) break;
+    if (start == 0 && (number >= kWarmUp || (run > 0 && begin >= warm))) start = begin;
+    const bool is_over = run > 0 ? begin >= start + run : result.ticks->count() >= spec.iterations;
+    if (start > 0 && is_over) break;
     if (!test.turn(number)) return interrupted(session, test);
-    if (number >= kWarmUp) result.ticks->add(clock.ticks() - begin);
+    if (start > 0) result.ticks->add(clock.ticks() - begin);
     if (spec.verify) test.check(number);
   }
   if (auto said = session.say({{"done", true}}); !said) return said.error();
