@@ -45,6 +45,15 @@ bool continues(wire::Opcode opcode) {
   return (op.is_send || op.is_write) && !op.starts_message;
 }
 
+/// The message in progress, then what does not fit it.
+void refuses_length(RcScript& qp, const std::optional<Packet>& first, Packet bad) {
+  if (first) qp.in(*first);
+  bad.data = kData;
+  qp.in(bad).out(Nak{bad.psn, 0x61, 0}).is_in(QpState::kError).forget();
+  CHECK(qp.target.is_untouched_but(0, first && first->reth ? 256 : 0));
+  CHECK(qp.inbox.is_untouched_but(0, first && !first->reth ? 256 : 0));
+}
+
 }  // namespace
 
 TEST_CASE("each request opcode is taken only where it may stand in a message", "[rc][fault][T8]") {
@@ -124,7 +133,7 @@ TEST_CASE("more READs at once than max_dest_rd_atomic are refused", "[rc][fault]
   qp.out(Nak{2, 0x61, 2}).raises(AsyncEventType::kQpReqErr).is_in(QpState::kError);
 }
 
-TEST_CASE("a packet whose length does not fit its opcode and the path MTU is refused",
+TEST_CASE("a SEND packet whose length does not fit its opcode and the path MTU is refused",
           "[rc][fault][length]") {
   // IBA C9-66 ?; PROTOCOL 7.6
   RcScript qp{{.mtu = 256}};
@@ -155,6 +164,14 @@ TEST_CASE("a packet whose length does not fit its opcode and the path MTU is ref
     first = Packet{.opcode = kRcSendFirst, .payload = 256};
     bad = {.opcode = kRcSendLast, .psn = 1, .payload = 300};
   }
+  refuses_length(qp, first, bad);
+}
+
+TEST_CASE("a WRITE or READ packet whose length does not fit its RETH is refused", "[rc][fault][length]") {
+  // IBA C9-66 ?; PROTOCOL 7.6
+  RcScript qp{{.mtu = 256}};
+  std::optional<Packet> first;
+  Packet bad;
   SECTION("WRITE_ONLY with less than the RETH says") {
     bad = {.opcode = kRcWriteOnly, .payload = 8, .reth = own(qp, 9)};
   }
@@ -182,11 +199,7 @@ TEST_CASE("a packet whose length does not fit its opcode and the path MTU is ref
   SECTION("READ of more than 2^31 bytes") {
     bad = {.opcode = kRcReadRequest, .reth = own(qp, 0x8000'0001)};
   }
-  if (first) qp.in(*first);
-  bad.data = kData;
-  qp.in(bad).out(Nak{bad.psn, 0x61, 0}).is_in(QpState::kError).forget();
-  CHECK(qp.target.is_untouched_but(0, first && first->reth ? 256 : 0));
-  CHECK(qp.inbox.is_untouched_but(0, first && !first->reth ? 256 : 0));
+  refuses_length(qp, first, bad);
 }
 
 TEST_CASE("a SEND longer than its receive is refused, and the receive says so", "[rc][fault][length]") {
