@@ -1,6 +1,6 @@
 /// Any bytes as a received frame: what parse_packet() shows must lie inside the frame and be what was there.
 ///
-/// Run: build-fuzz/test/fuzz/frame_fuzz -max_total_time=60 CORPUS build-fuzz/test/fuzz/seeds
+/// Run: build-fuzz/test/fuzz/frame_fuzz -max_total_time=60 CORPUS build-fuzz/test/fuzz/seeds/frame_fuzz
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>

@@ -124,8 +124,8 @@ class Machine {
   std::vector<std::byte> pristine_;
   std::vector<Area> areas_;
   mem::KeyTable keys_;
-  engine::Addresses addresses_;
   FuzzPort port_;
+  engine::Addresses addresses_;  // made from the port's address
   engine::PollLoop loop_;
   transport::CqRing cq_;
   transport::RcQp qp_;
