@@ -226,7 +226,7 @@ TEST_CASE("the loss of the last packet and of its retransmission costs at most f
 
 TEST_CASE("any packet lost while the peer is not ready is mended", "[sim][T5]") {
   // RNR NAKs and what follows them among the lost
-  const std::uint64_t pause_ns = GENERATE(20'000, 100'000);
+  const std::uint64_t pause_ns = GENERATE(std::uint64_t{20'000}, std::uint64_t{100'000});
   Conversation conversation;
   for (int i = 0; i < 6; ++i) {
     conversation.add(i % 2 == 0 ? WrOpcode::kSend : WrOpcode::kRdmaWriteWithImm, 2 * kMtu);

@@ -61,7 +61,6 @@ class World {
   Random random_;
   Net net_;
   std::uint64_t now_ns_ = 0;
-  std::uint64_t last_timeout_risk_ns_ = 0;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::vector<std::unique_ptr<transport::RcQp>> qps_;  // of the flow with the same index
   std::vector<std::unique_ptr<Flow>> flows_;
