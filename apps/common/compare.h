@@ -21,8 +21,8 @@ struct LinkUnderTest {
   std::string name;  ///< as rows call it, e.g. "memif"
   Pair uroce;
   Pair raw;
-  std::uint32_t path_mtu = 1024;    ///< bytes
-  std::uint64_t interruptions = 0;  ///< of the measured processes by other programs
+  std::uint32_t path_mtu = 1024;     ///< bytes
+  std::uint64_t interruptions = 0;   ///< of the measured processes by other programs
   std::vector<std::string> notes{};  ///< yardsticks that failed
 
   /// Forks four processes and connects them.

@@ -46,7 +46,7 @@ QpAttr connect_attributes(const QpAddress& local, const QpAddress& peer, PathMtu
 }
 
 Link::Link(Device& device, Cq cq, Qp qp, const Wiring& wiring)
-    : device_(&device), cq_(std::move(cq)), qp_(std::move(qp)), wiring_(wiring) {
+    : cq_(std::move(cq)), qp_(std::move(qp)), wiring_(wiring) {
   path_mtu_ = wiring.path_mtu.value_or(device.active_mtu());
 }
 
@@ -96,6 +96,20 @@ void linger(Device& device, std::uint64_t ns) {
   while (now_ns() < until) {
     device.progress();
     if (device.config().mode != Mode::kApp) ::usleep(100);
+  }
+}
+
+Status wait_readable(Device& device, const Socket& socket, std::uint64_t until_ns) {
+  constexpr std::uint64_t kSpinNs = 5 * kMillisecond;  // then sleep in between
+  constexpr int kProgress = 64;
+  const std::uint64_t begin = now_ns();
+  while (true) {
+    for (int i = 0; i < kProgress; ++i) device.progress();
+    const std::uint64_t now = now_ns();
+    if (tcp_is_readable(socket, now - begin < kSpinNs ? 0 : 1)) return {};
+    if (until_ns != 0 && now >= until_ns) {
+      return Error{.code = Errc::kTimeout, .text = "the peer did not answer over TCP in time"};
+    }
   }
 }
 

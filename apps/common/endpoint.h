@@ -59,7 +59,6 @@ class Link {
  private:
   Link(Device& device, Cq cq, Qp qp, const Wiring& wiring);
 
-  Device* device_;
   Cq cq_;
   Qp qp_;
   Wiring wiring_;
@@ -79,6 +78,11 @@ class Link {
 
 /// Keeps the device going for this long: acknowledges what the peer may still repeat.
 void linger(Device& device, std::uint64_t ns);
+
+/// Waits until the socket is readable, and keeps the device going meanwhile: the peer's kernel may have to
+/// resolve our address before it can answer.
+/// @param until_ns  on now_ns(); 0: for ever
+Status wait_readable(Device& device, const Socket& socket, std::uint64_t until_ns);
 
 /// Counts polls without a result and reads the clock now and then: a bound for spinning loops.
 class Patience {

@@ -176,9 +176,9 @@ Result<std::string> tcp_receive_line(const Socket& socket, std::uint64_t until_n
   return Error{.code = Errc::kPeer, .text = "the peer's line has no end: it speaks another protocol"};
 }
 
-bool tcp_is_readable(const Socket& socket) noexcept {
+bool tcp_is_readable(const Socket& socket, int within_ms) noexcept {
   pollfd one{.fd = socket.fd(), .events = POLLIN, .revents = 0};
-  return ::poll(&one, 1, 0) > 0;
+  return ::poll(&one, 1, within_ms) > 0;
 }
 
 std::string tcp_tune(const Socket& socket) {

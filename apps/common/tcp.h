@@ -43,8 +43,8 @@ Status tcp_receive(const Socket& socket, std::span<std::byte> data, std::uint64_
 Status tcp_send_line(const Socket& socket, const std::string& line, std::uint64_t until_ns);
 Result<std::string> tcp_receive_line(const Socket& socket, std::uint64_t until_ns);
 
-/// Whether bytes, or the end of the stream, are there now.
-[[nodiscard]] bool tcp_is_readable(const Socket& socket) noexcept;
+/// Whether bytes, a connection or the end of the stream are there, now or within the time given.
+[[nodiscard]] bool tcp_is_readable(const Socket& socket, int within_ms = 0) noexcept;
 
 /// No Nagle; congestion control cubic where allowed.
 /// @return the congestion control in force.

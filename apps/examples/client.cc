@@ -27,7 +27,7 @@ int main() {
   peer.dest_qpn = Qpn(std::stoul(qpn));
   peer.dgid = Gid::parse(gid).value();
   const Sge sge = memory.sge(0, 5);
-  for (int i = 0; i < 5; ++i) memory.memory()[i] = static_cast<std::byte>("hello"[i]);
+  for (std::size_t i = 0; i < 5; ++i) memory.memory()[i] = static_cast<std::byte>("hello"[i]);
   if (!qp.connect(peer) || !qp.post_recv({.wr_id = 1, .sges = {&sge, 1}})) return 1;
   if (!qp.post_send({.wr_id = 2, .sges = {&sge, 1}, .opcode = WrOpcode::kSend})) return 1;
   for (Wc wc; cq.wait(std::chrono::seconds(10));) {

@@ -1,7 +1,6 @@
 #include "apps/perf/session.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -43,6 +42,7 @@ Status Session::meet() {
   } else {
     auto listener = tcp_listen("", local_.tcp_port);
     if (!listener) return listener.error();
+    if (auto ready = wait_readable(*device_, *listener, 0); !ready) return ready;
     auto socket = tcp_accept(*listener, 0);
     if (!socket) return socket.error();
     socket_ = std::move(*socket);
@@ -148,6 +148,7 @@ Result<std::vector<QpAddress>> Session::swap_addresses(const std::vector<QpAddre
     if (is_client()) {
       if (auto sent = send_address(socket_, address, until); !sent) return sent.error();
     }
+    if (auto ready = wait_readable(*device_, socket_, until); !ready) return ready.error();
     auto peer = receive_address(socket_, until);
     if (!peer) return peer.error();
     theirs.push_back(*peer);
@@ -188,12 +189,7 @@ Status Session::say(const Json& message) {
 
 Result<Json> Session::hear(std::uint64_t timeout_ns) {
   const std::uint64_t until = now_ns() + timeout_ns;
-  while (!tcp_is_readable(socket_)) {
-    for (int i = 0; i < 256; ++i) device_->progress();
-    if (device_->config().mode != Mode::kApp) ::usleep(50);
-    if (now_ns() >= until)
-      return Error{.code = Errc::kTimeout, .text = "the peer did not answer over TCP in time"};
-  }
+  if (auto ready = wait_readable(*device_, socket_, until); !ready) return ready.error();
   auto line = tcp_receive_line(socket_, until);
   if (!line) return line.error();
   Json message = Json::parse(*line, nullptr, false);

@@ -109,6 +109,7 @@ Status PingPong::exchange() {
     auto socket = tcp_connect(options_.host, options_.tcp_port, until);
     if (!socket) return socket.error();
     if (auto sent = send_address(*socket, local(), until); !sent) return sent;
+    if (auto ready = wait_readable(*device_, *socket, until); !ready) return ready;
     auto remote = receive_address(*socket, until);
     if (!remote) return remote.error();
     remote_ = *remote;
@@ -117,14 +118,17 @@ Status PingPong::exchange() {
   }
   auto listener = tcp_listen("", options_.tcp_port);
   if (!listener) return listener.error();
+  if (auto ready = wait_readable(*device_, *listener, 0); !ready) return ready;
   auto socket = tcp_accept(*listener, 0);
   if (!socket) return socket.error();
   const std::uint64_t until = now_ns() + kConnectNs;
+  if (auto ready = wait_readable(*device_, *socket, until); !ready) return ready;
   auto remote = receive_address(*socket, until);
   if (!remote) return remote.error();
   remote_ = *remote;
   if (auto connected = connect(); !connected) return connected;
   if (auto sent = send_address(*socket, local(), until); !sent) return sent;
+  if (auto ready = wait_readable(*device_, *socket, until); !ready) return ready;
   return receive_done(*socket, until);
 }
 

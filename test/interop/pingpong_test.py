@@ -125,7 +125,8 @@ class Matrix:
 
     def test(self, case):
         if self.used.state["mtu"] != case.link:
-            self.used.set_mtu(case.link)
+            self.print_counters()
+            self.used.set_mtu(case.link)  # starts Soft-RoCE's counters anew
         self.used.lose(to_guest=case.loss, to_engine=case.loss)
         try:
             with clean_kernel_log(self.used.guest):
@@ -138,6 +139,10 @@ class Matrix:
             raise
         finally:
             self.used.heal()
+
+    def print_counters(self):
+        counters = {name: value for name, value in self.used.guest.counters().items() if value}
+        print(f"Soft-RoCE's counters, link {self.used.state['mtu']}: {counters}", flush=True)
 
     def _once_more(self, case):
         self.kept += 1
@@ -158,7 +163,7 @@ def run(arguments, report):
         matrix = Matrix(used, uroce, arguments.evidence)
         for case in cases():
             report.case(str(case), matrix.test, case)
-        print("Soft-RoCE's counters:", used.guest.counters())
+        matrix.print_counters()
 
 
 def add_arguments(parser):
