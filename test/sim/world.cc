@@ -85,17 +85,26 @@ void World::connect(const FlowPlan& flow, const FlowPlan& back, transport::RcQp&
   }
 }
 
+/// Ports may not throw: what the rules object to is kept for the next step.
 void World::watch() {
   net_.add_observer([this](unsigned, const wire::PacketView& packet) {
-    const auto qp = flow_of_qpn_.find(raw(packet.bth.dest_qpn));
-    require(qp != flow_of_qpn_.end(), "a packet to nobody");
-    require(wire::icrc_ok(packet), "a packet left with a bad ICRC");
-    if (packet.op->is_response) {
-      rules_[qp->second].on_response(packet);  // it answers what this QP asked
-    } else {
-      rules_[qp->second ^ 1].on_request(packet);
+    try {
+      judge(packet);
+    } catch (const Violation& violation) {
+      if (broken_rule_.empty()) broken_rule_ = violation.what();
     }
   });
+}
+
+void World::judge(const wire::PacketView& packet) {
+  const auto qp = flow_of_qpn_.find(raw(packet.bth.dest_qpn));
+  require(qp != flow_of_qpn_.end(), "a packet to nobody");
+  require(wire::icrc_ok(packet), "a packet left with a bad ICRC");
+  if (packet.op->is_response) {
+    rules_[qp->second].on_response(packet);  // it answers what this QP asked
+  } else {
+    rules_[qp->second ^ 1].on_request(packet);
+  }
 }
 
 bool World::is_done() const {
@@ -130,6 +139,7 @@ void World::run() {
 bool World::step() {
   bool worked = false;
   for (unsigned i = 0; i < endpoints_.size(); ++i) worked = run_endpoint(i) || worked;
+  require(broken_rule_.empty(), broken_rule_);
   if (worked) {
     now_ns_ += 1 + random_.below(kStepNs);
     net_.advance_to(now_ns_);

@@ -44,6 +44,7 @@ class World {
  private:
   void connect(const FlowPlan& flow, const FlowPlan& back, transport::RcQp& qp);
   void watch();
+  void judge(const wire::PacketView& packet);
   bool step();
   bool run_endpoint(unsigned index);
   void take_completions(Endpoint& endpoint);
@@ -66,6 +67,7 @@ class World {
   std::vector<std::unique_ptr<Flow>> flows_;
   std::unordered_map<std::uint32_t, std::size_t> flow_of_qpn_;
   std::vector<WireRules> rules_;  // of the flow with the same index
+  std::string broken_rule_;
 };
 
 }  // namespace uroce::sim
