@@ -85,7 +85,7 @@ TEST_CASE("a timer may be armed again from inside, also for now", "[base][timer]
 }
 
 TEST_CASE("many timers fire as a sorted list would tell", "[base][timer]") {
-  const std::uint64_t seed = GENERATE(range(1, 21));
+  const std::uint64_t seed = GENERATE(range(1U, 21U));
   Random random(seed);
   TimerWheel wheel;
   std::vector<Timer> timers;
