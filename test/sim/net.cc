@@ -125,13 +125,19 @@ Fate Net::decide(unsigned from, const wire::PacketView* packet) {
   return Fate::kDeliver;
 }
 
-/// A requester gives up after a few retries: chance must not take the same packet away too often.
+/// A requester gives up after a few retries: chance must not take the same packet away too often, nor
+/// everything that the peer says.
 bool Net::may_kill(const wire::PacketView* packet) {
   std::uint64_t key = 0;
   if (packet != nullptr) {
-    key = std::uint64_t{raw(packet->bth.dest_qpn)} << 40 | std::uint64_t{packet->bth.psn.value()} << 8 |
-          raw(packet->bth.opcode);
-    if (packet->op->is_ack) key ^= std::uint64_t{packet->aeth().syndrome & 0x60U} << 32;
+    const std::uint32_t qpn = raw(packet->bth.dest_qpn);
+    if (packet->op->is_ack) {
+      unsigned& in_a_row = acks_killed_[qpn];
+      if (in_a_row >= config_.most_kills) return false;
+      ++in_a_row;
+      return true;
+    }
+    key = std::uint64_t{qpn} << 32 | packet->bth.psn.value() << 8 | raw(packet->bth.opcode);
   }
   unsigned& kills = kills_[key];
   if (kills >= config_.most_kills) return false;
@@ -142,6 +148,8 @@ bool Net::may_kill(const wire::PacketView* packet) {
 void Net::deliver(unsigned to, std::span<const std::byte> frame, const wire::PacketView* packet, Fate fate) {
   NetTally& tally = ends_[to]->tally;
   const bool roce = packet != nullptr;
+  const bool arrives = fate == Fate::kDeliver || fate == Fate::kDuplicate || fate == Fate::kReorder;
+  if (arrives && roce && packet->op->is_ack) acks_killed_[raw(packet->bth.dest_qpn)] = 0;
   switch (fate) {
     case Fate::kDeliver:
       put(to, frame, roce, false);

@@ -28,7 +28,7 @@ struct NetConfig {
   double corrupt = 0;
   double truncate = 0;
   double no_room = 0;       ///< a claim is refused
-  unsigned most_kills = 2;  ///< times that one and the same packet is lost or damaged, at most
+  unsigned most_kills = 2;  ///< of one and the same packet, and of ACKs to one QP in a row
   std::uint32_t link_mtu = 4200;
 };
 
@@ -112,7 +112,8 @@ class Net {
   std::vector<std::unique_ptr<End>> ends_;
   std::vector<std::vector<std::byte>> frames_;
   std::vector<std::uint32_t> free_frames_;
-  std::unordered_map<std::uint64_t, unsigned> kills_;
+  std::unordered_map<std::uint64_t, unsigned> kills_;        // of one packet
+  std::unordered_map<std::uint32_t, unsigned> acks_killed_;  // in a row, by QP that they were for
   Judge judge_;
   std::vector<Observer> observers_;
   bool trace_ = false;
