@@ -81,4 +81,8 @@ Status pin_application(const Config& config) {
   return cores ? pin_to_core(cores->client) : Status{cores.error()};
 }
 
+bool must_give_way(const Config& config) {
+  return config.mode == Mode::kLcore && allowed_cores().size() < 4;
+}
+
 }  // namespace uroce::apps

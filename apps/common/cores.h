@@ -30,4 +30,8 @@ Status pin_to_core(int core);
 /// In Mode::kApp the application is the poll loop: it runs on the first core of `lcores`, if there is one.
 Status pin_application(const Config& config);
 
+/// Whether an application that polls must give up its core while it finds nothing: in Mode::kLcore, unless
+/// there is a core for it and one for the loop, at both ends.
+[[nodiscard]] bool must_give_way(const Config& config);
+
 }  // namespace uroce::apps

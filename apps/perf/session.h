@@ -2,12 +2,15 @@
 /// agree.
 #pragma once
 
+#include <sched.h>
+
 #include <memory>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "apps/common/cores.h"
 #include "apps/common/endpoint.h"
 #include "apps/common/tcp.h"
 #include "apps/perf/spec.h"
@@ -46,6 +49,7 @@ class Session {
   [[nodiscard]] const TestSpec& spec() const noexcept { return spec_; }
   [[nodiscard]] bool is_client() const noexcept { return local_.is_client(); }
   [[nodiscard]] Device& device() noexcept { return *device_; }
+  [[nodiscard]] const Config& config() const noexcept { return device_->config(); }
   [[nodiscard]] Cq& cq() noexcept { return *cq_; }
   [[nodiscard]] Qp& qp(std::size_t index) noexcept { return qps_[index]; }
   [[nodiscard]] std::size_t qps() const noexcept { return qps_.size(); }
@@ -115,9 +119,10 @@ class Session {
 /// nothing came.
 class Watch {
  public:
-  explicit Watch(const Session& session) : session_(session) {}
+  explicit Watch(const Session& session) : session_(session), give_way_(must_give_way(session.config())) {}
   /// To be called after each poll without result.
   [[nodiscard]] bool has_news() noexcept {
+    if (give_way_) ::sched_yield();
     if ((++polls_ & 0x3ffU) != 0) return false;
     const std::uint64_t now = now_ns();
     if (silent_since_ == 0) silent_since_ = now;
@@ -132,6 +137,7 @@ class Watch {
   static constexpr std::uint64_t kSilenceNs = 10 * kSecond;
 
   const Session& session_;
+  bool give_way_;
   std::uint32_t polls_ = 0;
   std::uint64_t silent_since_ = 0;
   std::uint64_t silence_ns_ = 0;

@@ -191,7 +191,7 @@ Status PingPong::on_completion(const Wc& wc) {
 /// At least one completion, unless the time is over.
 Result<std::size_t> PingPong::next(std::span<Wc> wcs) {
   const std::uint64_t until = options_.seconds == 0 ? UINT64_MAX : now_ns() + options_.seconds * kSecond;
-  Patience patience(until, false);
+  Patience patience(until, must_give_way(device_->config()));
   while (true) {
     if (const std::size_t count = link_->cq().poll(wcs); count > 0) return count;
     bool over = false;
