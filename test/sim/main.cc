@@ -1,6 +1,8 @@
 /// Runs schedules of random work over a random network in virtual time.
 ///
-/// rc_sim [--schedules N] [--messages M] [--seed S] [--trace]
+/// rc_sim [--schedules N] [--messages M] [--seed S] [--trace] [--pcap FILE]
+///
+/// --trace writes every packet in words to standard error, --pcap as sent to a capture file.
 ///
 /// Schedule i has the seed S + i. The first one that breaks a promise ends the run; its seed and the command
 /// that replays it are printed.
@@ -8,6 +10,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
+#include <string>
 #include <string_view>
 
 #include "sim/world.h"
@@ -21,6 +25,7 @@ struct Options {
   std::uint64_t messages = 200;
   std::uint64_t seed = 1;
   bool trace = false;
+  std::string pcap;
 };
 
 std::optional<Options> parse(int argc, char** argv) {
@@ -32,6 +37,10 @@ std::optional<Options> parse(int argc, char** argv) {
       continue;
     }
     if (i + 1 == argc) return std::nullopt;
+    if (name == "--pcap") {
+      options.pcap = argv[++i];
+      continue;
+    }
     const std::uint64_t value = std::strtoull(argv[++i], nullptr, 0);
     if (name == "--schedules")
       options.schedules = value;
@@ -51,13 +60,16 @@ bool run_one(std::uint64_t seed, const Options& options, Totals& totals) {
     const Plan plan = make_plan(seed, options.messages);
     World world(plan);
     world.net().set_trace(options.trace);
+    if (!options.pcap.empty()) world.net().set_capture(options.pcap);
     world.run();
     world.add_to(totals);
     return true;
   } catch (const std::exception& error) {
-    std::printf("seed %llu: %s\nreplay: rc_sim --schedules 1 --messages %llu --seed %llu --trace\n",
-                static_cast<unsigned long long>(seed), error.what(),
-                static_cast<unsigned long long>(options.messages), static_cast<unsigned long long>(seed));
+    std::printf(
+        "seed %llu: %s\nreplay: rc_sim --schedules 1 --messages %llu --seed %llu --trace --pcap "
+        "failed.pcap\n",
+        static_cast<unsigned long long>(seed), error.what(),
+        static_cast<unsigned long long>(options.messages), static_cast<unsigned long long>(seed));
     return false;
   }
 }
@@ -79,7 +91,7 @@ void print(const Totals& totals, double seconds) {
 int main(int argc, char** argv) {
   const auto options = parse(argc, argv);
   if (!options) {
-    std::fprintf(stderr, "usage: rc_sim [--schedules N] [--messages M] [--seed S] [--trace]\n");
+    std::fprintf(stderr, "usage: rc_sim [--schedules N] [--messages M] [--seed S] [--trace] [--pcap FILE]\n");
     return 2;
   }
   const auto start = std::chrono::steady_clock::now();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <stdexcept>
 
 #include "wire/describe.h"
 
@@ -101,6 +102,7 @@ void Net::send(unsigned from, std::span<const std::byte> frame) {
     ++ends_[from]->tally.sent_roce;
     for (const Observer& observer : observers_) observer(from, view);
   }
+  if (capture_.is_open()) capture(frame);
   const wire::PacketView* packet = roce ? &view : nullptr;
   const bool to_group = (std::to_integer<unsigned>(frame[0]) & 1) != 0;
   for (unsigned to = 0; to < ends_.size(); ++to) {
@@ -117,6 +119,7 @@ Fate Net::decide(unsigned from, const wire::PacketView* packet) {
   if (judge_ && packet != nullptr) {
     if (const auto fate = judge_(from, *packet)) return *fate;
   }
+  if (config_.flap_every_ns != 0 && now_ns_ % config_.flap_every_ns < config_.flap_ns) return Fate::kDrop;
   if (happens(config_.loss) && may_kill(packet)) return Fate::kDrop;
   if (happens(config_.corrupt) && may_kill(packet)) return Fate::kCorrupt;
   if (happens(config_.truncate) && may_kill(packet)) return Fate::kTruncate;
@@ -195,6 +198,8 @@ void Net::put(unsigned to, std::span<const std::byte> frame, bool roce, bool lat
   }
   std::uint64_t time = leaves + config_.delay_ns;
   if (config_.jitter_ns != 0) time += random_.below(config_.jitter_ns);
+  if (happens(config_.spike))
+    end.last_arrival_ns = std::max(end.last_arrival_ns, time) + random_.below(config_.spike_ns);
   if (late) {
     time += 1 + random_.below(config_.reorder_ns);
   } else {
@@ -228,6 +233,27 @@ void Net::put_damaged(unsigned to, std::span<const std::byte> frame, const wire:
   const std::uint64_t time = std::max(now_ns_ + config_.delay_ns, target.last_arrival_ns);
   target.last_arrival_ns = time;
   target.flights.push({.time_ns = time, .serial = serial_++, .frame = index, .damaged = true, .roce = true});
+}
+
+void Net::set_capture(const std::string& path) {
+  constexpr std::uint32_t kHeader[] = {0xa1b2'3c4d, 4U << 16 | 2U, 0, 0, 65535, 1};  // pcap 2.4, ns, Ethernet
+  capture_.open(path, std::ios::binary);
+  const auto bytes = std::as_bytes(std::span(kHeader));
+  std::vector<char> text(bytes.size());
+  std::memcpy(text.data(), bytes.data(), bytes.size());
+  if (!capture_.write(text.data(), static_cast<std::streamsize>(text.size()))) {
+    throw std::runtime_error("cannot write " + path);
+  }
+}
+
+void Net::capture(std::span<const std::byte> frame) {
+  const auto len = static_cast<std::uint32_t>(frame.size());
+  const std::uint32_t header[] = {static_cast<std::uint32_t>(now_ns_ / 1'000'000'000),
+                                  static_cast<std::uint32_t>(now_ns_ % 1'000'000'000), len, len};
+  std::vector<char> text(sizeof header + len);
+  std::memcpy(text.data(), header, sizeof header);
+  std::memcpy(text.data() + sizeof header, frame.data(), len);
+  capture_.write(text.data(), static_cast<std::streamsize>(text.size()));
 }
 
 void Net::trace(unsigned from, unsigned to, std::span<const std::byte> frame, Fate fate) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -27,6 +28,10 @@ struct NetConfig {
   double reorder = 0;
   double corrupt = 0;
   double truncate = 0;
+  double spike = 0;  ///< this frame and all behind it are late by up to spike_ns
+  std::uint64_t spike_ns = 100'000;
+  std::uint64_t flap_every_ns = 0;  ///< the link is down for flap_ns once in this time; 0: never
+  std::uint64_t flap_ns = 0;
   double no_room = 0;       ///< a claim is refused
   unsigned most_kills = 2;  ///< of one and the same packet, and of ACKs to one QP in a row
   std::uint32_t link_mtu = 4200;
@@ -73,6 +78,8 @@ class Net {
   void add_observer(Observer observer) { observers_.push_back(std::move(observer)); }
   /// Every frame and its fate in words, to standard error.
   void set_trace(bool on) noexcept { trace_ = on; }
+  /// Every frame as it is sent, whatever becomes of it, to a capture file. Throws if it cannot be written.
+  void set_capture(const std::string& path);
 
  private:
   class NetPort;
@@ -103,6 +110,7 @@ class Net {
   [[nodiscard]] bool may_kill(const wire::PacketView* packet);
   [[nodiscard]] bool happens(double probability) noexcept;
   [[nodiscard]] std::uint32_t store(std::span<const std::byte> frame);
+  void capture(std::span<const std::byte> frame);
   void trace(unsigned from, unsigned to, std::span<const std::byte> frame, Fate fate) const;
 
   NetConfig config_;
@@ -117,6 +125,7 @@ class Net {
   Judge judge_;
   std::vector<Observer> observers_;
   bool trace_ = false;
+  std::ofstream capture_;
 };
 
 }  // namespace uroce::sim

@@ -88,7 +88,8 @@ struct Plan {
   std::vector<FlowPlan> flows;  ///< 2 i and 2 i + 1 are the directions of one connection
 
   [[nodiscard]] bool is_clean() const noexcept {
-    return !disturbed && net.loss + net.duplicate + net.reorder + net.corrupt + net.truncate == 0;
+    return !disturbed && net.loss + net.duplicate + net.reorder + net.corrupt + net.truncate == 0 &&
+           net.flap_ns == 0;
   }
   [[nodiscard]] std::size_t messages() const noexcept {
     std::size_t count = 0;
