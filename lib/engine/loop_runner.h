@@ -19,10 +19,10 @@ namespace uroce::engine {
 /// Runs one PollLoop in the mode of its device.
 ///
 /// kLcore: a pinned thread owns the loop for good; commands reach it through the mailbox. kApp and kAuto: the
-/// token goes to whoever polls; commands take it too. kAuto: a helper thread takes over when nobody has
-/// polled for a while, and sleeps when nothing happens.
+/// token goes to whoever posts or polls; commands take it too. kAuto: a helper thread takes over when nobody
+/// has polled for a while, and sleeps when nothing happens.
 ///
-/// Threads: run_from_application() and execute() by any; start() and stop() by the creator.
+/// Threads: run_from_application(), post() and execute() by any; start() and stop() by the creator.
 class LoopRunner {
  public:
   LoopRunner(PollLoop& loop, const Clock& clock, Mode mode, std::optional<unsigned> core);
@@ -43,16 +43,21 @@ class LoopRunner {
     release();
   }
 
+  /// Work was posted to `qp`: sends it from the calling thread if the loop is free, and tells the loop if
+  /// not.
+  void post(transport::RcQp& qp) noexcept {
+    if (mode_ != Mode::kLcore && try_own()) {
+      loop_.post(qp, clock_.now());
+      release();
+    } else {
+      loop_.ring(qp);
+    }
+    kick();
+  }
+
   /// Runs `command` while nobody else touches the loop, and returns when it is done. A no-op command is the
   /// way to wait until the loop has passed an iteration boundary.
   void execute(const std::function<void(PollLoop&, Ticks)>& command);
-
-  /// Wakes a sleeping helper: work was posted.
-  void kick() noexcept {
-    // Adding nothing orders the post before the look, which a plain load would not. Pairs with
-    // sleep_until_work().
-    if (mode_ == Mode::kAuto && sleeping_.fetch_add(0, std::memory_order_seq_cst) != 0) wake_helper();
-  }
 
   [[nodiscard]] PollLoop& loop() noexcept { return loop_; }
   [[nodiscard]] Mode mode() const noexcept { return mode_; }
@@ -72,6 +77,12 @@ class LoopRunner {
   }
   void release() noexcept { owned_.store(false, std::memory_order_release); }  // pairs with take_token()
 
+  /// Wakes a sleeping helper: work was posted.
+  void kick() noexcept {
+    // Adding nothing orders the post before the look, which a plain load would not. Pairs with
+    // sleep_until_work().
+    if (mode_ == Mode::kAuto && sleeping_.fetch_add(0, std::memory_order_seq_cst) != 0) wake_helper();
+  }
   void run_lcore() noexcept;
   void run_helper() noexcept;
   bool help(Ticks quiet_since) noexcept;

@@ -97,6 +97,18 @@ unsigned PollLoop::take_doorbells() noexcept {
   return count;
 }
 
+void PollLoop::post(RcQp& qp, Ticks now) noexcept {
+  constexpr std::uint32_t kFew = 2;  // packets in flight; beyond, one flush for many is worth more
+  qp.on_doorbell();
+  if (qp.requester().in_flight() <= kFew) {
+    transport::TxContext tx{.port = port_, .now = now, .budget = kTurn};
+    qp.transmit_requests(tx);
+    if (tx.budget < kTurn) port_.tx_flush();
+    after_step(qp, now);
+  }
+  if (qp.wants_transmit(now)) make_ready(qp);
+}
+
 unsigned PollLoop::transmit(Ticks now) noexcept {
   unsigned work = 0;
   RcQp* const last = ready_tail_;

@@ -58,7 +58,10 @@ class PollLoop {
                 const transport::QpBounds& bounds, Ticks now);
   [[nodiscard]] bool knows(Qpn qpn) const noexcept { return qps_.find(qpn) != nullptr; }
 
-  /// Work was posted to `qp`.
+  /// Work was posted to `qp` by the thread that owns the loop. With little in flight it leaves at once;
+  /// otherwise with whatever else the next iteration sends, under one doorbell of the port.
+  void post(transport::RcQp& qp, Ticks now) noexcept;
+  /// Work was posted to `qp` by a thread that does not own the loop.
   void ring(transport::RcQp& qp) noexcept {
     if (!qp.doorbell.exchange(true, std::memory_order_acq_rel))
       doorbells_.push(&qp);  // pairs with take_doorbells()

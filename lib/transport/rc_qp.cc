@@ -48,23 +48,22 @@ Count RcQp::on_packet(const wire::PacketView& packet, const Gid& local, Ticks no
   return Count::kRxRoce;
 }
 
-/// Requests leave first: a reply that the application waits for goes out before the ACK of what it answers,
-/// and a lone one does not even wait until that ACK is written. While responses are due they have half of the
-/// budget.
+/// Requests leave first: a reply that the application waits for goes out before the ACK of what it answers.
+/// While responses are due they have half of the budget.
 bool RcQp::transmit(TxContext& tx) noexcept {
-  constexpr unsigned kLone =
-      2;  // packets; with more of them one doorbell for all is worth more than the wait
   const bool responses = ctx_.resolved && responder_.has_responses();
-  const unsigned budget = tx.budget;
-  const unsigned reserve = responses ? budget / 2 : 0;
+  const unsigned reserve = responses ? tx.budget / 2 : 0;
   tx.budget -= reserve;
   const Gate gate = requester_.transmit(tx);
   tx.budget += reserve;
-  const unsigned sent = budget - tx.budget;
-  if (responses && sent > 0 && sent <= kLone) tx.port.tx_flush();
   const bool answered = !responses || responder_.transmit(tx);
   settle(tx.now);
   return (gate == Gate::kOpen && !ctx_.has_failed()) || (!answered && responder_.has_responses());
+}
+
+void RcQp::transmit_requests(TxContext& tx) noexcept {
+  requester_.transmit(tx);
+  settle(tx.now);
 }
 
 void RcQp::on_timer(Ticks now) noexcept {

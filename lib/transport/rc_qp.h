@@ -46,8 +46,10 @@ class RcQp : public MpscNode, public TimerNode {
   /// A packet whose ICRC is right and whose destination QPN is this one.
   /// @return kRxRoce if it was processed, else the counter of its drop reason.
   Count on_packet(const wire::PacketView& packet, const Gid& local, Ticks now) noexcept;
-  /// Sends responses, then requests. @return true if it ended for lack of budget or room: call again.
+  /// Sends requests, then responses. @return true if it ended for lack of budget or room: call again.
   bool transmit(TxContext& tx) noexcept;
+  /// Sends requests only: what was posted just now.
+  void transmit_requests(TxContext& tx) noexcept;
   /// Sends responses only.
   void answer(TxContext& tx) noexcept {
     if (ctx_.resolved && responder_.has_responses()) responder_.transmit(tx);

@@ -59,6 +59,8 @@ class Requester {
   void flush() noexcept;
   /// SQD: true once every started message has completed. IBA 10.3.1.6 ?
   [[nodiscard]] bool is_drained() const noexcept { return oldest_ == started_; }
+  /// Packets that are sent and not acknowledged.
+  [[nodiscard]] std::uint32_t in_flight() const noexcept { return span_from(sent_psn_, unacked_psn_); }
   [[nodiscard]] Psn next_psn() const noexcept { return next_wqe_psn_; }
   [[nodiscard]] Psn unacked_psn() const noexcept { return unacked_psn_; }
 
@@ -76,7 +78,6 @@ class Requester {
   [[nodiscard]] Psn send_psn() const noexcept {
     return current_ == started_ ? next_wqe_psn_ : progress(current_).first_psn + sent_packets_;
   }
-  [[nodiscard]] std::uint32_t in_flight() const noexcept { return span_from(sent_psn_, unacked_psn_); }
 
   // requester.cc: sending
   bool start_wqe(const SendWqe& wqe) noexcept;

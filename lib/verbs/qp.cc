@@ -38,10 +38,6 @@ struct Qp::Impl {
             .max_rd_atomic = device.limits.max_rd_atomic,
             .max_unacked = device.config.max_unacked};
   }
-  void ring() noexcept {
-    runner.loop().ring(rc);
-    runner.kick();
-  }
 
   Device::Impl& device;
   engine::LoopRunner& runner;
@@ -133,7 +129,7 @@ std::size_t Qp::post_send(std::span<const SendWr> wrs) noexcept {
   while (taken < wrs.size() && rc.context().sq.put(wrs[taken], taken)) ++taken;
   if (taken == 0) return 0;
   rc.context().sq.publish(taken);
-  impl_->ring();
+  impl_->runner.post(impl_->rc);
   return taken;
 }
 
@@ -145,7 +141,7 @@ std::size_t Qp::post_recv(std::span<const RecvWr> wrs) noexcept {
   if (taken == 0) return 0;
   rc.context().rq.publish(taken);
   if (rc.state() == QpState::kError)
-    impl_->ring();  // a post that just misses the move is found by the recheck
+    impl_->runner.post(impl_->rc);  // a post that just misses the move is found by the recheck
   return taken;
 }
 

@@ -134,6 +134,41 @@ TEST_CASE("a loop answers echo requests to its addresses", "[engine][loop]") {
   CHECK(std::equal(replies[0].end() - 8, replies[0].end(), frame.end() - 8));
 }
 
+TEST_CASE("what the owner of a loop posts leaves before the next iteration while little is in flight",
+          "[engine][loop]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  introduce(f);
+  const auto post = [&] {
+    REQUIRE(qp->context().sq.put({.wr_id = 1}, 0));
+    qp->context().sq.publish(1);
+    f.loop.post(*qp, f.now());
+    return roce(f.taken()).size();
+  };
+  CHECK(post() == 1);
+  CHECK(post() == 1);
+  CHECK(post() == 1);
+  CHECK(post() == 0);  // three are unacknowledged: the rest leaves together
+  CHECK(post() == 0);
+  f.run(1);
+  CHECK(roce(f.taken()).size() == 2);
+}
+
+TEST_CASE("what is posted to a QP in Error by the owner of its loop is flushed at once", "[engine][loop]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  REQUIRE(f.loop.modify(*qp, {.state = QpState::kError}, qp_attr::kState, {}, f.now()));
+  REQUIRE(qp->context().sq.put({.wr_id = 9}, 0));
+  qp->context().sq.publish(1);
+  f.loop.post(*qp, f.now());
+  std::array<Wc, 2> wcs;
+  REQUIRE(f.cq.poll(wcs) == 1);
+  CHECK(wcs[0].wr_id == 9);
+  CHECK(wcs[0].status == WcStatus::kWrFlushErr);
+}
+
 TEST_CASE("a timer fires after its period and at most a few microseconds late", "[engine][loop][timer]") {
   LoopFixture f;
   auto qp = f.make_qp(0x10);
