@@ -73,7 +73,7 @@ void LoopRunner::execute(const std::function<void(PollLoop&, Ticks)>& command) {
     return;
   }
   waiting_.fetch_add(1, std::memory_order_relaxed);
-  for (unsigned tries = 0; !take_token(); ++tries) {
+  for (unsigned tries = 0; !token_.try_take(); ++tries) {
     if (tries % 64 == 63) {
       sched_yield();
     } else {
@@ -82,7 +82,7 @@ void LoopRunner::execute(const std::function<void(PollLoop&, Ticks)>& command) {
   }
   waiting_.fetch_sub(1, std::memory_order_relaxed);
   command(loop_, clock_.now());
-  release();
+  token_.release();
   kick();
 }
 
@@ -135,7 +135,7 @@ bool LoopRunner::help(Ticks quiet_since) noexcept {
     now = clock_.now();           // not before: the loop's time must not run backwards
     const unsigned work = loop_.run_once(now);
     const bool more = loop_.has_work();
-    release();
+    token_.release();
     if (work == 0 && !more) {
       relax();
       continue;
@@ -150,24 +150,25 @@ bool LoopRunner::help(Ticks quiet_since) noexcept {
 void LoopRunner::sleep_until_work(int timeout_ms) noexcept {
   pollfd fds[2] = {{.fd = kick_fd_, .events = POLLIN, .revents = 0},
                    {.fd = -1, .events = POLLIN, .revents = 0}};
-  sleeping_.exchange(1, std::memory_order_seq_cst);  // pairs with kick()
+  sleeping_.store(true, std::memory_order_relaxed);
+  heavy_barrier();  // pairs with kick()
   bool quiet = try_own();
   if (quiet) {
     fds[1].fd = loop_.port().rx_fd();
     quiet = !loop_.has_work() && loop_.port().arm_rx();
     const Ticks now = clock_.now();
     const bool no_timer = !loop_.deadline(now).is_set();
-    release();
+    token_.release();
     if (quiet && no_timer && fds[1].fd >= 0) timeout_ms = -1;
   }
   if (quiet) {
     poll(fds, 2, timeout_ms);
     if (fds[0].revents != 0) drain(kick_fd_);
   }
-  sleeping_.store(0, std::memory_order_relaxed);
+  sleeping_.store(false, std::memory_order_relaxed);
   if (fds[1].fd >= 0 && try_own()) {
     loop_.port().disarm_rx();
-    release();
+    token_.release();
   }
 }
 

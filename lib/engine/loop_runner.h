@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/clock.h"
+#include "engine/loop_token.h"
 #include "engine/poll_loop.h"
 #include "uroce/config.h"
 
@@ -40,7 +41,7 @@ class LoopRunner {
     if (!try_own()) return;
     loop_.run_once(clock_.now());
     polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    release();
+    token_.release();
   }
 
   /// Work was posted to `qp`: sends it from the calling thread if the loop is free, and tells the loop if
@@ -48,7 +49,7 @@ class LoopRunner {
   void post(transport::RcQp& qp) noexcept {
     if (mode_ != Mode::kLcore && try_own()) {
       loop_.post(qp, clock_.now());
-      release();
+      token_.release();
     } else {
       loop_.ring(qp);
     }
@@ -70,18 +71,13 @@ class LoopRunner {
 
   bool try_own() noexcept {
     if (waiting_.load(std::memory_order_relaxed) != 0) return false;  // commands go first
-    return take_token();
+    return token_.try_take();
   }
-  bool take_token() noexcept {
-    return !owned_.load(std::memory_order_relaxed) && !owned_.exchange(true, std::memory_order_acquire);
-  }
-  void release() noexcept { owned_.store(false, std::memory_order_release); }  // pairs with take_token()
-
   /// Wakes a sleeping helper: work was posted.
   void kick() noexcept {
-    // Adding nothing orders the post before the look, which a plain load would not. Pairs with
-    // sleep_until_work().
-    if (mode_ == Mode::kAuto && sleeping_.fetch_add(0, std::memory_order_seq_cst) != 0) wake_helper();
+    if (mode_ != Mode::kAuto) return;
+    light_barrier();  // between the post and the look; pairs with sleep_until_work()
+    if (sleeping_.load(std::memory_order_relaxed)) wake_helper();
   }
   void run_lcore() noexcept;
   void run_helper() noexcept;
@@ -97,7 +93,7 @@ class LoopRunner {
   std::thread thread_;
   std::atomic<bool> stopping_{false};
 
-  alignas(64) std::atomic<bool> owned_{false};
+  LoopToken token_;
   std::atomic<std::uint32_t> waiting_{0};  // commands that want the token
   std::atomic<std::uint64_t> polls_{0};    // iterations run by applications
 
@@ -105,7 +101,7 @@ class LoopRunner {
   std::mutex mail_mutex_;
   std::vector<Command*> mail_;
 
-  alignas(64) std::atomic<std::uint32_t> sleeping_{0};  // 1: the helper may be asleep
+  alignas(64) std::atomic<bool> sleeping_{false};  // the helper may be asleep
   int kick_fd_ = -1;
 };
 

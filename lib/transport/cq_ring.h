@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 
+#include "base/asymmetric_barrier.h"
 #include "uroce/wc.h"
 
 namespace uroce::transport {
@@ -36,7 +37,7 @@ class CqRing {
     Cqe& cqe = slots_[tail_ & mask_];
     cqe.wc = wc;
     cqe.sequence.store(++tail_, std::memory_order_release);  // pairs with poll()
-    // Cq::arm() runs a barrier in this thread, so that either the entry or the arming is seen.
+    light_barrier();  // pairs with Cq::arm(): either it sees the entry or this the arming
     if (armed_.load(std::memory_order_relaxed) != Armed::kNo) on_armed(solicited || !wc.ok());
     return true;
   }

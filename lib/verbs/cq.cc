@@ -1,29 +1,17 @@
 #include "uroce/cq.h"
 
-#include <linux/membarrier.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/asymmetric_barrier.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
 
 namespace uroce {
-
-namespace {
-
-/// Makes every thread of the process pass a full memory barrier: the slow half of an asymmetric one, so that
-/// the loop needs none between adding a completion and looking whether somebody waits for it.
-void barrier_in_all_threads() noexcept {
-  static const bool expedited = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-  syscall(SYS_membarrier, expedited ? MEMBARRIER_CMD_PRIVATE_EXPEDITED : MEMBARRIER_CMD_GLOBAL, 0, 0);
-}
-
-}  // namespace
 
 Cq::Impl::Impl(engine::LoopRunner& loop_runner, unsigned loop_index, std::uint32_t entries, int event_fd)
     : runner(loop_runner), loop(loop_index), fd(event_fd), ring(entries, event_fd) {}
@@ -96,7 +84,7 @@ std::size_t Cq::poll(std::span<Wc> out) noexcept {
 
 void Cq::arm(bool solicited_only) noexcept {
   impl_->ring.arm(solicited_only);
-  if (impl_->runner.mode() != Mode::kApp) barrier_in_all_threads();  // pairs with CqRing::push()
+  if (impl_->runner.mode() != Mode::kApp) heavy_barrier();  // pairs with CqRing::push()
 }
 int Cq::fd() const noexcept {
   return impl_->fd;
