@@ -1,7 +1,7 @@
 // Two processes, mixed operations both ways, with faults: every byte right, every request once and in order.
 //
-//   mixed_ops [--ops N] [--seed S] [--seconds T] [--mtu 1024] [--fault RULES] [--port SPEC | --ports SPEC
-//   SPEC]
+//   mixed_ops [--ops N] [--seed S] [--seconds T] [--mtu 1024] [--timeout CODE] [--fault RULES] [--port SPEC |
+//   --ports SPEC SPEC]
 //             [--ip ADDR/LEN ADDR/LEN] [--mode app|auto|lcore]
 #include <sched.h>
 #include <sys/mman.h>
@@ -31,6 +31,8 @@ bool set(Options& options, std::string_view name, char** values) {
     options.seconds = static_cast<unsigned>(std::strtoul(values[0], nullptr, 10));
   else if (name == "--mtu")
     options.mtu = static_cast<std::uint32_t>(std::strtoul(values[0], nullptr, 10));
+  else if (name == "--timeout")
+    options.timeout = static_cast<std::uint8_t>(std::strtoul(values[0], nullptr, 10));
   else if (name == "--fault")
     a.fault = b.fault = values[0];
   else if (name == "--port")

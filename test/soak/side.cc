@@ -94,7 +94,7 @@ bool Side::connect() {
                                                 .max_rd_atomic = 8,
                                                 .max_dest_rd_atomic = 8,
                                                 .min_rnr_timer = 1,
-                                                .timeout = 13});
+                                                .timeout = options_.timeout});
   if (!connected) return fail(connected.error().text);
   return post_receives() && meet(2);
 }

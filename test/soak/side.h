@@ -30,6 +30,8 @@ struct Options {
   std::uint64_t seed = 1;
   unsigned seconds = 60;  // deadline
   std::uint32_t mtu = 1024;
+  std::uint8_t timeout =
+      13;  // ack timeout code; 13: 33 ms, which a busy machine's scheduling does not use up
   Config config[2];
 };
 
