@@ -7,7 +7,8 @@
 
 namespace uroce::drivers {
 namespace {
-constexpr std::array<std::string_view, 6> kNames = {"memif", "af_packet", "af_xdp", "tap", "ring", "pci"};
+constexpr std::array<std::string_view, 8> kNames = {"memif", "af_packet", "af_xdp",      "tap",
+                                                    "ring",  "vhost",     "virtio_user", "pci"};
 }  // namespace
 
 bool is_dpdk_driver(std::string_view driver) noexcept {

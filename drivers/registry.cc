@@ -23,8 +23,10 @@ Result<Ports> open_bare(const PortOptions& options) {
   if (!spec) return spec.error();
   if (spec->driver == "shm") return open_shm(options);
   if (is_dpdk_driver(spec->driver)) return open_dpdk(options);
-  return Error{Errc::kConfig, "port \"" + options.spec + "\": there is no driver \"" + spec->driver +
-                                  "\"; known: shm, memif, af_packet, af_xdp, tap, ring, pci; e.g. shm:demo"};
+  return Error{Errc::kConfig,
+               "port \"" + options.spec + "\": there is no driver \"" + spec->driver +
+                   "\"; known: shm, memif, af_packet, af_xdp, tap, ring, vhost, virtio_user, pci; "
+                   "e.g. shm:demo"};
 }
 
 }  // namespace
