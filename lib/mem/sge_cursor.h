@@ -5,6 +5,7 @@
 #include <cstring>
 #include <span>
 
+#include "base/copy.h"
 #include "mem/key_table.h"
 #include "uroce/wr.h"
 
@@ -22,7 +23,7 @@ class SgeCursor {
                   std::span<std::byte> out) noexcept {
     std::byte* to = out.data();
     return walk(sges, keys, pd, 0, at, out.size(), [&to](std::byte* memory, std::size_t n) {
-      std::memcpy(to, memory, n);
+      copy_payload(to, memory, n);
       to += n;
     });
   }
@@ -34,7 +35,7 @@ class SgeCursor {
     const std::byte* from = in.data();
     return walk(sges, keys, pd, access::kLocalWrite, at, in.size(),
                 [&from](std::byte* memory, std::size_t n) {
-                  std::memcpy(memory, from, n);
+                  copy_payload(memory, from, n);
                   from += n;
                 });
   }

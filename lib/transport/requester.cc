@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/copy.h"
 #include "base/endian.h"
 #include "transport/frame_writer.h"
 #include "wire/atomic_eth.h"
@@ -194,7 +195,7 @@ bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& 
 
 Fault Requester::fill_payload(const SendWqe& wqe, std::uint64_t at, std::span<std::byte> out) noexcept {
   if (wqe.has(send_flag::kInline)) {
-    if (!out.empty()) std::memcpy(out.data(), wqe.inline_data() + at, out.size());
+    copy_payload(out.data(), wqe.inline_data() + at, out.size());
     return Fault::kNone;
   }
   const mem::KeyFault fault = cursor_.gather(wqe.sges(), qp_.keys, qp_.pd, at, out);

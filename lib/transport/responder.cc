@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 
+#include "base/copy.h"
 #include "base/endian.h"
 #include "transport/frame_writer.h"
 #include "uroce/access.h"
@@ -158,7 +159,7 @@ void Responder::execute_write(const wire::PacketView& packet) noexcept {
     mem::KeyFault fault{};
     std::byte* memory = qp_.keys.resolve(write_rkey_, qp_.pd, access::kRemoteWrite, write_va_, size, fault);
     if (memory == nullptr) return fail(Fault::kRemoteKey, false);
-    std::memcpy(memory, packet.payload.data(), size);
+    copy_payload(memory, packet.payload.data(), size);
   }
   write_va_ += size;
   write_left_ -= size;
@@ -289,7 +290,7 @@ bool Responder::emit_read_response(TxContext& tx, ResponderResource& request) no
   if (wire::info(opcode).has_aeth) {
     frame.put(wire::Aeth{.syndrome = wire::syndrome::ack(), .msn = request.msn & Psn::kMask});
   }
-  if (size > 0) std::memcpy(frame.payload().data(), memory, size);
+  copy_payload(frame.payload().data(), memory, size);
   frame.send(qp_, tx);
   qp_.counters.add(Count::kReadResponsePackets);
   ++request.next;

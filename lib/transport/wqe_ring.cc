@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/copy.h"
+
 namespace uroce::transport {
 
 namespace {
@@ -25,8 +27,7 @@ std::byte* body_of(void* wqe, std::size_t header) noexcept {
 
 void copy_inline(std::span<const Sge> sges, std::byte* out) noexcept {
   for (const Sge& sge : sges) {
-    if (sge.length == 0) continue;
-    std::memcpy(out, std::bit_cast<const void*>(sge.addr), sge.length);
+    copy_payload(out, std::bit_cast<const std::byte*>(sge.addr), sge.length);
     out += sge.length;
   }
 }
