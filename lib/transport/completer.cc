@@ -222,7 +222,9 @@ void Requester::on_timer(Ticks now) noexcept {
 
 void Requester::on_resolved() noexcept {
   retries_left_ = qp_.attr.retry_cnt;
-  if (in_flight() == 0) ack_deadline_ = Ticks{};
+  if (in_flight() > 0) return;
+  ack_deadline_ = Ticks{};
+  window_ = qp_.max_unacked;
 }
 
 /// Uses up one retry. @return false if there was none: the oldest WQE has failed.

@@ -32,13 +32,14 @@ class LoopFixture {
     return qp;
   }
 
-  Status connect(transport::RcQp& qp, const Gid& peer = peer_v4(), std::uint32_t sgid_index = 1) {
+  Status connect(transport::RcQp& qp, const Gid& peer = peer_v4(), std::uint32_t sgid_index = 1,
+                 std::uint8_t timeout = 8) {
     QpAttr attr;
     attr.dest_qpn = kPeerQpn;
     attr.dgid = peer;
     attr.sgid_index = sgid_index;
     attr.access_flags = access::kAll;
-    attr.timeout = 8;
+    attr.timeout = timeout;
     const transport::QpBounds bounds{.gid_count = static_cast<std::uint32_t>(addresses.own().size())};
     for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
                                       {QpState::kRtr, qp_attr::kRtrMask},

@@ -16,13 +16,13 @@ Packet send_only(Qpn to, std::uint32_t psn = 0) {
 }
 
 /// The peer's Ethernet address, as ARP would tell it: by an ARP request of the peer, once a QP wants to know.
-void introduce(LoopFixture& f) {
+void introduce(LoopFixture& f, bool forget = true) {
   const wire::LinkAddress link{.src = f.peer_mac(), .dst = {{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}};
   Bytes frame(wire::arp_frame_len(link));
   wire::emit_arp_frame(frame.data(), link, wire::make_arp_request(f.peer_mac(), f.peer_v4(), f.local_v4()));
   f.give(frame);
   f.run(5000);
-  f.taken();
+  if (forget) f.taken();
 }
 
 /// Puts the one's complement checksum over `len` bytes from `first` on into the two bytes at `at`.
@@ -167,6 +167,20 @@ TEST_CASE("what is posted to a QP in Error by the owner of its loop is flushed a
   REQUIRE(f.cq.poll(wcs) == 1);
   CHECK(wcs[0].wr_id == 9);
   CHECK(wcs[0].status == WcStatus::kWrFlushErr);
+}
+
+TEST_CASE("what waited for the peer's Ethernet address is sent once, however late and often it is told",
+          "[engine][loop][neighbours]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp, f.peer_v4(), 1, 14));  // ack timeout 67 ms
+  for (std::uint64_t i = 0; i < 64; ++i) f.post_send(*qp, i);
+  f.run(300'000'000);
+  REQUIRE(roce(f.taken()).empty());
+  for (int reply = 0; reply < 9; ++reply) introduce(f, false);
+  f.run(20'000'000);
+  CHECK(roce(f.taken()).size() == 64);
+  f.loop.remove(*qp, f.now());
 }
 
 TEST_CASE("a timer fires after its period and at most a few microseconds late", "[engine][loop][timer]") {
