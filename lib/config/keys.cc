@@ -247,6 +247,26 @@ constexpr std::array kKeys = {
                     return set_number("arp-timeout-ms", t, {1, 60'000}, c.arp_timeout_ms);
                   },
               .get = [](const Config& c) { return std::to_string(c.arp_timeout_ms); }},
+    ConfigKey{.name = "hardened",
+              .metavar = "PACKETS",
+              .help = "bad packets in a row that a queue pair survives; 0: none, as IBTA says",
+              .allowed = "0..100",
+              .type = ConfigType::kInteger,
+              .set =
+                  [](Config& c, std::string_view t) {
+                    return set_number("hardened", t, {0, 100}, c.hardened);
+                  },
+              .get = [](const Config& c) { return std::to_string(c.hardened); }},
+    ConfigKey{.name = "rnr-cap-ms",
+              .metavar = "MS",
+              .help = "longest wait that a peer's RNR NAK is granted; 0: whatever it says, up to 655",
+              .allowed = "0..655",
+              .type = ConfigType::kInteger,
+              .set =
+                  [](Config& c, std::string_view t) {
+                    return set_number("rnr-cap-ms", t, {0, 655}, c.rnr_cap_ms);
+                  },
+              .get = [](const Config& c) { return std::to_string(c.rnr_cap_ms); }},
 };
 
 Error refused(std::string_view key, std::string_view text, std::string_view why) {

@@ -74,7 +74,7 @@ void Requester::on_ack(std::uint8_t syndrome, Psn psn, Ticks now) noexcept {
       if (acknowledge(before_psn, now)) on_nak(syndrome, now);
       break;
     case Kind::kReserved:
-      fail_oldest(Fault::kReservedSyndrome);
+      on_bad_response(Fault::kReservedSyndrome);
       break;
   }
 }
@@ -110,6 +110,8 @@ void Requester::on_progress(Ticks now) noexcept {
   retries_left_ = qp_.attr.retry_cnt;
   rnr_retries_left_ = qp_.attr.rnr_retry;
   recovering_ = false;
+  doubted_ = Fault::kNone;
+  tolerated_ = 0;
   window_ = std::min(qp_.max_unacked, 2 * window_);
   rnr_until_ = Ticks{};  // the packet that was refused is among what the peer has taken
   ack_deadline_ = in_flight() > 0 ? ack_deadline_from(now) : Ticks{};
@@ -136,7 +138,7 @@ void Requester::catch_up() noexcept {
 
 void Requester::on_nak(std::uint8_t syndrome, Ticks now) noexcept {
   if (syndrome != wire::syndrome::kNakPsnSequence) {
-    fail_oldest(fault_of_nak(syndrome));
+    on_bad_response(fault_of_nak(syndrome));
     return;
   }
   qp_.counters.add(Count::kRequesterSeqNaks);
@@ -145,6 +147,18 @@ void Requester::on_nak(std::uint8_t syndrome, Ticks now) noexcept {
   if (!take_retry()) return;
   go_back(now);
   recovering_ = true;
+}
+
+/// A response that ends the QP if it is the peer's. A hardened QP drops some first: what was answered falsely
+/// is answered again, by an ACK if the false word was not the peer's, else not at all or in the same way.
+void Requester::on_bad_response(Fault fault) noexcept {
+  if (tolerated_ >= qp_.hardened) {
+    fail_oldest(fault);
+    return;
+  }
+  ++tolerated_;
+  if (doubted_ == Fault::kNone) doubted_ = fault;
+  qp_.counters.add(Count::kRequesterTolerated);
 }
 
 void Requester::on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept {
@@ -159,20 +173,21 @@ void Requester::on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept {
   }
   go_back(now);
   ack_deadline_ = Ticks{};
-  rnr_until_ = now + wire::rnr_timer_ns(timer_code);
+  const std::uint64_t wait = wire::rnr_timer_ns(timer_code);
+  rnr_until_ = now + (qp_.rnr_cap_ns == 0 ? wait : std::min(wait, qp_.rnr_cap_ns));
 }
 
 void Requester::on_read_response(const wire::PacketView& packet, Ticks now) noexcept {
   if (!acknowledge(span_from(packet.bth.psn, unacked_psn_), now)) return;
   const SendWqe& wqe = qp_.sq.at(oldest_);
   if (!wqe.is_read()) {
-    fail_oldest(Fault::kUnexpectedResponse);
+    on_bad_response(Fault::kUnexpectedResponse);
     return;
   }
   Progress& state = progress(oldest_);
   const std::uint64_t at = std::uint64_t{state.received} * qp_.mtu;
   if (packet.payload.size() != std::min<std::uint64_t>(qp_.mtu, wqe.length - at)) {
-    fail_oldest(Fault::kReadResponseLength);
+    on_bad_response(Fault::kReadResponseLength);
     return;
   }
   if (state.received == 0) read_cursor_.rewind();
@@ -190,7 +205,7 @@ void Requester::on_atomic_response(const wire::PacketView& packet, Ticks now) no
   if (!acknowledge(span_from(packet.bth.psn, unacked_psn_), now)) return;
   const SendWqe& wqe = qp_.sq.at(oldest_);
   if (!wqe.is_atomic()) {
-    fail_oldest(Fault::kUnexpectedResponse);
+    on_bad_response(Fault::kUnexpectedResponse);
     return;
   }
   // The original value lands in host byte order, as ibv_post_send(3) promises.
@@ -230,7 +245,7 @@ void Requester::on_resolved() noexcept {
 /// Uses up one retry. @return false if there was none: the oldest WQE has failed.
 bool Requester::take_retry() noexcept {
   if (retries_left_ == 0) {
-    fail_oldest(Fault::kRetryExceeded);
+    fail_oldest(doubted_ == Fault::kNone ? Fault::kRetryExceeded : doubted_);
     return false;
   }
   --retries_left_;

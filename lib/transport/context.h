@@ -49,6 +49,8 @@ struct QpContext {
   QpAttr attr;
   std::uint32_t mtu = 1024;         ///< bytes(attr.path_mtu)
   std::uint32_t max_unacked = 256;  ///< packets in flight
+  std::uint32_t hardened = 0;       ///< bad packets in a row that are dropped before one is believed
+  std::uint64_t rnr_cap_ns = 0;     ///< longest wait granted to an RNR NAK; 0: none
   wire::FrameTemplate head;         ///< valid once `resolved`
   bool resolved = false;            ///< the peer's Ethernet address is known
   Fault fatal = Fault::kNone;       ///< why the QP is in Error

@@ -101,6 +101,8 @@ Status RcQp::modify(const QpAttr& attr, std::uint32_t mask, const QpBounds& boun
   if (Status legal = check_move(from, to, mask); !legal) return legal;
   if (const auto wrong = wrong_value(attr, mask, bounds)) return invalid(*wrong);
   ctx_.max_unacked = bounds.max_unacked;
+  ctx_.hardened = bounds.hardened;
+  ctx_.rnr_cap_ns = bounds.rnr_cap_ns;
   apply(attr, mask);
   if (to != from || to == QpState::kReset) enter(to);
   return {};

@@ -20,6 +20,8 @@ struct QpBounds {
   std::uint32_t gid_count = 1;
   std::uint32_t max_rd_atomic = 128;
   std::uint32_t max_unacked = 256;
+  std::uint32_t hardened = 0;    ///< Config::hardened
+  std::uint64_t rnr_cap_ns = 0;  ///< 0: none
 };
 
 /// One RC QP. IBA 10.3.1, 9.7.

@@ -57,7 +57,8 @@ void Requester::reset() noexcept {
   qp_.sq.retire(oldest_);
   sent_packets_ = read_head_ = reads_in_flight_ = reads_unfinished_ = since_ack_req_ = 0;
   unacked_psn_ = sent_psn_ = next_wqe_psn_ = Psn{};
-  broken_ = Fault::kNone;
+  broken_ = doubted_ = Fault::kNone;
+  tolerated_ = 0;
   recovering_ = false;
   ack_deadline_ = rnr_until_ = Ticks{};
   cursor_.rewind();

@@ -95,6 +95,7 @@ class Requester {
   void on_progress(Ticks now) noexcept;
   void on_ack(std::uint8_t syndrome, Psn psn, Ticks now) noexcept;
   void on_nak(std::uint8_t syndrome, Ticks now) noexcept;
+  void on_bad_response(Fault fault) noexcept;
   void on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept;
   void on_read_response(const wire::PacketView& packet, Ticks now) noexcept;
   void on_atomic_response(const wire::PacketView& packet, Ticks now) noexcept;
@@ -125,8 +126,10 @@ class Requester {
   std::uint32_t since_ack_req_ = 0;
   std::uint32_t window_ = 0;  // packets in flight now: max_unacked, less after a timeout
 
-  Fault broken_ = Fault::kNone;  // `current_` cannot be sent; takes effect when it is the oldest
-  bool recovering_ = false;      // went back; further NAKs for the same PSN say nothing new
+  Fault broken_ = Fault::kNone;   // `current_` cannot be sent; takes effect when it is the oldest
+  Fault doubted_ = Fault::kNone;  // what a NAK said that was not believed; true if nothing contradicts it
+  std::uint32_t tolerated_ = 0;   // bad responses in a row that were dropped
+  bool recovering_ = false;       // went back; further NAKs for the same PSN say nothing new
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
   Ticks ack_deadline_;

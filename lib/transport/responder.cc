@@ -22,7 +22,7 @@ void Responder::reset() noexcept {
   nak_pending_ = 0;
   recv_head_ = qp_.rq.tail();
   qp_.rq.retire(recv_head_);
-  received_ = 0;
+  received_ = tolerated_ = 0;
   recv_cursor_.rewind();
   resources_.clear();
 }
@@ -58,13 +58,21 @@ void Responder::on_gap() noexcept {
 }
 
 void Responder::on_new_request(const wire::PacketView& packet) noexcept {
+  const Fault fault = check(packet);
+  if (fault != Fault::kNone && fault != Fault::kRnr && tolerated_ < qp_.hardened) {
+    // Perhaps not the peer's: its own packet with this PSN may still come. If it is the peer's, it comes
+    // again.
+    ++tolerated_;
+    qp_.counters.add(Count::kResponderTolerated);
+    return;
+  }
   nak_pending_ = 0;  // a NAK for this PSN that has not left yet is no longer true
   gap_reported_ = false;
-  const Fault fault = check(packet);
   if (fault != Fault::kNone) {
     on_fault(packet, fault);
     return;
   }
+  tolerated_ = 0;
   qp_.counters.add(Count::kResponderPackets);
   execute(packet);
 }

@@ -89,6 +89,8 @@ class Responder {
   bool ack_pending_ = false;
   std::uint8_t nak_pending_ = 0;  // syndrome; 0: none
 
+  std::uint32_t tolerated_ = 0;  // bad requests with expected_psn_ that were dropped
+
   std::uint32_t recv_head_ = 0;  // receive WQE in use, or next
   std::uint32_t received_ = 0;   // bytes of the message so far
   mem::SgeCursor recv_cursor_;

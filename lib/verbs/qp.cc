@@ -36,7 +36,9 @@ struct Qp::Impl {
     return {.active_mtu = device.active_mtu(),
             .gid_count = static_cast<std::uint32_t>(device.addresses.own().size()),
             .max_rd_atomic = device.limits.max_rd_atomic,
-            .max_unacked = device.config.max_unacked};
+            .max_unacked = device.config.max_unacked,
+            .hardened = device.config.hardened,
+            .rnr_cap_ns = std::uint64_t{device.config.rnr_cap_ms} * 1'000'000};
   }
 
   Device::Impl& device;

@@ -36,6 +36,8 @@ struct ScriptConfig {
   std::uint8_t retry_cnt = 7;
   std::uint8_t rnr_retry = 7;
   std::uint32_t max_unacked = 256;  ///< packets
+  std::uint32_t hardened = 0;       ///< Config::hardened
+  std::uint64_t rnr_cap_ns = 0;
   std::uint32_t access_flags = access::kAll;
   bool sig_all = true;
   std::uint32_t send_wrs = 64;
