@@ -28,7 +28,7 @@ TEST_CASE("one ACK completes all work requests up to its PSN, in order", "[rc][a
 }
 
 TEST_CASE("an ACK in the middle of a message completes nothing", "[rc][ack]") {
-  // PROTOCOL 17.20: an ACK may come for mid-message PSNs
+  // as Soft-RoCE does: an ACK may come for mid-message PSNs
   RcScript qp{{.mtu = 256}};
   qp.post_send(1024).forget();
   qp.in(Ack{0}).quiet();
@@ -38,7 +38,7 @@ TEST_CASE("an ACK in the middle of a message completes nothing", "[rc][ack]") {
 }
 
 TEST_CASE("responses outside the PSNs in flight change nothing", "[rc][ghost]") {
-  // IBA 9.7.6.1.1 ?; PROTOCOL 6.6; S5: a forged or late response
+  // IBA 9.7.6.1.1 ?; S5: a forged or late response
   const std::uint32_t first = GENERATE(0U, 0xff'ffffU, 0x80'0000U);
   const std::uint32_t offset = GENERATE(0xff'ffffU, 0xff'fff0U, 0x80'0000U, 3U, 4U, 0x7f'ffffU);
   RcScript qp{{.first_psn = first}};
@@ -61,7 +61,7 @@ TEST_CASE("responses change nothing while nothing is in flight", "[rc][ghost]") 
 }
 
 TEST_CASE("credits in an ACK do not matter", "[rc][ack]") {
-  // PROTOCOL 8: end-to-end credits are not in use
+  // IBA 9.7.7.2 ?: end-to-end credits are not in use
   const auto code = static_cast<std::uint8_t>(GENERATE(range(0, 32)));
   RcScript qp;
   three_in_flight(qp);
@@ -71,7 +71,7 @@ TEST_CASE("credits in an ACK do not matter", "[rc][ack]") {
 TEST_CASE(
     "a fatal NAK fails the work request that has its PSN, completes those before and flushes those behind",
     "[rc][nak]") {
-  // IBA 9.9.2.4; PROTOCOL 6.6, 6.1
+  // IBA 9.9.2.4
   struct Row {
     std::uint8_t syndrome;
     WcStatus status;
@@ -93,7 +93,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a reserved syndrome is a bad response", "[rc][nak]") {
-  // PROTOCOL 6.6, 7.2
+  // IBA 9.7.6, 9.7.5.1 ?
   const std::uint8_t syndrome = GENERATE(as<std::uint8_t>{}, 0x40, 0x5f, 0x65, 0x7f, 0x80, 0xa0, 0xe0, 0xff);
   RcScript qp;
   three_in_flight(qp);
@@ -124,7 +124,7 @@ TEST_CASE("a response of another kind than the work request asks for is a bad re
 }
 
 TEST_CASE("a READ response of the wrong length is a bad response and writes nothing", "[rc][read]") {
-  // PROTOCOL 6.6
+  // IBA 9.7.6 ?
   RcScript qp{{.mtu = 256}};
   qp.post_read(600).post_send(4).forget();
   SECTION("too short in the middle") {
@@ -145,7 +145,7 @@ TEST_CASE("a READ response of the wrong length is a bad response and writes noth
 }
 
 TEST_CASE("a READ into memory that may not be written fails locally and writes nothing", "[rc][read][key]") {
-  // PROTOCOL 6.1: LOC_PROT_ERR
+  // IBA 9.9.2 ?: LOC_PROT_ERR
   RcScript qp;
   Sge sge = qp.sink.sge(0, 64);
   SECTION("the region allows no local write") {
@@ -172,7 +172,7 @@ TEST_CASE("a READ into memory that may not be written fails locally and writes n
 
 TEST_CASE("a bad SGE fails its own work request: those before complete, those behind are flushed",
           "[rc][key]") {
-  // IBA 9.9.2.3 ?; PROTOCOL 6.1
+  // IBA 9.9.2.3 ?
   const unsigned bad = GENERATE(1U, 2U, 3U);
   const bool in_second_sge = GENERATE(false, true);
   RcScript qp{{.mtu = 256}};
@@ -211,7 +211,7 @@ TEST_CASE("a bad work request waits for the loss of those before it to be mended
 }
 
 TEST_CASE("a work request that the QP cannot do fails locally", "[rc][local]") {
-  // PROTOCOL 6.1
+  // IBA 9.9.2 ?
   RcScript qp{{.max_rd_atomic = 0}};
   const Sge sge = qp.sink.sge(0, 8);
   WcStatus status = WcStatus::kLocQpOpErr;
@@ -247,7 +247,7 @@ TEST_CASE("a work request with a bad length fails locally", "[rc][local]") {
 }
 
 TEST_CASE("a READ of 2^31 bytes is asked for", "[rc][read]") {
-  // PROTOCOL 6.2; 2^23 packets of 256 bytes, of which a window is asked for
+  // IBA 9.4.4 ?; 2^23 packets of 256 bytes, of which a window is asked for
   RcScript qp{{.mtu = 256, .max_unacked = 4}};
   const Sge half{.addr = qp.sink.addr(), .length = 0x8000'0000U, .lkey = Lkey{qp.sink.key()}};
   qp.post({.sges = {&half, 1},

@@ -28,7 +28,7 @@ void set_counter(RcScript& qp, std::uint64_t value) {
 }  // namespace
 
 TEST_CASE("responder acknowledges a duplicate SEND and leaves memory and receives alone", "[rc][duplicate]") {
-  // IBA 9.7.5.1.5 ?; PROTOCOL 7.3: ACK with the newest PSN and the current MSN
+  // IBA 9.7.5.1.5 ?: ACK with the newest PSN and the current MSN
   RcScript qp;
   qp.post_recv(8).post_recv(8);
   qp.in({.opcode = kRcSendOnly, .psn = 0, .payload = 8, .ack_req = true, .data = kData});
@@ -52,7 +52,7 @@ TEST_CASE("responder does not execute a duplicate WRITE", "[rc][duplicate]") {
 }
 
 TEST_CASE("responder answers a burst of duplicates with one ACK", "[rc][duplicate]") {
-  // PROTOCOL 7.3: coalesce, or each duplicate makes an ACK storm
+  // IBA 9.7.5.1.5 ?: coalesce, or each duplicate makes an ACK storm
   RcScript qp;
   const auto write = [&qp](std::uint32_t psn) {
     return Packet{.opcode = kRcWriteOnly, .psn = psn, .payload = 4, .ack_req = true, .reth = own(qp, 4)};
@@ -63,7 +63,7 @@ TEST_CASE("responder answers a burst of duplicates with one ACK", "[rc][duplicat
 }
 
 TEST_CASE("responder takes any PSN of the 2^23 before the expected one for a duplicate", "[rc][duplicate]") {
-  // PROTOCOL 5; T7
+  // IBA 9.7.2 ?; T7
   const std::uint32_t back = GENERATE(1U, 2U, 0x1000U, 0x3f'ffffU, 0x40'0000U, 0x7f'ffffU, 0x80'0000U);
   const std::uint32_t expected = GENERATE(0U, 5U, 0x80'0000U, 0xff'ffffU);
   RcScript qp{{.expected_psn = expected}};
@@ -88,7 +88,7 @@ TEST_CASE("responder asks for what is missing when the PSN lies in the 2^23 - 1 
 
 TEST_CASE("responder replays an atomic's stored result and does not execute it again",
           "[rc][duplicate][atomic]") {
-  // IBA 9.4.5; PROTOCOL 7.3
+  // IBA 9.4.5
   RcScript qp;
   set_counter(qp, 10);
   qp.in({.opcode = kRcFetchAdd, .psn = 0, .ack_req = true, .atomic = add(qp, 5)});
@@ -118,7 +118,7 @@ TEST_CASE("responder forgets an atomic after max_dest_rd_atomic newer operations
 }
 
 TEST_CASE("responder reads memory again for a duplicate READ, whole or its tail", "[rc][duplicate][read]") {
-  // PROTOCOL 7.3; T13: at each packet offset
+  // IBA 9.7.5.1.5 ?; T13: at each packet offset
   constexpr std::uint32_t kPackets = 16;
   const std::uint32_t skip = GENERATE_COPY(range(0U, kPackets));
   RcScript qp{{.mtu = 256}};
@@ -169,7 +169,7 @@ TEST_CASE("responder drops a duplicate READ that is not part of one it remembers
 }
 
 TEST_CASE("responder looks the key up again for a duplicate READ", "[rc][duplicate][read]") {
-  // PROTOCOL 7.3, 13: after deregistration nothing is read through the region
+  // IBA 9.7.5.1.5, 10.6.3 ?: after deregistration nothing is read through the region
   RcScript qp;
   const auto key =
       qp.keys()
@@ -185,7 +185,7 @@ TEST_CASE("responder looks the key up again for a duplicate READ", "[rc][duplica
 }
 
 TEST_CASE("a duplicate changes neither the NAK state nor the message in progress", "[rc][duplicate]") {
-  // PROTOCOL 7.3
+  // IBA 9.7.5.1.5 ?
   RcScript qp;
   qp.post_recv(4096);
   qp.in({.opcode = kRcWriteOnly, .psn = 0, .payload = 4, .reth = own(qp, 4)});

@@ -57,7 +57,7 @@ void refuses_length(RcScript& qp, const std::optional<Packet>& first, Packet bad
 }  // namespace
 
 TEST_CASE("each request opcode is taken only where it may stand in a message", "[rc][fault][T8]") {
-  // IBA C9-60 ?; PROTOCOL 7.3: every RC request after every state of the message in progress
+  // IBA C9-60 ?: every RC request after every state of the message in progress
   const auto opcode = GENERATE(values<wire::Opcode>(
       {kRcSendFirst, kRcSendMiddle, kRcSendLast, kRcSendLastImm, kRcSendOnly, kRcSendOnlyImm, kRcSendLastInv,
        kRcSendOnlyInv, kRcWriteFirst, kRcWriteMiddle, kRcWriteLast, kRcWriteLastImm, kRcWriteOnly,
@@ -102,7 +102,7 @@ TEST_CASE("each request opcode is taken only where it may stand in a message", "
 }
 
 TEST_CASE("RDMA that the QP does not allow is refused", "[rc][fault][access]") {
-  // PROTOCOL 7.4
+  // IBA 9.7.4 ?
   struct Row {
     std::uint32_t allowed;
     wire::Opcode opcode;
@@ -124,7 +124,7 @@ TEST_CASE("READs and atomics are refused while max_dest_rd_atomic is 0", "[rc][f
 }
 
 TEST_CASE("more READs at once than max_dest_rd_atomic are refused", "[rc][fault][depth]") {
-  // IBA 9.4.4; PROTOCOL 7.5
+  // IBA 9.4.4
   RcScript qp{{.max_dest_rd_atomic = 2}};
   qp.port().room = 0;
   for (std::uint32_t psn = 0; psn < 3; ++psn) qp.in(make(qp, kRcReadRequest, psn));
@@ -135,7 +135,7 @@ TEST_CASE("more READs at once than max_dest_rd_atomic are refused", "[rc][fault]
 
 TEST_CASE("a SEND packet whose length does not fit its opcode and the path MTU is refused",
           "[rc][fault][length]") {
-  // IBA C9-66 ?; PROTOCOL 7.6
+  // IBA C9-66 ?
   RcScript qp{{.mtu = 256}};
   qp.post_recv(4096);
   std::optional<Packet> first;
@@ -168,7 +168,7 @@ TEST_CASE("a SEND packet whose length does not fit its opcode and the path MTU i
 }
 
 TEST_CASE("a WRITE or READ packet whose length does not fit its RETH is refused", "[rc][fault][length]") {
-  // IBA C9-66 ?; PROTOCOL 7.6
+  // IBA C9-66 ?
   RcScript qp{{.mtu = 256}};
   std::optional<Packet> first;
   Packet bad;
@@ -203,7 +203,7 @@ TEST_CASE("a WRITE or READ packet whose length does not fit its RETH is refused"
 }
 
 TEST_CASE("a SEND longer than its receive is refused, and the receive says so", "[rc][fault][length]") {
-  // PROTOCOL 7.6: NAK 0x61, LOC_LEN_ERR; not one byte behind the buffer
+  // IBA 9.7.4 ?: NAK 0x61, LOC_LEN_ERR; not one byte behind the buffer
   const bool at_the_second_packet = GENERATE(false, true);
   RcScript qp{{.mtu = 256}};
   qp.post_recv(at_the_second_packet ? 300 : 7).post_recv(8);
@@ -220,7 +220,7 @@ TEST_CASE("a SEND longer than its receive is refused, and the receive says so", 
 }
 
 TEST_CASE("a receive whose memory may not be written is a remote operational error", "[rc][fault][key]") {
-  // PROTOCOL 7.9
+  // IBA 9.7.4 ?
   RcScript qp;
   Sge sge = qp.inbox.sge(0, 64);
   SECTION("the key is unknown") {
@@ -239,7 +239,7 @@ TEST_CASE("a receive whose memory may not be written is a remote operational err
 }
 
 TEST_CASE("a key or range that the peer has no right to is a remote access error", "[rc][fault][key][T9]") {
-  // IBA 9.7.4.1.5; PROTOCOL 7.7. The region is 64 bytes in the middle of the target.
+  // IBA 9.7.4.1.5. The region is 64 bytes in the middle of the target.
   RcScript qp{{.mtu = 256}};
   const std::uint64_t base = qp.target.addr(1024);
   const auto insert = [&](std::uint32_t pd, std::uint32_t access) {
@@ -350,7 +350,7 @@ TEST_CASE("a WRITE of several packets is refused at its first one if its range i
 }
 
 TEST_CASE("a WRITE stops where its region is deregistered", "[rc][fault][key]") {
-  // PROTOCOL 13: no access after dereg; S7
+  // IBA 10.6.3 ?: no access after dereg; S7
   RcScript qp{{.mtu = 256}};
   const auto key =
       qp.keys()
@@ -391,7 +391,7 @@ TEST_CASE("a READ stops where its region is deregistered, and nothing is answere
 
 TEST_CASE("an atomic at an address that is not a multiple of 8 is an invalid request",
           "[rc][fault][atomic][T9]") {
-  // PROTOCOL 7.7
+  // IBA 9.7.4 ?
   const unsigned off = GENERATE(range(1U, 8U));
   const auto opcode = GENERATE(values<wire::Opcode>({kRcCompareSwap, kRcFetchAdd}));
   RcScript qp;
@@ -415,7 +415,7 @@ TEST_CASE("an atomic needs all of its 8 bytes inside the region", "[rc][fault][a
 }
 
 TEST_CASE("a SEND with invalidate of a key that may not be invalidated is refused", "[rc][fault][inv]") {
-  // PROTOCOL 7.10
+  // IBA 9.7.4 ?
   RcScript qp;
   qp.post_recv(8).post_recv(8);
   std::uint32_t key = 0;
@@ -440,7 +440,7 @@ TEST_CASE("a SEND with invalidate of a key that may not be invalidated is refuse
 }
 
 TEST_CASE("what was answered before a fault is acknowledged by its NAK", "[rc][fault]") {
-  // PROTOCOL 6.6: a NAK acknowledges all before its PSN
+  // IBA 9.7.6 ?: a NAK acknowledges all before its PSN
   RcScript qp;
   qp.post_recv(8);
   Packet bad = make(qp, kRcWriteOnly, 2);

@@ -21,7 +21,7 @@ Status move(RcScript& qp, QpState state) {
 }  // namespace
 
 TEST_CASE("a move to Error flushes everything posted, in order", "[rc][flush]") {
-  // IBA 10.3.1.7 ?; PROTOCOL 12; T15: for each number of outstanding work requests
+  // IBA 10.3.1.7 ?; T15: for each number of outstanding work requests
   const std::uint32_t sends = GENERATE(range(0U, 17U));
   const std::uint32_t receives = GENERATE(0U, 1U, 5U, 16U);
   const std::uint32_t in_flight = GENERATE(0U, 1U, 16U);
@@ -98,7 +98,7 @@ TEST_CASE("a QP that was reset works again and remembers nothing", "[rc][reset]"
 }
 
 TEST_CASE("a QP that is not ready takes no packet", "[rc][state]") {
-  // PROTOCOL 7.1, 12
+  // IBA 9.6.1, 10.3.1 ?
   const QpState state = GENERATE(QpState::kReset, QpState::kInit);
   RcScript qp{{.state = state}};
   qp.in_refused(send_only(0), Count::kDropQpState);
@@ -106,7 +106,7 @@ TEST_CASE("a QP that is not ready takes no packet", "[rc][state]") {
 }
 
 TEST_CASE("a QP in RTR takes requests, reports the first and takes no responses", "[rc][state]") {
-  // IBA 11.6.3.1 ?; PROTOCOL 12: COMM_EST
+  // IBA 11.6.3.1 ?: COMM_EST
   RcScript qp{{.state = QpState::kRtr}};
   qp.post_recv(8);
   qp.in_refused(Ack{0}, Count::kDropQpState);
@@ -121,7 +121,7 @@ TEST_CASE("a QP in RTR reports the first packet once, even if it has to refuse i
 }
 
 TEST_CASE("a QP drains: started messages end, the rest waits", "[rc][sqd]") {
-  // IBA 10.3.1.6 ?; PROTOCOL 12; T16
+  // IBA 10.3.1.6 ?; T16
   RcScript qp{{.mtu = 256, .max_unacked = 4}};
   qp.together([](RcScript& script) { script.post_send(6 * 256).post_send(4); });
   qp.forget();  // four packets of the first are in flight
@@ -157,7 +157,7 @@ TEST_CASE("a draining QP still serves the peer", "[rc][sqd]") {
 }
 
 TEST_CASE("a full send CQ moves the QP to Error", "[rc][cq]") {
-  // IBA 11.6.3.3 ?; PROTOCOL 7.9; R6
+  // IBA 11.6.3.3 ?; R6
   RcScript qp{{.cqes = 2}};
   qp.together([](RcScript& script) { script.post_send(4).post_send(4).post_send(4).post_send(4); });
   qp.forget();
@@ -175,7 +175,7 @@ TEST_CASE("a full receive CQ moves the QP to Error", "[rc][cq]") {
 }
 
 TEST_CASE("a QP takes packets of its partition only", "[rc][pkey]") {
-  // IBA 10.9.3; PROTOCOL 7.1: low 15 bits equal, at least one full member
+  // IBA 10.9.3: low 15 bits equal, at least one full member
   RcScript qp;
   Packet write{.opcode = kRcWriteOnly, .psn = 0, .payload = 4, .ack_req = true, .reth = own(qp, 4)};
   for (const std::uint16_t pkey :
@@ -188,7 +188,7 @@ TEST_CASE("a QP takes packets of its partition only", "[rc][pkey]") {
 }
 
 TEST_CASE("a QP takes packets of its peer's address only", "[rc][address]") {
-  // PROTOCOL 1.6; S8
+  // IBA A17.3 ?; S8
   const bool v6 = GENERATE(false, true);
   RcScript qp{{.v6 = v6}};
   const Packet write{.opcode = kRcWriteOnly, .psn = 0, .payload = 4, .ack_req = true, .reth = own(qp, 4)};
@@ -199,7 +199,7 @@ TEST_CASE("a QP takes packets of its peer's address only", "[rc][address]") {
   other.dgid.raw[15] ^= 8;
   qp.in_from(other, write, Count::kDropWrongAddress);
   other = qp.peer_address();
-  other.udp_src_port = 0;  // never looked at: PROTOCOL 1.2
+  other.udp_src_port = 0;  // never looked at: IBA A17.3 ?
   other.hop_limit = 3;
   other.traffic_class = 0xff;
   qp.in_from(other, write, Count::kRxRoce).out(Ack{0, 1});

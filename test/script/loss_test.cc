@@ -36,7 +36,7 @@ constexpr std::chrono::nanoseconds timeout_of(unsigned code) {
 }  // namespace
 
 TEST_CASE("requester goes back to the NAKed PSN, across the PSN wrap", "[rc][go-back-n]") {
-  // IBA 9.7.5.1.2; PROTOCOL 6.6, 6.9
+  // IBA 9.7.5.1.2
   RcScript qp{{.mtu = 1024, .first_psn = 0xff'fffe}};
 
   qp.at(0us).post_write(2148);
@@ -75,7 +75,7 @@ TEST_CASE("requester sends again from any packet of a message", "[rc][go-back-n]
 }
 
 TEST_CASE("requester goes back once per NAK, however often it comes", "[rc][go-back-n]") {
-  // PROTOCOL 6.8
+  // IBA 9.7.5.1.2 ?
   RcScript qp;
   qp.together([](RcScript& script) { script.post_write(4).post_write(4).post_write(4); });
   qp.forget();
@@ -109,7 +109,7 @@ TEST_CASE("requester does not send again what an ACK covers that comes while it 
 }
 
 TEST_CASE("requester sends again after the ack timeout, for each code", "[rc][timeout]") {
-  // IBA 9.7.6.1.3; PROTOCOL 6.7, 10; T11: the period lies in [T, 4 T]
+  // IBA 9.7.6.1.3; T11: the period lies in [T, 4 T]
   const unsigned code = GENERATE(range(1U, 32U));
   RcScript qp{{.timeout = static_cast<std::uint8_t>(code), .retry_cnt = 1}};
   const auto period = timeout_of(code);
@@ -122,7 +122,7 @@ TEST_CASE("requester sends again after the ack timeout, for each code", "[rc][ti
 }
 
 TEST_CASE("requester with timeout 0 waits for ever", "[rc][timeout]") {
-  // PROTOCOL 10
+  // IBA 9.9.2.1 ?
   RcScript qp{{.timeout = 0}};
   qp.post_write(4).out(write_only(0));
   qp.at(24h).quiet();
@@ -130,7 +130,7 @@ TEST_CASE("requester with timeout 0 waits for ever", "[rc][timeout]") {
 }
 
 TEST_CASE("requester reports a dead peer after retry_cnt + 1 periods", "[rc][timeout]") {
-  // IBA 9.9.2.4.1 ?; PROTOCOL 6.7, 6.1; T11. 7 is seven tries here, not for ever
+  // IBA 9.9.2.4.1 ?; T11. 7 is seven tries here, not for ever
   const unsigned retry_cnt = GENERATE(range(0U, 8U));
   const std::uint8_t code = GENERATE(as<std::uint8_t>{}, 1, 8, 14);
   RcScript qp{{.timeout = code, .retry_cnt = static_cast<std::uint8_t>(retry_cnt)}};
@@ -147,7 +147,7 @@ TEST_CASE("requester reports a dead peer after retry_cnt + 1 periods", "[rc][tim
 }
 
 TEST_CASE("requester's retries start anew with progress", "[rc][timeout]") {
-  // PROTOCOL 6.7
+  // IBA 9.7.6.1.3 ?
   RcScript qp{{.timeout = 1, .retry_cnt = 1}};
   const auto period = timeout_of(1);
   qp.together([](RcScript& script) { script.post_write(4).post_write(4); });
@@ -176,7 +176,7 @@ TEST_CASE("requester spends a retry on each sequence NAK that brings no progress
 }
 
 TEST_CASE("requester asks for a READ from its first missing response on", "[rc][read][go-back-n]") {
-  // PROTOCOL 6.6; T13: at each packet offset of 64 KiB in packets of 256 bytes is the same as at 16 here
+  // IBA 9.7.6 ?; T13: at each packet offset of 64 KiB in packets of 256 bytes is the same as at 16 here
   constexpr std::uint32_t kPackets = 16;
   const std::uint32_t got = GENERATE_COPY(range(0U, kPackets));
   const bool by_timeout = GENERATE(true, false);
@@ -207,7 +207,7 @@ TEST_CASE("requester takes READ responses that come late, after it has asked aga
 }
 
 TEST_CASE("requester takes an ACK behind a READ without its responses for a NAK", "[rc][implied-nak]") {
-  // IBA 9.7.5.1.4 ?; PROTOCOL 6.6; T12
+  // IBA 9.7.5.1.4 ?; T12
   RcScript qp{{.mtu = 256}};
   qp.together([](RcScript& script) { script.post_write(4).post_read(512).post_write(4).post_add(1); });
   qp.out(write_only(0)).out(read_request(1, 512)).out(write_only(3)).out({kRcFetchAdd, 4, 0, true});

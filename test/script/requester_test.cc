@@ -7,7 +7,7 @@ using namespace uroce;
 using namespace uroce::test;
 
 TEST_CASE("requester cuts a SEND into packets of the path MTU", "[rc][segmentation]") {
-  // IBA 9.2.1; PROTOCOL 3, 5: n = max(1, ceil(L / PMTU)) PSNs
+  // IBA 9.2.1: n = max(1, ceil(L / PMTU)) PSNs
   const std::uint32_t mtu = GENERATE(256U, 512U, 1024U, 2048U, 4096U);
   RcScript qp{{.mtu = mtu, .first_psn = 7}};
   const Pattern data = qp.source.initial();
@@ -40,7 +40,7 @@ TEST_CASE("requester cuts a SEND into packets of the path MTU", "[rc][segmentati
 
 TEST_CASE("requester cuts a WRITE into packets, the first of which names the whole range",
           "[rc][segmentation]") {
-  // IBA 9.3.3, 9.7.4; PROTOCOL 3
+  // IBA 9.3.3, 9.7.4
   const std::uint32_t mtu = GENERATE(256U, 512U, 1024U, 2048U, 4096U);
   RcScript qp{{.mtu = mtu, .first_psn = 100}};
   const Pattern data = qp.source.initial();
@@ -54,7 +54,7 @@ TEST_CASE("requester cuts a WRITE into packets, the first of which names the who
 }
 
 TEST_CASE("requester sends messages of 0 bytes as one packet without payload", "[rc][segmentation]") {
-  // PROTOCOL 6.2
+  // IBA 9.4.4 ?
   RcScript qp;
   qp.post_send(0).out({kRcSendOnly, 0, 0, true});
   qp.post_write(0).out({.opcode = kRcWriteOnly, .psn = 1, .ack_req = true, .reth = remote(0)});
@@ -66,7 +66,7 @@ TEST_CASE("requester sends messages of 0 bytes as one packet without payload", "
 }
 
 TEST_CASE("requester pads payloads to a multiple of 4 with zeros", "[rc][segmentation]") {
-  // IBA 9.2.4; PROTOCOL 4
+  // IBA 9.2.4
   const std::uint32_t bytes = GENERATE(1U, 2U, 3U, 4U, 5U);
   RcScript qp;
   qp.post_send(bytes);
@@ -81,7 +81,7 @@ TEST_CASE("requester pads payloads to a multiple of 4 with zeros", "[rc][segment
 
 TEST_CASE("requester puts immediate data and the key to invalidate into the last packet",
           "[rc][segmentation]") {
-  // IBA 9.3.6, 9.3.7; PROTOCOL 3
+  // IBA 9.3.6, 9.3.7
   struct Kind {
     WrOpcode opcode;
     wire::Opcode only, first, last;
@@ -125,7 +125,7 @@ TEST_CASE("requester puts immediate data and the key to invalidate into the last
 
 TEST_CASE("requester sets the solicited event bit on the last packet of what consumes a receive",
           "[rc][solicited]") {
-  // IBA 9.2.3; PROTOCOL 6.1
+  // IBA 9.2.3
   RcScript qp;
   qp.post_send(1025, send_flag::kSolicited);
   qp.out({.opcode = kRcSendFirst, .payload = 1024, .solicited = false});
@@ -182,7 +182,7 @@ TEST_CASE("requester copies inline data when the work request is posted", "[rc][
 }
 
 TEST_CASE("requester sends a READ as one request that owns the PSNs of its responses", "[rc][read]") {
-  // IBA 9.7.3.1.3 ?; PROTOCOL 5
+  // IBA 9.7.3.1.3 ?
   const std::uint32_t mtu = GENERATE(256U, 1024U, 4096U);
   RcScript qp{{.mtu = mtu, .first_psn = 0xff'fffe}};
   const Pattern data{0x33, 0};
@@ -217,7 +217,7 @@ TEST_CASE("requester scatters READ responses over an SGE list", "[rc][read][sge]
 }
 
 TEST_CASE("requester asks for a long READ in chunks of half the window", "[rc][read]") {
-  // PROTOCOL 6.3, 17.4: the responses in flight are bounded
+  // IBA 9.4.4 ?: the responses in flight are bounded
   RcScript qp{{.mtu = 256, .max_unacked = 8}};
   qp.post_read(9 * 256);
   qp.out({.opcode = kRcReadRequest, .psn = 0, .ack_req = true, .reth = remote(4 * 256)});
@@ -239,7 +239,7 @@ TEST_CASE("requester asks for a long READ in chunks of half the window", "[rc][r
 }
 
 TEST_CASE("requester keeps at most max_rd_atomic READs and atomics in flight", "[rc][read]") {
-  // IBA 9.4.4; PROTOCOL 6.4
+  // IBA 9.4.4
   RcScript qp{{.max_rd_atomic = 2}};
   qp.together([](RcScript& script) { script.post_read(8).post_add(1).post_read(8).post_send(4); });
   qp.out({kRcReadRequest, 0, 0, true}).out({kRcFetchAdd, 1, 0, true});
@@ -252,7 +252,7 @@ TEST_CASE("requester keeps at most max_rd_atomic READs and atomics in flight", "
 }
 
 TEST_CASE("requester stores the original value of an atomic in host byte order", "[rc][atomic]") {
-  // ibv_post_send(3); PROTOCOL 6.6
+  // ibv_post_send(3); IBA 9.7.6 ?
   RcScript qp;
   const auto stored = [&qp] {
     std::uint64_t value = 0;
@@ -282,7 +282,7 @@ TEST_CASE("requester stores the original value of an atomic in host byte order",
 
 TEST_CASE("requester holds a fenced work request until all READs and atomics before it are done",
           "[rc][fence]") {
-  // IBA 10.8.3.3; PROTOCOL 6.5
+  // IBA 10.8.3.3
   RcScript qp;
   qp.together(
       [](RcScript& script) { script.post_read(8).post_add(1).post_send(4, send_flag::kFence).post_send(4); });
@@ -297,7 +297,7 @@ TEST_CASE("requester holds a fenced work request until all READs and atomics bef
 }
 
 TEST_CASE("requester completes only what is signaled, and errors always", "[rc][signaling]") {
-  // IBA 10.7.3.1 ?; PROTOCOL 6.1
+  // IBA 10.7.3.1 ?
   RcScript qp{{.sig_all = false}};
   qp.together(
       [](RcScript& s) { s.post_send(1).post_send(1, send_flag::kSignaled).post_write(1).post_send(1); });
@@ -309,7 +309,7 @@ TEST_CASE("requester completes only what is signaled, and errors always", "[rc][
 
 TEST_CASE("requester keeps at most max_unacked packets in flight and asks for an ACK before it has to stop",
           "[rc][window]") {
-  // PROTOCOL 6.1, 6.3
+  // IBA 9.9.2, 9.4.4 ?
   RcScript qp{{.mtu = 256, .first_psn = 0xff'fffa, .max_unacked = 8}};
   qp.post_send(20 * 256);
   std::uint32_t asked = 0;

@@ -23,7 +23,7 @@ void set_word(Area& area, std::uint64_t value, std::size_t at = 0) {
 }  // namespace
 
 TEST_CASE("responder puts a SEND of any length into the next receive", "[rc][responder]") {
-  // IBA 9.7.4; PROTOCOL 7.8
+  // IBA 9.7.4
   const std::uint32_t mtu = GENERATE(256U, 512U, 1024U, 2048U, 4096U);
   const std::uint32_t bytes = GENERATE_COPY(0U, 1U, mtu - 1, mtu, mtu + 1, 3 * mtu, 3 * mtu + 2);
   RcScript qp{{.mtu = mtu, .expected_psn = 0xff'ffff}};
@@ -81,7 +81,7 @@ TEST_CASE("responder executes a WRITE without a receive", "[rc][responder]") {
 }
 
 TEST_CASE("responder delivers immediate data with the receive that it consumes", "[rc][responder][imm]") {
-  // PROTOCOL 3: a plain WRITE consumes no receive, a WRITE with immediate does, and leaves its buffer alone
+  // IBA 9.2 ?: a plain WRITE consumes no receive, a WRITE with immediate does, and leaves its buffer alone
   RcScript qp{{.mtu = 256}};
   qp.post_recv(1000).post_recv(1000).post_recv(0);
   qp.in({.opcode = kRcSendOnlyImm, .payload = 5, .ack_req = true, .imm = 0x0a0b'0c0d, .data = kData});
@@ -108,7 +108,7 @@ TEST_CASE("responder delivers immediate data with the receive that it consumes",
 
 TEST_CASE("responder invalidates the key that a SEND names before the receive completes",
           "[rc][responder][inv]") {
-  // PROTOCOL 7.10
+  // IBA 9.7.4 ?
   RcScript qp;
   qp.post_recv(8).post_recv(8);
   const std::uint64_t addr = qp.target.addr(0);
@@ -148,7 +148,7 @@ TEST_CASE("responder answers a READ in packets of the path MTU", "[rc][responder
             .data = qp.target.initial(300 + i * mtu)});
   }
   qp.quiet();
-  // The PSN expected next is the one behind the responses: PROTOCOL 5.
+  // The PSN expected next is the one behind the responses: IBA 9.7.2 ?.
   qp.in({.opcode = kRcWriteOnly, .psn = 0xff'fffe + packets, .ack_req = true, .reth = own(qp, 0)});
   qp.out(Ack{(0xff'fffe + packets) & 0xff'ffff, 2});
 }
@@ -179,7 +179,7 @@ TEST_CASE("responder executes atomics and returns the value before", "[rc][respo
 }
 
 TEST_CASE("responder answers a whole burst of SENDs and WRITEs with one ACK", "[rc][responder][ack]") {
-  // PROTOCOL 7.1: may coalesce; the PSN is that of the newest packet, the MSN counts completed messages
+  // IBA 9.6.1 ?: may coalesce; the PSN is that of the newest packet, the MSN counts completed messages
   RcScript qp;
   qp.post_recv(8).post_recv(8);
   qp.in({{.opcode = kRcSendOnly, .psn = 0, .payload = 8, .ack_req = true},
@@ -197,7 +197,7 @@ TEST_CASE("responder acknowledges only when asked to", "[rc][responder][ack]") {
 }
 
 TEST_CASE("responder's responses leave in the order of the requests", "[rc][responder][ack]") {
-  // PROTOCOL 7.1: an ACK does not overtake the responses of an earlier READ
+  // IBA 9.6.1 ?: an ACK does not overtake the responses of an earlier READ
   RcScript qp{{.mtu = 256}};
   qp.post_recv(8);
   set_word(qp.target, 1);
@@ -249,7 +249,7 @@ TEST_CASE("responder goes on with its responses when the port has room again", "
 }
 
 TEST_CASE("responder asks once for the packet that is missing", "[rc][responder][nak]") {
-  // IBA 9.7.5.2.8; PROTOCOL 7.2: exactly one NAK until that packet arrives
+  // IBA 9.7.5.2.8: exactly one NAK until that packet arrives
   RcScript qp{{.expected_psn = 0xff'ffff}};
   const auto write = [&qp](std::uint32_t psn) {
     return Packet{.opcode = kRcWriteOnly, .psn = psn, .payload = 4, .ack_req = true, .reth = own(qp, 4)};
@@ -274,7 +274,7 @@ TEST_CASE("responder's NAK is dropped when the missing packet arrives before it 
 }
 
 TEST_CASE("responder takes packets with either migration state", "[rc][migreq]") {
-  // IBA 17.2.8; PROTOCOL 11: M = 1 goes out (every script checks it), both come in
+  // IBA 17.2.8: M = 1 goes out (every script checks it), both come in
   RcScript qp;
   qp.in({.opcode = kRcWriteOnly,
          .psn = 0,

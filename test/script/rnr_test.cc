@@ -20,7 +20,7 @@ Packet send_only(std::uint32_t psn, std::uint32_t bytes = 4) {
 }  // namespace
 
 TEST_CASE("requester waits exactly as long as an RNR NAK says, for each of the 32 codes", "[rc][rnr]") {
-  // IBA 9.7.5.2.8, table 45; PROTOCOL 10; T10
+  // IBA 9.7.5.2.8, table 45; T10
   const std::uint8_t code = static_cast<std::uint8_t>(GENERATE(range(0, 32)));
   const std::chrono::nanoseconds wait = kWaits[code] * 10us;
   RcScript qp{{.timeout = 8}};  // 1 ms: shorter than many waits, and not running meanwhile
@@ -34,7 +34,7 @@ TEST_CASE("requester waits exactly as long as an RNR NAK says, for each of the 3
 }
 
 TEST_CASE("requester gives up after rnr_retry RNR NAKs in a row", "[rc][rnr]") {
-  // IBA 9.7.5.2.8; PROTOCOL 6.6, 6.1
+  // IBA 9.7.5.2.8
   const std::uint8_t rnr_retry = static_cast<std::uint8_t>(GENERATE(range(0, 7)));
   RcScript qp{{.rnr_retry = rnr_retry}};
   qp.together([](RcScript& script) { script.post_send(4).post_write(4); });
@@ -58,7 +58,7 @@ TEST_CASE("requester with rnr_retry 7 never gives up", "[rc][rnr]") {
 }
 
 TEST_CASE("requester's RNR retries start anew when the peer takes a message", "[rc][rnr]") {
-  // PROTOCOL 6.7
+  // IBA 9.7.6.1.3 ?
   RcScript qp{{.rnr_retry = 1}};
   qp.together([](RcScript& script) { script.post_send(4).post_send(4); });
   qp.out(send_only(0)).out(send_only(1));
@@ -105,7 +105,7 @@ TEST_CASE("requester stops waiting when the refused packet is acknowledged after
 }
 
 TEST_CASE("requester does not spend a retry on the gap that an RNR NAK leaves behind", "[rc][rnr]") {
-  // PROTOCOL 17.5: Soft-RoCE answers the packets behind a refused one with a sequence NAK
+  // as Soft-RoCE does: Soft-RoCE answers the packets behind a refused one with a sequence NAK
   RcScript qp{{.retry_cnt = 0}};
   qp.together([](RcScript& script) { script.post_send(4).post_send(4); });
   qp.out(send_only(0)).out(send_only(1)).in({RnrNak{0, 1}, NakSequence{0}});
@@ -121,7 +121,7 @@ TEST_CASE("requester completes what an RNR NAK acknowledges", "[rc][rnr]") {
 }
 
 TEST_CASE("responder refuses what needs a receive while none is posted", "[rc][rnr]") {
-  // PROTOCOL 7.5: with its timer code; nothing is executed, the expected PSN stays, what follows is dropped
+  // IBA 9.7.4 ?: with its timer code; nothing is executed, the expected PSN stays, what follows is dropped
   // silently
   const std::uint8_t code = static_cast<std::uint8_t>(GENERATE(range(0, 32)));
   RcScript qp{{.min_rnr_timer = code}};
@@ -138,7 +138,7 @@ TEST_CASE("responder refuses what needs a receive while none is posted", "[rc][r
 
 TEST_CASE("responder asks for the receive of a WRITE with immediate at the packet that carries it",
           "[rc][rnr]") {
-  // PROTOCOL 7.5
+  // IBA 9.7.4 ?
   RcScript qp{{.mtu = 256}};
   const Pattern data{0x77, 0};
   const Packet first{.opcode = kRcWriteFirst, .psn = 0, .payload = 256, .reth = own(qp, 300), .data = data};

@@ -199,7 +199,7 @@ TEST_CASE("a timer fires after its period and at most a few microseconds late", 
 }
 
 TEST_CASE("nothing refers to a QP after its removal, whatever it was doing", "[engine][loop][lifetime]") {
-  // Bug class of RELIABILITY 2.1; run with the address sanitizer this is the test
+  // Run with the address sanitizer this is the test
   const int doing = GENERATE(range(0, 6));
   LoopFixture f;
   auto victim = f.make_qp(0x10);
