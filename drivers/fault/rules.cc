@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 
 #include "drivers/spec.h"
@@ -250,6 +251,36 @@ bool is_event(std::string_view clause) noexcept {
   return clause.find(' ') != std::string_view::npos || find_event(word) != nullptr;
 }
 
+Status parse_clauses(std::string_view text, std::vector<Rule>& rules) {
+  while (!text.empty()) {
+    const std::string_view clause = trim(cut(text, ';'));
+    if (clause.empty()) continue;
+    if (!is_event(clause)) {
+      if (Status status = parse_settings(clause, rules); !status) return status;
+      continue;
+    }
+    auto rule = parse_event(clause);
+    if (!rule) return rule.error();
+    rules.push_back(*rule);
+  }
+  return {};
+}
+
+/// Rules line by line; what stands behind # is a comment.
+Result<std::vector<Rule>> parse_file(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) return Error{Errc::kNotFound, "fault: the rule file " + path + " cannot be read"};
+  std::vector<Rule> rules;
+  std::string line;
+  for (unsigned number = 1; std::getline(file, line); ++number) {
+    const std::string_view text = std::string_view(line).substr(0, line.find('#'));
+    if (Status status = parse_clauses(text, rules); !status) {
+      return Error{status.error().code, path + ":" + std::to_string(number) + ": " + status.error().text};
+    }
+  }
+  return rules;
+}
+
 }  // namespace
 
 bool Rule::fits(const RoceFields* fields) const noexcept {
@@ -273,19 +304,10 @@ bool Rule::fits(const RoceFields* fields) const noexcept {
 }
 
 Result<std::vector<Rule>> parse_rules(std::string_view text) {
+  const std::string_view whole = trim(text);
+  if (whole.starts_with('@')) return parse_file(std::string(whole.substr(1)));
   std::vector<Rule> rules;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::string_view clause = trim(cut(rest, ';'));
-    if (clause.empty()) continue;
-    if (!is_event(clause)) {
-      if (Status status = parse_settings(clause, rules); !status) return status.error();
-      continue;
-    }
-    auto rule = parse_event(clause);
-    if (!rule) return rule.error();
-    rules.push_back(*rule);
-  }
+  if (Status status = parse_clauses(whole, rules); !status) return status.error();
   return rules;
 }
 

@@ -1,4 +1,9 @@
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
+#include <cstdio>
+#include <fstream>
+#include <string>
 
 #include "drivers/fault/rules.h"
 
@@ -25,6 +30,25 @@ TEST_CASE("rules are read from text", "[fault][rules]") {
 TEST_CASE("no text is no rules", "[fault][rules]") {
   CHECK(parse_rules("").value().empty());
   CHECK(parse_rules(" ; ;").value().empty());
+}
+
+TEST_CASE("rules are read from a file, and a wrong one is found by its line", "[fault][rules]") {
+  const std::string path = "fault_rules_test_" + std::to_string(::getpid()) + ".rules";
+  const auto write = [&path](const char* text) { std::ofstream(path) << text; };
+  write(
+      "# the third packet of a WRITE, and its first repetition\n"
+      "drop opcode=RC_WRITE_MIDDLE nth=1 ; drop opcode=RC_WRITE_MIDDLE nth=4\n"
+      "\n"
+      "mark-ce every=100   # congestion\n");
+  const auto rules = parse_rules("@" + path);
+  REQUIRE(rules);
+  REQUIRE(rules->size() == 3);
+  CHECK((*rules)[1].nth == 4);
+  CHECK(((*rules)[2].action == Action::kMarkCe && (*rules)[2].every == 100));
+  write("loss=1%\nlose=1%\n");
+  CHECK(parse_rules("@" + path).error().text.starts_with(path + ":2: "));
+  std::remove(path.c_str());
+  CHECK(parse_rules("@" + path).error().code == Errc::kNotFound);
 }
 
 TEST_CASE("wrong rules are refused with what is allowed", "[fault][rules]") {
