@@ -129,7 +129,7 @@ void Machine::connect() {
   attr.max_rd_atomic = attr.max_dest_rd_atomic = 4;
   attr.min_rnr_timer = 1;
   attr.timeout = 4;
-  const transport::QpBounds bounds{.gid_count = 2, .max_unacked = 16};
+  const transport::QpBounds bounds{.gid_count = 2, .max_unacked = 16, .hardened = hardened_};
   for (const auto& [state, mask] : {std::pair{QpState::kReset, qp_attr::kState},
                                     {QpState::kInit, qp_attr::kInitMask},
                                     {QpState::kRtr, qp_attr::kRtrMask},
@@ -408,13 +408,14 @@ void Machine::pass_time(Choices& choices) {
 
 void Machine::modify(Choices& choices) {
   if (choices.below(8) == 0) {
+    hardened_ = choices.below(4);
     connect();
     return;
   }
   QpAttr attr;
   attr.state = QpState{static_cast<std::uint8_t>(choices.below(8))};
   const std::uint32_t mask = choices.below(4) == 0 ? choices.word() & 0x1f'ffff : qp_attr::kState;
-  const transport::QpBounds bounds{.gid_count = 2, .max_unacked = 16};
+  const transport::QpBounds bounds{.gid_count = 2, .max_unacked = 16, .hardened = hardened_};
   attr.dgid = Gid::from_v4({10, 0, 0, 2});
   attr.dest_qpn = kPeer;
   attr.path_mtu = PathMtu::k256;

@@ -131,6 +131,7 @@ class Machine {
   transport::RcQp qp_;
   std::uint64_t now_ns_ = 1'000'000'000;
   std::uint64_t packets_ = 0;
+  std::uint32_t hardened_ = 0;
   bool peer_known_ = false;
   wire::Opcode last_in_{};        // of the last packet that was made
   std::uint32_t write_left_ = 0;  // bytes of its WRITE that are still to come

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "drivers/frame_fields.h"
 #include "wire/describe.h"
 
 namespace uroce::sim {
@@ -206,8 +207,9 @@ void Net::put(unsigned to, std::span<const std::byte> frame, bool roce, bool lat
     time = std::max(time, end.last_arrival_ns);
     end.last_arrival_ns = time;
   }
-  end.flights.push(
-      {.time_ns = time, .serial = serial_++, .frame = store(frame), .damaged = false, .roce = roce});
+  const std::uint32_t index = store(frame);
+  if (roce && happens(config_.mark)) drivers::mark_congestion(frames_[index], *drivers::find_roce(frame));
+  end.flights.push({.time_ns = time, .serial = serial_++, .frame = index, .damaged = false, .roce = roce});
 }
 
 void Net::put_damaged(unsigned to, std::span<const std::byte> frame, const wire::PacketView* packet,

@@ -28,6 +28,7 @@ struct NetConfig {
   double reorder = 0;
   double corrupt = 0;
   double truncate = 0;
+  double mark = 0;   ///< Congestion Experienced
   double spike = 0;  ///< this frame and all behind it are late by up to spike_ns
   std::uint64_t spike_ns = 100'000;
   std::uint64_t flap_every_ns = 0;  ///< the link is down for flap_ns once in this time; 0: never

@@ -62,6 +62,7 @@ class Planner {
       plan_.stall_ns = between(100, 200'000);
     }
     plan_.one_cq = chance(50);
+    if (chance(25)) net.mark = rate();
     if (chance(20)) net.spike = 0.01;
     if (chance(15)) {  // shorter than the ack timeout, so that it costs one retry
       const std::uint64_t timeout_ns = wire::ack_timeout_ns(plan_.timeout);
