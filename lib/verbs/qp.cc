@@ -62,6 +62,10 @@ Status check_capacities(const QpInitAttr& attr, const Limits& limits) {
   return {};
 }
 
+bool is_of(const Device::Impl& device, const Cq::Impl& cq) noexcept {
+  return cq.loop < device.runners.size() && device.runners[cq.loop].get() == &cq.runner;
+}
+
 QpInitAttr granted(QpInitAttr attr) noexcept {
   attr.max_send_wr = std::bit_ceil(std::max(attr.max_send_wr, 1U));
   attr.max_recv_wr = std::bit_ceil(std::max(attr.max_recv_wr, 1U));
@@ -80,6 +84,9 @@ Qp::~Qp() = default;
 Result<Qp> Qp::create(Pd& pd, Cq& send_cq, Cq& recv_cq, const QpInitAttr& attr) {
   Device::Impl& device = pd.device();
   if (Status fits = check_capacities(attr, device.limits); !fits) return fits.error();
+  if (!is_of(device, send_cq.impl()) || !is_of(device, recv_cq.impl())) {
+    return Error{Errc::kInvalid, "the CQs and the PD of a QP must belong to the same device"};
+  }
   if (send_cq.impl().loop != recv_cq.impl().loop) {
     return Error{Errc::kInvalid, "both CQs of a QP must belong to the same loop"};
   }
