@@ -21,10 +21,17 @@ Cq::Impl::~Impl() {
 }
 
 std::size_t Cq::Impl::take(std::span<Wc> out) noexcept {
-  const std::uint32_t first = ring.head();
-  const std::size_t count = ring.poll(out);
+  std::uint32_t first = ring.head();
+  std::size_t count = ring.poll(out);
   if (count == 0 || !has_purges_.load(std::memory_order_acquire)) return count;
-  return filter(out.first(count), first);
+  // Fewer than wanted means that the CQ is empty, also where completions of QPs that are gone were in it.
+  std::size_t kept = 0;
+  while (count != 0) {
+    kept += filter(out.subspan(kept, count), first);
+    first = ring.head();
+    count = ring.poll(out.subspan(kept));
+  }
+  return kept;
 }
 
 std::size_t Cq::Impl::filter(std::span<Wc> taken, std::uint32_t first) noexcept {
