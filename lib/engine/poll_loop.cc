@@ -340,7 +340,9 @@ void PollLoop::report(RcQp& qp, std::uint32_t events) noexcept {
     if ((events & 1U << type) == 0) continue;
     LoopEvent* event = events_.claim();
     if (event == nullptr) return;  // nobody reads them; each QP tells its own state too
-    *event = {AsyncEventType{type}, qp.context().qpn, qp.context().fatal};
+    const bool is_overflow = AsyncEventType{type} == AsyncEventType::kCqErr;
+    *event = {AsyncEventType{type}, qp.context().qpn,
+              is_overflow ? transport::Fault::kCqOverflow : qp.context().fatal};
     events_.publish();
     write_event(event_fd_);
   }

@@ -55,11 +55,14 @@ struct QpContext {
   bool resolved = false;            ///< the peer's Ethernet address is known
   Fault fatal = Fault::kNone;       ///< why the QP is in Error
   bool fatal_blames_wr = false;     ///< a work request carries the reason
+  const CqRing* full_cq = nullptr;  ///< the first CQ that had no room for a completion
 
   /// Adds a completion; a full CQ moves the QP to Error. IBA 11.6.3.3 ?
   void complete(CqRing& cq, const Wc& wc, bool solicited = false) noexcept {
     counters.add(Count::kCompletions);
-    if (!cq.push(wc, solicited)) fail(Fault::kCqOverflow);
+    if (cq.push(wc, solicited)) return;
+    if (full_cq == nullptr) full_cq = &cq;
+    fail(Fault::kCqOverflow);
   }
 
   /// Notes the first fatal fault. The QP itself moves to Error and flushes once the present step is over.

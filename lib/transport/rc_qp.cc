@@ -76,15 +76,22 @@ void RcQp::on_timer(Ticks now) noexcept {
 }
 
 void RcQp::on_doorbell() noexcept {
-  if (state() != QpState::kError) return;
+  if (state() == QpState::kError) flush();
+}
+
+/// Completes all that is posted. A CQ without room for it is reported, whatever the QP failed of first.
+void RcQp::flush() noexcept {
   requester_.flush();
   responder_.flush();
+  if (ctx_.full_cq == nullptr || overflow_reported_) return;
+  overflow_reported_ = true;
+  raise(AsyncEventType::kCqErr);
 }
 
 /// What every step ends with: the move to Error if something failed, and the SQD event.
 void RcQp::settle(Ticks now) noexcept {
   if (ctx_.has_failed() && state() != QpState::kError) {
-    if (!ctx_.fatal_blames_wr) raise(row(ctx_.fatal).event);
+    if (!ctx_.fatal_blames_wr && ctx_.fatal != Fault::kCqOverflow) raise(row(ctx_.fatal).event);
     fall_to_error();
     error_recheck_ = now + kErrorRecheckNs;
   }
@@ -100,8 +107,7 @@ void RcQp::report_drained() noexcept {
 void RcQp::fall_to_error() noexcept {
   ctx_.state.store(QpState::kError, std::memory_order_seq_cst);  // pairs with post_recv's look at the state
   if (row(ctx_.fatal).nak == 0) responder_.drop_responses();
-  requester_.flush();
-  responder_.flush();
+  flush();
 }
 
 void RcQp::reset() noexcept {
@@ -109,9 +115,10 @@ void RcQp::reset() noexcept {
   responder_.reset();
   ctx_.fatal = Fault::kNone;
   ctx_.fatal_blames_wr = false;
+  ctx_.full_cq = nullptr;
   ctx_.resolved = false;
   error_recheck_ = Ticks{};
-  drained_reported_ = established_reported_ = false;
+  drained_reported_ = established_reported_ = overflow_reported_ = false;
 }
 
 void RcQp::enter(QpState to) noexcept {

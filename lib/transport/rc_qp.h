@@ -90,6 +90,7 @@ class RcQp : public MpscNode, public TimerNode {
   void settle(Ticks now) noexcept;
   void report_drained() noexcept;
   void fall_to_error() noexcept;
+  void flush() noexcept;
   void raise(AsyncEventType event) noexcept { events_ |= 1U << raw(event); }
   [[nodiscard]] Count refuse(const wire::PacketView& packet, const Gid& local) const noexcept;
 
@@ -100,6 +101,7 @@ class RcQp : public MpscNode, public TimerNode {
   std::uint32_t events_ = 0;
   bool drained_reported_ = false;
   bool established_reported_ = false;
+  bool overflow_reported_ = false;
 };
 
 }  // namespace uroce::transport

@@ -66,6 +66,15 @@ bool is_of(const Device::Impl& device, const Cq::Impl& cq) noexcept {
   return cq.loop < device.runners.size() && device.runners[cq.loop].get() == &cq.runner;
 }
 
+std::string describe_failure(const transport::QpContext& ctx) {
+  std::string text(transport::row(ctx.fatal).text);
+  if (ctx.full_cq == nullptr) return text;
+  const std::string cq =
+      "completion queue of " + std::to_string(ctx.full_cq->entries()) + " entries overflowed";
+  if (ctx.fatal == transport::Fault::kCqOverflow) return "a " + cq + ": create it larger";
+  return text + "; and its " + cq;
+}
+
 QpInitAttr granted(QpInitAttr attr) noexcept {
   attr.max_send_wr = std::bit_ceil(std::max(attr.max_send_wr, 1U));
   attr.max_recv_wr = std::bit_ceil(std::max(attr.max_recv_wr, 1U));
@@ -164,7 +173,7 @@ const QpInitAttr& Qp::attr() const noexcept {
 std::string Qp::error_text() const {
   std::string text;
   impl_->runner.execute([&](engine::PollLoop&, Ticks) {
-    if (impl_->rc.state() == QpState::kError) text = transport::row(impl_->rc.context().fatal).text;
+    if (impl_->rc.state() == QpState::kError) text = describe_failure(impl_->rc.context());
   });
   return text;
 }
