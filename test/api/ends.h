@@ -1,0 +1,90 @@
+/// Devices of one process that are joined by a link, and what the tests of this folder do with them.
+#pragma once
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <string>
+
+#include "uroce/mr.h"
+#include "uroce/qp.h"
+
+namespace uroce::api {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+template <typename T>
+T must(Result<T> result) {
+  if (!result) FAIL(result.error().text);
+  return std::move(*result);
+}
+
+/// A device and a protection domain.
+struct End {
+  Device device;
+  Pd pd;
+
+  static End open(const std::string& port, Mode mode, std::uint32_t max_qp = 65536) {
+    Config config;
+    config.port = port;
+    config.no_huge = true;
+    config.mode = mode;
+    config.max_qp = max_qp;
+    Device device = must(Device::open(config));
+    Pd pd = must(Pd::create(device));
+    return {std::move(device), std::move(pd)};
+  }
+  [[nodiscard]] Gid gid() const { return device.gids().at(1).gid; }
+};
+
+/// Both ends of a link of this process.
+struct Joined {
+  explicit Joined(Mode mode, const std::string& options = "")
+      : port("shm:api" + std::to_string(getpid()) + options),
+        a(End::open(port, mode)),
+        b(End::open(port, mode)) {}
+  std::string port;
+  End a;
+  End b;
+};
+
+/// Attributes of a connection to `peer` at `end`; no ack timeout that a busy machine uses up.
+inline QpAttr towards(const End& end, const Qp& peer) {
+  return {.path_mtu = PathMtu::k1024,
+          .dest_qpn = peer.qpn(),
+          .rq_psn = Psn{7},
+          .sq_psn = Psn{7},
+          .access_flags = access::kAll,
+          .dgid = end.gid(),
+          .max_rd_atomic = 8,
+          .max_dest_rd_atomic = 8,
+          .min_rnr_timer = 1,
+          .timeout = 16,
+          .retry_cnt = 7,
+          .rnr_retry = 7};
+}
+
+inline Status join(const End& a, Qp& qp_a, const End& b, Qp& qp_b) {
+  if (Status status = qp_a.connect(towards(b, qp_b)); !status) return status;
+  return qp_b.connect(towards(a, qp_a));
+}
+
+/// Runs `step` until it answers true or the time is over.
+template <typename Step>
+bool within(std::chrono::milliseconds time, Step step) {
+  const auto end = Clock::now() + time;
+  while (!step()) {
+    if (Clock::now() > end) return false;
+  }
+  return true;
+}
+
+inline bool is_readable(int fd, int timeout_ms = 0) {
+  pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
+  return ::poll(&wanted, 1, timeout_ms) == 1;
+}
+
+}  // namespace uroce::api
