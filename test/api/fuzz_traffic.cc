@@ -13,6 +13,7 @@ using namespace std::chrono_literals;
 
 constexpr std::uint32_t kMostSges = 7;
 constexpr std::uint32_t kMostWrs = 4;
+constexpr std::uint8_t kNotInline = send_flag::kFence | send_flag::kSignaled | send_flag::kSolicited;
 
 WcOpcode completion_of(WrOpcode opcode) noexcept {
   switch (opcode) {
@@ -67,7 +68,7 @@ Sge World::random_sge(Side& on) {
 void World::calm(SendWr& wr) {
   if (wr.opcode == WrOpcode::kSendWithInv) wr.opcode = WrOpcode::kSend;
   const bool reads = wr.opcode >= WrOpcode::kRdmaRead && wr.opcode <= WrOpcode::kAtomicFetchAndAdd;
-  if (reads) wr.flags &= ~send_flag::kInline;
+  if (reads) wr.flags &= kNotInline;
 }
 
 SendWr World::random_send(Side& on, std::span<Sge> sges) {
@@ -77,7 +78,7 @@ SendWr World::random_send(Side& on, std::span<Sge> sges) {
       WrOpcode::kAtomicCmpAndSwp, WrOpcode::kAtomicFetchAndAdd, WrOpcode::kSendWithInv};
   SendWr wr{.wr_id = next_wr_ += 2,
             .opcode = kOpcodes[below(kOpcodes.size())],
-            .flags = static_cast<std::uint8_t>(below(16) & ~send_flag::kInline)};
+            .flags = static_cast<std::uint8_t>(below(16) & kNotInline)};
   if (wrong(64)) wr.opcode = WrOpcode{static_cast<std::uint8_t>(random_.next32())};
   if (chance(6)) wr.flags |= send_flag::kInline;
   if (is_tame_ && !wrong(1)) calm(wr);
