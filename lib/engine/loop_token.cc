@@ -1,31 +1,74 @@
 #include "engine/loop_token.h"
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
+#include <vector>
 
 namespace uroce::engine {
 
-bool LoopToken::try_take_contended(const void* me) noexcept {
+/// A thread's Taker, for as long as the thread lives. Takers are never freed, but used again: a token may
+/// look at its former favourite after that thread has ended.
+class LoopToken::Enrolment {
+ public:
+  Enrolment() {
+    Pool& pool = the_pool();
+    const std::lock_guard lock(pool.mutex);
+    if (pool.idle.empty()) {
+      here = pool.all.emplace_back(std::make_unique<Taker>()).get();
+      pool.idle.reserve(pool.all.size());
+    } else {
+      here = pool.idle.back();
+      pool.idle.pop_back();
+    }
+  }
+  ~Enrolment() {
+    Pool& pool = the_pool();
+    const std::lock_guard lock(pool.mutex);
+    pool.idle.push_back(here);
+    here = nullptr;
+  }
+  Enrolment(const Enrolment&) = delete;
+  Enrolment& operator=(const Enrolment&) = delete;
+
+ private:
+  struct Pool {
+    std::mutex mutex;
+    std::vector<std::unique_ptr<Taker>> all;
+    std::vector<Taker*> idle;
+  };
+  static Pool& the_pool() {
+    static Pool* const pool = new Pool;  // outlives every thread
+    return *pool;
+  }
+};
+
+bool LoopToken::try_take_contended() noexcept {
+  static thread_local const Enrolment enrolment;
   // A look first: failing costs nobody a cache line.
-  if (owned_.load(std::memory_order_relaxed) || busy_.load(std::memory_order_relaxed)) return false;
+  Taker* const favourite = favourite_.load(std::memory_order_acquire);
+  if (owned_.load(std::memory_order_relaxed) || (favourite != nullptr && favourite->is_busy())) return false;
   if (owned_.exchange(true, std::memory_order_acquire)) return false;
-  if (favourite_.load(std::memory_order_relaxed) != nullptr) end_favour();
-  if (busy_.load(std::memory_order_acquire)) {  // the former favourite is still at it
+  if (Taker* const present = favourite_.load(std::memory_order_relaxed)) end_favour(*present);
+  if (former_ != nullptr && former_->is_busy()) {  // perhaps still at it
     owned_.store(false, std::memory_order_release);
     return false;
   }
+  former_ = nullptr;
   taken_by_favour_ = false;
-  streak_ = last_ == me ? streak_ + 1 : 0;
-  last_ = me;
-  if (streak_ >= needed_) favourite_.store(me, std::memory_order_relaxed);
+  streak_ = last_ == here ? streak_ + 1 : 0;
+  last_ = here;
+  if (streak_ >= needed_) favourite_.store(here, std::memory_order_release);  // with the Taker it points to
   return true;
 }
 
 /// The more often favours are ended, the longer it takes to become the favourite.
-void LoopToken::end_favour() noexcept {
+void LoopToken::end_favour(Taker& favourite) noexcept {
   favourite_.store(nullptr, std::memory_order_relaxed);
+  former_ = &favourite;
   streak_ = 0;
-  needed_ = std::min(2 * needed_, kLongestStreak);
-  heavy_barrier();  // from here on the favourite sees that it is none, or its `busy_` is seen
+  needed_ = std::min(2 * needed_, longest_);
+  heavy_barrier();  // from here on the favourite sees that it is none, or is seen to be busy
 }
 
 }  // namespace uroce::engine

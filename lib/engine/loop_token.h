@@ -18,48 +18,70 @@ namespace uroce::engine {
 /// Threads: any. Never blocks.
 class LoopToken {
  public:
+  /// How many takes in a row make a favourite: at first, and after many favours that were ended.
+  struct Streaks {
+    std::uint32_t first = 32;
+    std::uint32_t longest = 1U << 20U;
+  };
+  LoopToken() noexcept : LoopToken(Streaks{}) {}
+  explicit LoopToken(const Streaks& streaks) noexcept : longest_(streaks.longest), needed_(streaks.first) {}
+
   [[nodiscard]] bool try_take() noexcept {
-    const void* const me = this_thread();
-    if (favourite_.load(std::memory_order_relaxed) == me) {
-      busy_.store(true, std::memory_order_relaxed);
+    Taker* const me = here;
+    if (me != nullptr && favourite_.load(std::memory_order_relaxed) == me) {
+      me->enter();
       light_barrier();  // pairs with end_favour()
       if (favourite_.load(std::memory_order_relaxed) == me) {
         taken_by_favour_ = true;
         return true;
       }
-      busy_.store(false, std::memory_order_release);
+      me->leave();
     }
-    return try_take_contended(me);
+    return try_take_contended();
   }
 
   void release() noexcept {
     if (taken_by_favour_) {
-      busy_.store(false, std::memory_order_release);  // pairs with try_take_contended()
+      here->leave();  // pairs with try_take_contended()
     } else {
       owned_.store(false, std::memory_order_release);  // likewise
     }
   }
 
  private:
-  static constexpr std::uint32_t kFirstStreak = 32;
-  static constexpr std::uint32_t kLongestStreak = 1U << 20U;
+  /// A thread, as tokens know it. Only the thread itself writes it: one that was interrupted inside
+  /// try_take() may go on when others have been the favourite since, and must disturb none of them.
+  class Taker {
+   public:
+    void enter() noexcept {
+      held_.store(held_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+    void leave() noexcept {
+      held_.store(held_.load(std::memory_order_relaxed) - 1, std::memory_order_release);
+    }
+    /// Whether the thread holds a token as its favourite, or is about to look whether it may.
+    [[nodiscard]] bool is_busy() const noexcept { return held_.load(std::memory_order_acquire) != 0; }
 
-  /// An address that no other living thread has.
-  [[nodiscard]] static const void* this_thread() noexcept {
-    thread_local constinit char here = 0;
-    return &here;
-  }
-  bool try_take_contended(const void* me) noexcept;
-  void end_favour() noexcept;
+   private:
+    alignas(64) std::atomic<std::uint32_t> held_{0};
+  };
+  class Enrolment;
 
-  alignas(64) std::atomic<const void*> favourite_{nullptr};  // changed by the holder of `owned_` only
-  std::atomic<bool> busy_{false};                            // the favourite holds the token
-  std::atomic<bool> owned_{false};  // somebody holds it in the ordinary way, or tries to
+  bool try_take_contended() noexcept;
+  void end_favour(Taker& favourite) noexcept;
+
+  static inline thread_local constinit Taker* here = nullptr;  // set by the first contended take
+
+  alignas(64) std::atomic<Taker*> favourite_{nullptr};  // changed by the holder of `owned_` only
+  std::atomic<bool> owned_{false};                      // somebody holds it in the ordinary way, or tries to
   // The holder's own.
   bool taken_by_favour_ = false;
-  const void* last_ = nullptr;  // who took it in the ordinary way
-  std::uint32_t streak_ = 0;    // how often in a row
-  std::uint32_t needed_ = kFirstStreak;
+  // Guarded by `owned_`.
+  Taker* former_ = nullptr;      // a favourite that may still hold the token
+  const Taker* last_ = nullptr;  // who took it in the ordinary way
+  std::uint32_t streak_ = 0;     // how often in a row
+  const std::uint32_t longest_;
+  std::uint32_t needed_;
 };
 
 }  // namespace uroce::engine

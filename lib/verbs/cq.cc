@@ -103,7 +103,9 @@ void Cq::clear_event() noexcept {
 }
 
 bool Cq::wait(std::chrono::nanoseconds timeout) {
-  const auto end = std::chrono::steady_clock::now() + timeout;
+  // A year is for ever, and can be added to the clock.
+  const auto end = std::chrono::steady_clock::now() +
+                   std::min<std::chrono::nanoseconds>(timeout, std::chrono::hours(24 * 365));
   if (impl_->runner.mode() == Mode::kApp) {
     while (impl_->ring.is_empty()) {
       impl_->runner.run_from_application();

@@ -1,5 +1,6 @@
 #include "engine/loop_token.h"
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <thread>
 #include <vector>
@@ -48,4 +49,33 @@ TEST_CASE("threads that fight for the token never hold it together", "[engine][t
   for (const unsigned pause : {0U, 1U, 100U}) threads.emplace_back(work, pause);
   for (auto& thread : threads) thread.join();
   CHECK(guarded == 3 * kTurns);
+}
+
+// A thread that is interrupted between two steps of a take goes on when others have been the favourite since.
+TEST_CASE("favourites that change quickly never hold the token together", "[engine][token][race]") {
+  constexpr int kTurns = 1'000'000;
+  LoopToken token({.first = 1, .longest = 1});
+  std::atomic<int> inside{0};
+  std::atomic<int> together{0};
+  std::atomic<int> turns{0};
+  const auto goes_on = [&] { return turns.load(std::memory_order_relaxed) < kTurns && together.load() == 0; };
+  const auto work = [&](unsigned streak) {
+    while (goes_on()) {
+      for (unsigned i = 0; i < streak; ++i) {
+        if (!token.try_take()) {
+          if (i % 8 == 7) std::this_thread::yield();
+          continue;
+        }
+        if (inside.fetch_add(1) != 0) together.fetch_add(1);
+        turns.fetch_add(1, std::memory_order_relaxed);
+        if (i % 16 == 15) std::this_thread::yield();  // holds it while others have the core
+        inside.fetch_sub(1);
+        token.release();
+      }
+    }
+  };
+  std::vector<std::thread> threads;
+  for (const unsigned streak : {3U, 5U, 9U, 100U, 1000U}) threads.emplace_back(work, streak);
+  for (auto& thread : threads) thread.join();
+  CHECK(together == 0);
 }
