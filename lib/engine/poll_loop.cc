@@ -1,5 +1,6 @@
 #include "engine/poll_loop.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -303,6 +304,11 @@ void PollLoop::remove(RcQp& qp, Ticks now) noexcept {
   qp.answer(last_words);  // a peer whose last message was taken must not wait for its ACK
   port_.tx_flush();
   take_doorbells();
+  // Another thread that was interrupted half-way through ring() hides what was put into the list after it.
+  while (qp.doorbell.load(std::memory_order_acquire)) {
+    sched_yield();
+    take_doorbells();
+  }
   RcQp* kept_head = nullptr;
   RcQp* kept_tail = nullptr;
   while (RcQp* ready = pop_ready()) {
