@@ -70,7 +70,7 @@ void check_overflow_report(Device& device, Qp& victim, std::uint32_t entries) {
 
 }  // namespace
 
-TEST_CASE("a send CQ that overflows is reported once and ends its QP only", "[limits][cq]") {
+TEST_CASE("a send CQ that overflows is reported once and ends its QP only", "[limits][cq][R6]") {
   Joined link(Mode::kApp);
   constexpr std::uint32_t kEntries = 8;
   Cq small = must(Cq::create(link.a.device, kEntries));
@@ -104,7 +104,7 @@ TEST_CASE("a send CQ that overflows is reported once and ends its QP only", "[li
   check_ping(link, victim, small, peer, cq_b);
 }
 
-TEST_CASE("a receive CQ that overflows is reported once and ends its QP only", "[limits][cq]") {
+TEST_CASE("a receive CQ that overflows is reported once and ends its QP only", "[limits][cq][R6]") {
   Joined link(Mode::kApp);
   constexpr std::uint32_t kEntries = 4;
   Cq small = must(Cq::create(link.b.device, kEntries));
@@ -132,7 +132,7 @@ TEST_CASE("a receive CQ that overflows is reported once and ends its QP only", "
   check_ping(link, other_a, cq_a, other_b, cq_b);
 }
 
-TEST_CASE("flushed work requests that a CQ has no room for are reported too", "[limits][cq]") {
+TEST_CASE("flushed work requests that a CQ has no room for are reported too", "[limits][cq][R6]") {
   Joined link(Mode::kApp);
   Cq small = must(Cq::create(link.a.device, 4));
   Qp qp = must(Qp::create(link.a.pd, small, small, {}));
@@ -142,7 +142,7 @@ TEST_CASE("flushed work requests that a CQ has no room for are reported too", "[
   check_overflow_report(link.a.device, qp, 4);
 }
 
-TEST_CASE("nothing is lost at a port without room, and it goes on once there is some", "[limits][port]") {
+TEST_CASE("nothing is lost at a port without room, and it goes on once there is some", "[limits][port][R7]") {
   constexpr std::uint32_t kMessage = 8192;
   constexpr std::uint32_t kMessages = 64;
   Joined link(Mode::kApp, ",ring=65536");
@@ -203,7 +203,7 @@ TEST_CASE("nothing is lost at a port without room, and it goes on once there is 
   }
 }
 
-TEST_CASE("10000 QPs are created in time and do not disturb the one that works", "[limits][qps]") {
+TEST_CASE("10000 QPs are created in time and do not disturb the one that works", "[limits][qps][R9]") {
   constexpr std::size_t kQps = 10'000;
   Joined link(Mode::kApp);
   Cq cq_a = must(Cq::create(link.a.device, 256));

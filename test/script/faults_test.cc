@@ -238,7 +238,8 @@ TEST_CASE("a receive whose memory may not be written is a remote operational err
   CHECK(qp.inbox.is_untouched());
 }
 
-TEST_CASE("a key or range that the peer has no right to is a remote access error", "[rc][fault][key][T9]") {
+TEST_CASE("a key or range that the peer has no right to is a remote access error",
+          "[rc][fault][key][T9][S7]") {
   // IBA 9.7.4.1.5. The region is 64 bytes in the middle of the target.
   RcScript qp{{.mtu = 256}};
   const std::uint64_t base = qp.target.addr(1024);
@@ -349,8 +350,8 @@ TEST_CASE("a WRITE of several packets is refused at its first one if its range i
   CHECK(qp.target.is_untouched());
 }
 
-TEST_CASE("a WRITE stops where its region is deregistered", "[rc][fault][key]") {
-  // IBA 10.6.3 ?: no access after dereg; S7
+TEST_CASE("a WRITE stops where its region is deregistered", "[rc][fault][key][S7]") {
+  // IBA 10.6.3 ?: no access after dereg
   RcScript qp{{.mtu = 256}};
   const auto key =
       qp.keys()
@@ -366,7 +367,7 @@ TEST_CASE("a WRITE stops where its region is deregistered", "[rc][fault][key]") 
 }
 
 TEST_CASE("a READ stops where its region is deregistered, and nothing is answered behind it",
-          "[rc][fault][key]") {
+          "[rc][fault][key][S7]") {
   RcScript qp{{.mtu = 256}};
   qp.post_recv(8).post_recv(8);
   const auto key =
@@ -414,7 +415,7 @@ TEST_CASE("an atomic needs all of its 8 bytes inside the region", "[rc][fault][a
   refuses(qp, packet, 0x62, AsyncEventType::kQpAccessErr);
 }
 
-TEST_CASE("a SEND with invalidate of a key that may not be invalidated is refused", "[rc][fault][inv]") {
+TEST_CASE("a SEND with invalidate of a key that may not be invalidated is refused", "[rc][fault][inv][S7]") {
   // IBA 9.7.4 ?
   RcScript qp;
   qp.post_recv(8).post_recv(8);

@@ -273,7 +273,7 @@ TEST_CASE("responder's NAK is dropped when the missing packet arrives before it 
   qp.in({write(1), write(0)}).out(Ack{0, 1});
 }
 
-TEST_CASE("responder takes packets with either migration state", "[rc][migreq]") {
+TEST_CASE("responder takes packets with either migration state", "[rc][migreq][T23]") {
   // IBA 17.2.8: M = 1 goes out (every script checks it), both come in
   RcScript qp;
   qp.in({.opcode = kRcWriteOnly,

@@ -19,8 +19,8 @@ Packet send_only(std::uint32_t psn, std::uint32_t bytes = 4) {
 
 }  // namespace
 
-TEST_CASE("requester waits exactly as long as an RNR NAK says, for each of the 32 codes", "[rc][rnr]") {
-  // IBA 9.7.5.2.8, table 45; T10
+TEST_CASE("requester waits exactly as long as an RNR NAK says, for each of the 32 codes", "[rc][rnr][T10]") {
+  // IBA 9.7.5.2.8, table 45
   const std::uint8_t code = static_cast<std::uint8_t>(GENERATE(range(0, 32)));
   const std::chrono::nanoseconds wait = kWaits[code] * 10us;
   RcScript qp{{.timeout = 8}};  // 1 ms: shorter than many waits, and not running meanwhile
@@ -33,7 +33,7 @@ TEST_CASE("requester waits exactly as long as an RNR NAK says, for each of the 3
   qp.at(10s).quiet();
 }
 
-TEST_CASE("requester gives up after rnr_retry RNR NAKs in a row", "[rc][rnr]") {
+TEST_CASE("requester gives up after rnr_retry RNR NAKs in a row", "[rc][rnr][T10]") {
   // IBA 9.7.5.2.8
   const std::uint8_t rnr_retry = static_cast<std::uint8_t>(GENERATE(range(0, 7)));
   RcScript qp{{.rnr_retry = rnr_retry}};
@@ -47,7 +47,7 @@ TEST_CASE("requester gives up after rnr_retry RNR NAKs in a row", "[rc][rnr]") {
   qp.at(1s).quiet();
 }
 
-TEST_CASE("requester with rnr_retry 7 never gives up", "[rc][rnr]") {
+TEST_CASE("requester with rnr_retry 7 never gives up", "[rc][rnr][T10]") {
   RcScript qp{{.retry_cnt = 0, .rnr_retry = 7}};
   qp.post_send(4).out(send_only(0));
   for (int i = 1; i < 1000; ++i) {
@@ -120,7 +120,7 @@ TEST_CASE("requester completes what an RNR NAK acknowledges", "[rc][rnr]") {
   qp.at(10us).out(send_only(1)).in(Ack{1}).completes(2);
 }
 
-TEST_CASE("responder refuses what needs a receive while none is posted", "[rc][rnr]") {
+TEST_CASE("responder refuses what needs a receive while none is posted", "[rc][rnr][T10]") {
   // IBA 9.7.4 ?: with its timer code; nothing is executed, the expected PSN stays, what follows is dropped
   // silently
   const std::uint8_t code = static_cast<std::uint8_t>(GENERATE(range(0, 32)));

@@ -180,7 +180,7 @@ constexpr WrOpcode kOpcodes[] = {WrOpcode::kSend,      WrOpcode::kSendWithImm,  
 
 }  // namespace
 
-TEST_CASE("one disturbed packet of a 16-packet message is mended with one go-back", "[sim][T4]") {
+TEST_CASE("one disturbed packet of a 16-packet message is mended with one go-back", "[sim][T4][T24]") {
   const WrOpcode opcode = GENERATE(from_range(std::begin(kOpcodes), std::end(kOpcodes)));
   CAPTURE(raw(opcode));
   sweep(one_message(opcode, 16));
@@ -193,7 +193,7 @@ TEST_CASE("one disturbed packet among 16 atomics is mended with one go-back", "[
   sweep(conversation);
 }
 
-TEST_CASE("one disturbed packet of a mixed conversation is mended with one go-back", "[sim][T4]") {
+TEST_CASE("one disturbed packet of a mixed conversation is mended with one go-back", "[sim][T4][T24]") {
   sweep(mixed());
 }
 
