@@ -7,6 +7,7 @@
 
 #include "engine/poll_loop.h"
 #include "loop/memory_port.h"
+#include "transport/rc_qp.h"
 #include "uroce/access.h"
 
 namespace uroce::bench {

@@ -21,8 +21,18 @@ enum class QpState : std::uint8_t {
 
 [[nodiscard]] std::string_view to_string(QpState state) noexcept;
 
+/// Transport service of a QP. Same values as enum ibv_qp_type.
+enum class QpType : std::uint8_t {
+  kRc = 2,  ///< reliable connection: in order, exactly once
+  kUc = 3,  ///< unreliable connection: SEND and WRITE, whole messages or none
+  kUd = 4,  ///< unreliable datagram: SENDs of one packet, to anybody
+};
+
+[[nodiscard]] std::string_view to_string(QpType type) noexcept;
+
 /// Capacities asked for at creation; attr() tells those granted.
 struct QpInitAttr {
+  QpType type = QpType::kRc;
   std::uint32_t max_send_wr = 64;
   std::uint32_t max_recv_wr = 64;
   std::uint32_t max_send_sge = 1;
@@ -50,6 +60,7 @@ struct QpAttr {
   std::uint8_t timeout = 14;            ///< ack timeout code: 4.096 us << code, 0: for ever
   std::uint8_t retry_cnt = 7;           ///< 0..7
   std::uint8_t rnr_retry = 7;           ///< 0..6, 7: for ever
+  std::uint32_t qkey = 0;               ///< UD: what a sender must know, IBA 3.5.3 ?
 };
 
 /// Which fields of QpAttr a modify() sets. Same values as enum ibv_qp_attr_mask.
@@ -60,6 +71,7 @@ inline constexpr std::uint32_t kEnSqdAsyncNotify = 1U << 2;
 inline constexpr std::uint32_t kAccessFlags = 1U << 3;
 inline constexpr std::uint32_t kPkeyIndex = 1U << 4;
 inline constexpr std::uint32_t kPort = 1U << 5;
+inline constexpr std::uint32_t kQkey = 1U << 6;
 inline constexpr std::uint32_t kAv = 1U << 7;
 inline constexpr std::uint32_t kPathMtu = 1U << 8;
 inline constexpr std::uint32_t kTimeout = 1U << 9;
@@ -75,6 +87,9 @@ inline constexpr std::uint32_t kInitMask = kState | kPkeyIndex | kPort | kAccess
 inline constexpr std::uint32_t kRtrMask =
     kState | kAv | kPathMtu | kDestQpn | kRqPsn | kMaxDestRdAtomic | kMinRnrTimer;
 inline constexpr std::uint32_t kRtsMask = kState | kSqPsn | kTimeout | kRetryCnt | kRnrRetry | kMaxQpRdAtomic;
+inline constexpr std::uint32_t kUcRtrMask = kState | kAv | kPathMtu | kDestQpn | kRqPsn;
+inline constexpr std::uint32_t kUdInitMask = kState | kPkeyIndex | kPort | kQkey;
+inline constexpr std::uint32_t kUnreliableRtsMask = kState | kSqPsn;
 }  // namespace qp_attr
 
 }  // namespace uroce

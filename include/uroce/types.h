@@ -18,6 +18,9 @@ enum class Lkey : std::uint32_t {};
 /// Remote key of a memory region or window (RETH, AtomicETH, IETH).
 enum class Rkey : std::uint32_t {};
 
+/// Name of an address handle (Ah) in work requests.
+enum class AhId : std::uint64_t {};
+
 /// The plain number inside a strong integer type.
 template <typename E>
 requires std::is_enum_v<E>

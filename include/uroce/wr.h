@@ -51,6 +51,10 @@ struct SendWr {
   Rkey rkey{};                    ///< RDMA and atomics
   std::uint64_t compare_add = 0;  ///< compare value, or the addend
   std::uint64_t swap = 0;         ///< new value of a compare-and-swap
+  AhId ah{};                      ///< UD: where to; see Ah
+  Qpn remote_qpn{};               ///< UD: which QP there; 0xffffff for a multicast group
+  std::uint32_t remote_qkey =
+      0;  ///< UD: its Q_Key. Bit 31 set: the sender's own is sent instead, IBA 10.2.5 ?
 };
 
 /// Receive work request. Its SGE list is copied at post time.

@@ -46,7 +46,7 @@ class LoopRunner {
 
   /// Work was posted to `qp`: sends it from the calling thread if the loop is free, and tells the loop if
   /// not.
-  void post(transport::RcQp& qp) noexcept {
+  void post(transport::QueuePair& qp) noexcept {
     if (mode_ != Mode::kLcore && try_own()) {
       loop_.post(qp, clock_.now());
       token_.release();

@@ -15,7 +15,7 @@
 #include "engine/neighbours.h"
 #include "engine/qp_table.h"
 #include "port/port.h"
-#include "transport/rc_qp.h"
+#include "transport/queue_pair.h"
 
 namespace uroce::engine {
 
@@ -51,18 +51,25 @@ class PollLoop {
   unsigned run_once(Ticks now) noexcept;
 
   // Control commands; the caller owns the loop.
-  void add(transport::RcQp& qp) { qps_.insert(qp); }
+  void add(transport::QueuePair& qp) {
+    qps_.insert(qp);
+    qp.context().handles = &handles_;
+  }
   /// Lets go of a QP: afterwards nothing in the loop refers to it.
-  void remove(transport::RcQp& qp, Ticks now) noexcept;
-  Status modify(transport::RcQp& qp, const QpAttr& attr, std::uint32_t mask,
+  void remove(transport::QueuePair& qp, Ticks now) noexcept;
+  Status modify(transport::QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
                 const transport::QpBounds& bounds, Ticks now);
   [[nodiscard]] bool knows(Qpn qpn) const noexcept { return qps_.find(qpn) != nullptr; }
 
+  /// An address handle; its Ethernet address is asked for at once.
+  void add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks now);
+  void remove_handle(AhId id) noexcept { handles_.erase(id); }
+
   /// Work was posted to `qp` by the thread that owns the loop. With little in flight it leaves at once;
   /// otherwise with whatever else the next iteration sends, under one doorbell of the port.
-  void post(transport::RcQp& qp, Ticks now) noexcept;
+  void post(transport::QueuePair& qp, Ticks now) noexcept;
   /// Work was posted to `qp` by a thread that does not own the loop.
-  void ring(transport::RcQp& qp) noexcept {
+  void ring(transport::QueuePair& qp) noexcept {
     if (!qp.doorbell.exchange(true, std::memory_order_acq_rel))
       doorbells_.push(&qp);  // pairs with take_doorbells()
   }
@@ -93,17 +100,20 @@ class PollLoop {
   void on_roce(const wire::PacketView& packet, Ticks now) noexcept;
   void on_arp(std::span<const std::byte> frame, const wire::PacketView& view, Ticks now) noexcept;
   void on_icmp(const wire::PacketView& view, Ticks now) noexcept;
-  void on_timer(transport::RcQp& qp, Ticks now) noexcept;
+  void on_timer(transport::QueuePair& qp, Ticks now) noexcept;
   void on_neighbour(const Neighbours::Change& change, Ticks now) noexcept;
   void pass_on(std::span<const std::byte> frame) noexcept;
   void hand_over(unsigned to, std::span<const std::byte> frame) noexcept;
-  void resolve(transport::RcQp& qp, Ticks now);
-  void address(transport::RcQp& qp, const MacAddress& mac) noexcept;
-  void after_step(transport::RcQp& qp, Ticks now) noexcept;
-  void make_ready(transport::RcQp& qp) noexcept;
-  transport::RcQp* pop_ready() noexcept;
+  void resolve(transport::QueuePair& qp, Ticks now);
+  void address(transport::QueuePair& qp, const MacAddress& mac) noexcept;
+  void address(transport::AddressHandle& handle, const MacAddress& mac) noexcept;
+  [[nodiscard]] wire::FrameTemplate frames_to(const AhAttr& attr, const MacAddress& mac,
+                                              std::uint16_t udp_src_port) const noexcept;
+  void after_step(transport::QueuePair& qp, Ticks now) noexcept;
+  void make_ready(transport::QueuePair& qp) noexcept;
+  transport::QueuePair* pop_ready() noexcept;
   static void wake(transport::CqRing& cq) noexcept;
-  void report(transport::RcQp& qp, std::uint32_t events) noexcept;
+  void report(transport::QueuePair& qp, std::uint32_t events) noexcept;
 
   LoopPlace place_;
   port::Port& port_;
@@ -111,13 +121,14 @@ class PollLoop {
   Counters counters_;
   Neighbours neighbours_;
   QpTable qps_;
+  transport::AddressHandles handles_;
   TimerWheel wheel_;
   MpscList doorbells_;
   std::array<port::RxFrame, port::kBurst> burst_{};  // a member, so that no iteration clears it
-  transport::RcQp* ready_head_ = nullptr;
-  transport::RcQp* ready_tail_ = nullptr;
-  bool was_handed_over_ = false;        // the frame in hand came from another loop
-  transport::RcQp* last_qp_ = nullptr;  // of the packet before: bursts mostly belong to one QP
+  transport::QueuePair* ready_head_ = nullptr;
+  transport::QueuePair* ready_tail_ = nullptr;
+  bool was_handed_over_ = false;             // the frame in hand came from another loop
+  transport::QueuePair* last_qp_ = nullptr;  // of the packet before: bursts mostly belong to one QP
 
   std::vector<std::unique_ptr<HandOverRing>> inbox_;  // by sending loop; empty with one loop
   std::vector<HandOverRing*> outbox_;                 // by receiving loop

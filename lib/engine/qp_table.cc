@@ -2,17 +2,17 @@
 
 namespace uroce::engine {
 
-void QpTable::place(std::vector<Slot>& slots, transport::RcQp& qp) noexcept {
+void QpTable::place(std::vector<Slot>& slots, transport::QueuePair& qp) noexcept {
   const std::size_t mask = slots.size() - 1;
   std::size_t i = hash(qp.context().qpn) & mask;
   while (slots[i].qpn != kEmpty) i = (i + 1) & mask;
   slots[i] = {raw(qp.context().qpn), &qp};
 }
 
-void QpTable::insert(transport::RcQp& qp) {
+void QpTable::insert(transport::QueuePair& qp) {
   if (2 * (size_ + 1) > slots_.size()) {
     std::vector<Slot> larger(2 * slots_.size());
-    for_each([&larger](transport::RcQp& old) { place(larger, old); });
+    for_each([&larger](transport::QueuePair& old) { place(larger, old); });
     slots_ = std::move(larger);
   }
   place(slots_, qp);
@@ -29,7 +29,7 @@ void QpTable::erase(Qpn qpn) noexcept {
   --size_;
   // Close the gap: what follows may have been placed beyond it.
   for (std::size_t j = (i + 1) & mask(); slots_[j].qpn != kEmpty; j = (j + 1) & mask()) {
-    transport::RcQp* moved = slots_[j].qp;
+    transport::QueuePair* moved = slots_[j].qp;
     slots_[j] = {};
     place(slots_, *moved);
   }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "transport/rc_qp.h"
+#include "transport/queue_pair.h"
 
 namespace uroce::engine {
 
@@ -15,13 +15,13 @@ class QpTable {
  public:
   QpTable() : slots_(64) {}
 
-  [[nodiscard]] transport::RcQp* find(Qpn qpn) const noexcept {
+  [[nodiscard]] transport::QueuePair* find(Qpn qpn) const noexcept {
     for (std::size_t i = hash(qpn) & mask();; i = (i + 1) & mask()) {
       if (slots_[i].qpn == raw(qpn)) return slots_[i].qp;
       if (slots_[i].qpn == kEmpty) return nullptr;
     }
   }
-  void insert(transport::RcQp& qp);
+  void insert(transport::QueuePair& qp);
   void erase(Qpn qpn) noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
 
@@ -36,11 +36,11 @@ class QpTable {
   static constexpr std::uint32_t kEmpty = 0xffff'ffff;
   struct Slot {
     std::uint32_t qpn = kEmpty;
-    transport::RcQp* qp = nullptr;
+    transport::QueuePair* qp = nullptr;
   };
   [[nodiscard]] static std::size_t hash(Qpn qpn) noexcept { return raw(qpn) * 0x9e3779b1U >> 8; }
   [[nodiscard]] std::size_t mask() const noexcept { return slots_.size() - 1; }
-  static void place(std::vector<Slot>& slots, transport::RcQp& qp) noexcept;
+  static void place(std::vector<Slot>& slots, transport::QueuePair& qp) noexcept;
 
   std::vector<Slot> slots_;
   std::size_t size_ = 0;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "transport/requester.h"
+#include "transport/send_message.h"
 #include "wire/timer_codes.h"
 
 namespace uroce::transport {
@@ -11,22 +12,6 @@ namespace {
 
 constexpr std::uint32_t kWindowAfterTimeout = 16;  // packets
 constexpr std::uint8_t kForever = 7;               // rnr_retry; IBA 9.7.5.2.8
-
-constexpr WcOpcode wc_opcode(WrOpcode opcode) noexcept {
-  switch (opcode) {
-    case WrOpcode::kRdmaWrite:
-    case WrOpcode::kRdmaWriteWithImm:
-      return WcOpcode::kRdmaWrite;
-    case WrOpcode::kRdmaRead:
-      return WcOpcode::kRdmaRead;
-    case WrOpcode::kAtomicCmpAndSwp:
-      return WcOpcode::kCompSwap;
-    case WrOpcode::kAtomicFetchAndAdd:
-      return WcOpcode::kFetchAdd;
-    default:
-      return WcOpcode::kSend;
-  }
-}
 
 constexpr Fault fault_of_nak(std::uint8_t syndrome) noexcept {
   switch (syndrome) {
@@ -269,16 +254,7 @@ void Requester::retire(Fault fault) noexcept {
   const SendWqe& wqe = qp_.sq.at(oldest_);
   const bool reads = wqe.is_read() || wqe.is_atomic();
   if (reads && oldest_ != started_) --reads_unfinished_;
-  if (fault != Fault::kNone || qp_.init.sq_sig_all || wqe.has(send_flag::kSignaled)) {
-    const bool ok = fault == Fault::kNone;
-    qp_.complete(qp_.send_cq, {.wr_id = wqe.wr_id,
-                               .byte_len = ok && reads ? wqe.length : 0,
-                               .qpn = qp_.qpn,
-                               .src_qpn = qp_.attr.dest_qpn,
-                               .status = row(fault).status,
-                               .opcode = wc_opcode(wqe.opcode),
-                               .vendor_err = raw(fault)});
-  }
+  complete_send(qp_, wqe, fault);
   if (oldest_ == started_) ++started_;
   ++oldest_;
   qp_.sq.retire(oldest_);

@@ -17,21 +17,27 @@ class FrameWriter {
   /// @return false if the port has no room now; nothing has happened then.
   [[nodiscard]] bool begin(const QpContext& qp, TxContext& tx, wire::Opcode opcode, Psn psn,
                            std::uint32_t payload_len, bool ack_req = false, bool solicited = false) noexcept {
+    return begin(qp.head, qp.attr.dest_qpn, tx, opcode, psn, payload_len, ack_req, solicited);
+  }
+  /// Likewise, to somebody else than the QP's peer.
+  [[nodiscard]] bool begin(const wire::FrameTemplate& head, Qpn dest, TxContext& tx, wire::Opcode opcode,
+                           Psn psn, std::uint32_t payload_len, bool ack_req, bool solicited) noexcept {
+    head_ = &head;
     const std::uint32_t headers = wire::info(opcode).header_bytes;
     const std::uint32_t pad = (4 - (payload_len & 3)) & 3;
     const std::uint32_t roce_len = headers + payload_len + pad + 4;
-    frame_len_ = qp.head.overhead() + roce_len;
+    frame_len_ = head.overhead() + roce_len;
     frame_ = tx.port.tx_claim(frame_len_);
     if (frame_ == nullptr) {
       tx.no_room = true;
       return false;
     }
-    std::byte* at = qp.head.emit_head(frame_, roce_len);
+    std::byte* at = head.emit_head(frame_, roce_len);
     const wire::Bth bth{.opcode = opcode,
                         .solicited = solicited,
                         .pad = static_cast<std::uint8_t>(pad),
                         .pkey = kDefaultPkey,
-                        .dest_qpn = qp.attr.dest_qpn,
+                        .dest_qpn = dest,
                         .ack_req = ack_req,
                         .psn = psn};
     bth.emit(std::span<std::byte, wire::Bth::kSize>{at, wire::Bth::kSize});
@@ -54,13 +60,14 @@ class FrameWriter {
   /// Adds pad and ICRC and hands the frame to the port.
   void send(const QpContext& qp, TxContext& tx) noexcept {
     if (pad_ != 0) std::memset(payload_ + payload_len_, 0, pad_);
-    qp.head.seal(frame_, frame_len_);
+    head_->seal(frame_, frame_len_);
     tx.port.tx_commit();
     --tx.budget;
     qp.counters.add(Count::kTxRoce);
   }
 
  private:
+  const wire::FrameTemplate* head_ = nullptr;
   std::byte* frame_ = nullptr;
   std::byte* next_ = nullptr;
   std::byte* payload_ = nullptr;

@@ -1,16 +1,29 @@
-// The RC state machine: which moves are legal, and with which attributes. IBA 10.3.1, table 91 ?;
+// The state machine: which moves are legal, and with which attributes. IBA 10.3.1, table 91 ?;
 // ibv_modify_qp(3).
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 
-#include "transport/rc_qp.h"
+#include "transport/queue_pair.h"
 
 namespace uroce {
 
 std::string_view to_string(QpState state) noexcept {
   constexpr std::array<std::string_view, 7> kNames{"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERROR"};
   return raw(state) < kNames.size() ? kNames[raw(state)] : "?";
+}
+
+std::string_view to_string(QpType type) noexcept {
+  switch (type) {
+    case QpType::kRc:
+      return "RC";
+    case QpType::kUc:
+      return "UC";
+    case QpType::kUd:
+      return "UD";
+  }
+  return "?";
 }
 
 }  // namespace uroce
@@ -27,38 +40,77 @@ struct Move {
   std::uint32_t optional = 0;
 };
 
-constexpr std::uint32_t kInitAttrs = kPkeyIndex | kPort | kAccessFlags;
-constexpr std::uint32_t kLive = kCurState | kAccessFlags | kMinRnrTimer;
-constexpr std::uint32_t kDrainedAttrs = kPkeyIndex | kPort | kAccessFlags | kAv | kMaxQpRdAtomic |
-                                        kMaxDestRdAtomic | kTimeout | kRetryCnt | kRnrRetry | kMinRnrTimer |
-                                        kCurState;
+using enum QpState;
 
-constexpr std::array<Move, 8> kMoves{{
-    {QpState::kReset, QpState::kInit, kInitAttrs, 0},
-    {QpState::kInit, QpState::kInit, 0, kInitAttrs},
-    {QpState::kInit, QpState::kRtr, kAv | kPathMtu | kDestQpn | kRqPsn | kMaxDestRdAtomic | kMinRnrTimer,
-     kAccessFlags | kPkeyIndex},
-    {QpState::kRtr, QpState::kRts, kSqPsn | kTimeout | kRetryCnt | kRnrRetry | kMaxQpRdAtomic, kLive},
-    {QpState::kRts, QpState::kRts, 0, kLive},
-    {QpState::kRts, QpState::kSqd, 0, kEnSqdAsyncNotify},
-    {QpState::kSqd, QpState::kRts, 0, kLive},
-    {QpState::kSqd, QpState::kSqd, 0, kDrainedAttrs},
+// Moves that each type makes, with its attributes. Moves to Reset and Error are legal from everywhere.
+constexpr std::uint32_t kConnectedInit = kPkeyIndex | kPort | kAccessFlags;
+constexpr std::uint32_t kConnectedAddress = kAv | kPathMtu | kDestQpn | kRqPsn;
+constexpr std::uint32_t kRcLive = kCurState | kAccessFlags | kMinRnrTimer;
+constexpr std::uint32_t kRcDrained = kPkeyIndex | kPort | kAccessFlags | kAv | kMaxQpRdAtomic |
+                                     kMaxDestRdAtomic | kTimeout | kRetryCnt | kRnrRetry | kMinRnrTimer |
+                                     kCurState;
+
+constexpr std::array<Move, 8> kRcMoves{{
+    {kReset, kInit, kConnectedInit, 0},
+    {kInit, kInit, 0, kConnectedInit},
+    {kInit, kRtr, kConnectedAddress | kMaxDestRdAtomic | kMinRnrTimer, kAccessFlags | kPkeyIndex},
+    {kRtr, kRts, kSqPsn | kTimeout | kRetryCnt | kRnrRetry | kMaxQpRdAtomic, kRcLive},
+    {kRts, kRts, 0, kRcLive},
+    {kRts, kSqd, 0, kEnSqdAsyncNotify},
+    {kSqd, kRts, 0, kRcLive},
+    {kSqd, kSqd, 0, kRcDrained},
 }};
+
+constexpr std::uint32_t kUcLive = kCurState | kAccessFlags;
+
+constexpr std::array<Move, 9> kUcMoves{{
+    {kReset, kInit, kConnectedInit, 0},
+    {kInit, kInit, 0, kConnectedInit},
+    {kInit, kRtr, kConnectedAddress, kAccessFlags | kPkeyIndex},
+    {kRtr, kRts, kSqPsn, kUcLive},
+    {kRts, kRts, 0, kUcLive},
+    {kRts, kSqd, 0, kEnSqdAsyncNotify},
+    {kSqd, kRts, 0, kUcLive},
+    {kSqd, kSqd, 0, kUcLive | kAv | kPkeyIndex},
+    {kSqe, kRts, 0, kUcLive},
+}};
+
+constexpr std::uint32_t kUdInit = kPkeyIndex | kPort | kQkey;
+constexpr std::uint32_t kUdLive = kCurState | kQkey;
+
+constexpr std::array<Move, 9> kUdMoves{{
+    {kReset, kInit, kUdInit, 0},
+    {kInit, kInit, 0, kUdInit},
+    {kInit, kRtr, 0, kPkeyIndex | kQkey},
+    {kRtr, kRts, kSqPsn, kUdLive},
+    {kRts, kRts, 0, kUdLive},
+    {kRts, kSqd, 0, kEnSqdAsyncNotify},
+    {kSqd, kRts, 0, kUdLive},
+    {kSqd, kSqd, 0, kPkeyIndex | kQkey | kCurState},
+    {kSqe, kRts, 0, kUdLive},
+}};
+
+constexpr std::span<const Move> moves_of(QpType type) noexcept {
+  if (type == QpType::kUc) return kUcMoves;
+  if (type == QpType::kUd) return kUdMoves;
+  return kRcMoves;
+}
 
 Error invalid(std::string text) {
   return Error{Errc::kInvalid, std::move(text)};
 }
 
-Status check_move(QpState from, QpState to, std::uint32_t mask) {
+Status check_move(QpType type, QpState from, QpState to, std::uint32_t mask) {
   const std::uint32_t attrs = mask & ~kState;
   if (to == QpState::kReset || to == QpState::kError) {
     return attrs == 0 ? Status{}
                       : invalid("a move to " + std::string(to_string(to)) + " takes no attributes");
   }
-  const auto move = std::find_if(kMoves.begin(), kMoves.end(),
+  const std::span<const Move> moves = moves_of(type);
+  const auto move = std::find_if(moves.begin(), moves.end(),
                                  [&](const Move& row) { return row.from == from && row.to == to; });
   const std::string names = std::string(to_string(from)) + " -> " + std::string(to_string(to));
-  if (move == kMoves.end()) return invalid("no such QP state move: " + names);
+  if (move == moves.end()) return invalid("no such QP state move: " + names);
   if ((attrs & move->required) != move->required)
     return invalid("attributes are missing for the move " + names);
   if ((attrs & ~(move->required | move->optional)) != 0) {
@@ -92,23 +144,25 @@ std::optional<const char*> wrong_value(const QpAttr& attr, std::uint32_t mask, c
 
 }  // namespace
 
-Status RcQp::modify(const QpAttr& attr, std::uint32_t mask, const QpBounds& bounds) {
+Status QueuePair::modify(const QpAttr& attr, std::uint32_t mask, const QpBounds& bounds) {
   const QpState from = state();
   const QpState to = (mask & kState) != 0 ? attr.state : from;
   if ((mask & kState) == 0 && (to == QpState::kReset || to == QpState::kError)) {
     return invalid("a QP in state " + std::string(to_string(to)) + " has no attributes to change");
   }
-  if (Status legal = check_move(from, to, mask); !legal) return legal;
+  if (Status legal = check_move(ctx_.init.type, from, to, mask); !legal) return legal;
   if (const auto wrong = wrong_value(attr, mask, bounds)) return invalid(*wrong);
   ctx_.max_unacked = bounds.max_unacked;
   ctx_.hardened = bounds.hardened;
   ctx_.rnr_cap_ns = bounds.rnr_cap_ns;
+  if (ctx_.init.type == QpType::kUd)
+    ctx_.attr.path_mtu = bounds.active_mtu;  // datagrams have no path of their own
   apply(attr, mask);
   if (to != from || to == QpState::kReset) enter(to);
   return {};
 }
 
-void RcQp::apply(const QpAttr& attr, std::uint32_t mask) {
+void QueuePair::apply(const QpAttr& attr, std::uint32_t mask) {
   QpAttr& own = ctx_.attr;
   const auto take = [mask](std::uint32_t bit, auto& to, const auto& from) {
     if ((mask & bit) != 0) to = from;
@@ -124,6 +178,7 @@ void RcQp::apply(const QpAttr& attr, std::uint32_t mask) {
   take(kMaxDestRdAtomic, own.max_dest_rd_atomic, attr.max_dest_rd_atomic);
   take(kMinRnrTimer, own.min_rnr_timer, attr.min_rnr_timer);
   take(kDestQpn, own.dest_qpn, attr.dest_qpn);
+  take(kQkey, own.qkey, attr.qkey);
   if ((mask & kAv) != 0) {
     own.dgid = attr.dgid;
     own.sgid_index = attr.sgid_index;
@@ -133,8 +188,7 @@ void RcQp::apply(const QpAttr& attr, std::uint32_t mask) {
     ctx_.resolved = false;
   }
   ctx_.mtu = bytes(own.path_mtu);
-  requester_.resize_read_window();
-  responder_.resize_resources();
+  resize_halves();
 }
 
 }  // namespace uroce::transport

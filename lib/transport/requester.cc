@@ -4,13 +4,8 @@
 #include <array>
 #include <utility>
 
-#include "base/copy.h"
-#include "base/endian.h"
-#include "transport/frame_writer.h"
+#include "transport/send_message.h"
 #include "wire/atomic_eth.h"
-#include "wire/ieth.h"
-#include "wire/imm_dt.h"
-#include "wire/reth.h"
 #include "wire/timer_codes.h"
 
 namespace uroce::transport {
@@ -18,27 +13,6 @@ namespace uroce::transport {
 namespace {
 
 using wire::Opcode;
-
-/// The packet opcodes of a SEND or WRITE, by place in the message.
-struct DataOpcodes {
-  Opcode first, middle, last, only;
-};
-
-constexpr DataOpcodes data_opcodes(WrOpcode opcode) noexcept {
-  using enum Opcode;
-  switch (opcode) {
-    case WrOpcode::kRdmaWrite:
-      return {kRcWriteFirst, kRcWriteMiddle, kRcWriteLast, kRcWriteOnly};
-    case WrOpcode::kRdmaWriteWithImm:
-      return {kRcWriteFirst, kRcWriteMiddle, kRcWriteLastImm, kRcWriteOnlyImm};
-    case WrOpcode::kSendWithImm:
-      return {kRcSendFirst, kRcSendMiddle, kRcSendLastImm, kRcSendOnlyImm};
-    case WrOpcode::kSendWithInv:
-      return {kRcSendFirst, kRcSendMiddle, kRcSendLastInv, kRcSendOnlyInv};
-    default:
-      return {kRcSendFirst, kRcSendMiddle, kRcSendLast, kRcSendOnly};
-  }
-}
 
 constexpr bool is_known(WrOpcode opcode) noexcept {
   return raw(opcode) <= raw(WrOpcode::kAtomicFetchAndAdd) || opcode == WrOpcode::kSendWithInv;
@@ -163,12 +137,10 @@ bool Requester::emit_current(TxContext& tx) noexcept {
 }
 
 bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
-  const bool first = sent_packets_ == 0;
   const bool last = sent_packets_ + 1 == state.packets;
   const std::uint64_t at = std::uint64_t{sent_packets_} * qp_.mtu;
   const auto payload = static_cast<std::uint32_t>(std::min<std::uint64_t>(qp_.mtu, wqe.length - at));
-  const DataOpcodes ops = data_opcodes(wqe.opcode);
-  const Opcode opcode = first ? (last ? ops.only : ops.first) : (last ? ops.last : ops.middle);
+  const Opcode opcode = rc_opcodes(wqe.opcode).at(sent_packets_ == 0, last);
   const wire::OpcodeInfo& info = wire::info(opcode);
   const bool solicited = last && wqe.has(send_flag::kSolicited) && (info.is_send || info.has_imm);
 
@@ -179,12 +151,8 @@ bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& 
 
   FrameWriter frame;
   if (!frame.begin(qp_, tx, opcode, psn, payload, ack_req, solicited)) return false;
-  if (info.has_reth) {
-    frame.put(wire::Reth{.va = wqe.remote_addr, .rkey = Rkey{wqe.rkey}, .length = wqe.length});
-  }
-  if (info.has_imm) frame.put(wire::ImmDt{.value = network_order(wqe.imm_or_rkey)});
-  if (info.has_ieth) frame.put(wire::Ieth{.rkey = Rkey{wqe.imm_or_rkey}});
-  if (const Fault fault = fill_payload(wqe, at, frame.payload()); fault != Fault::kNone) {
+  put_data_headers(frame, wqe, info);
+  if (const Fault fault = fill_payload(qp_, cursor_, wqe, at, frame.payload()); fault != Fault::kNone) {
     break_wqe(fault);
     return true;
   }
@@ -192,15 +160,6 @@ bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& 
   since_ack_req_ = ack_req ? 0 : since_ack_req_ + 1;
   on_sent(1, tx.now);
   return true;
-}
-
-Fault Requester::fill_payload(const SendWqe& wqe, std::uint64_t at, std::span<std::byte> out) noexcept {
-  if (wqe.has(send_flag::kInline)) {
-    copy_payload(out.data(), wqe.inline_data() + at, out.size());
-    return Fault::kNone;
-  }
-  const mem::KeyFault fault = cursor_.gather(wqe.sges(), qp_.keys, qp_.pd, at, out);
-  return fault == mem::KeyFault::kNone ? Fault::kNone : Fault::kLocalKey;
 }
 
 /// Asks for the READ's next chunk. Chunks of half a window keep the responses in flight bounded; their

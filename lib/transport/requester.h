@@ -85,7 +85,6 @@ class Requester {
   bool emit_data(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
   bool emit_read(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
   bool emit_atomic(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
-  Fault fill_payload(const SendWqe& wqe, std::uint64_t at, std::span<std::byte> out) noexcept;
   void note_read_in_flight(Psn last_psn) noexcept;
   void on_sent(std::uint32_t packets, Ticks now) noexcept;
   void break_wqe(Fault fault) noexcept;

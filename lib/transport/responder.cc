@@ -17,13 +17,10 @@ using wire::Opcode;
 void Responder::reset() noexcept {
   expected_psn_ = Psn{};
   msn_ = 0;
-  message_ = Message::kNone;
   gap_reported_ = ack_pending_ = false;
   nak_pending_ = 0;
-  recv_head_ = qp_.rq.tail();
-  qp_.rq.retire(recv_head_);
-  received_ = tolerated_ = 0;
-  recv_cursor_.rewind();
+  tolerated_ = 0;
+  reset_message();
   resources_.clear();
 }
 
@@ -93,25 +90,14 @@ void Responder::on_fault(const wire::PacketView& packet, Fault fault) noexcept {
 void Responder::fail(Fault fault, bool blames_recv) noexcept {
   nak_pending_ = row(fault).nak;
   ack_pending_ = false;
-  if (blames_recv) {
-    const RecvWqe& wqe = qp_.rq.at(recv_head_);
-    qp_.complete(qp_.recv_cq, {.wr_id = wqe.wr_id,
-                               .qpn = qp_.qpn,
-                               .src_qpn = qp_.attr.dest_qpn,
-                               .status = row(fault).status,
-                               .opcode = WcOpcode::kRecv,
-                               .vendor_err = raw(fault)});
-    qp_.rq.retire(++recv_head_);
-  }
+  if (blames_recv) fail_receive(fault);
   qp_.fail(fault, blames_recv);
 }
 
 void Responder::execute(const wire::PacketView& packet) noexcept {
   const wire::OpcodeInfo& op = *packet.op;
-  if (op.is_send) {
-    execute_send(packet);
-  } else if (op.is_write) {
-    execute_write(packet);
+  if (op.is_send || op.is_write) {
+    execute_message(packet);
   } else if (op.is_read_request) {
     execute_read(packet);
   } else {
@@ -129,74 +115,14 @@ std::uint32_t Responder::finish_message() noexcept {
   return ++msn_;
 }
 
-void Responder::execute_send(const wire::PacketView& packet) noexcept {
-  const wire::OpcodeInfo& op = *packet.op;
-  if (op.starts_message) {
-    received_ = 0;
-    recv_cursor_.rewind();
-  }
-  const RecvWqe& wqe = qp_.rq.at(recv_head_);
-  if (recv_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, received_, packet.payload) != mem::KeyFault::kNone) {
-    fail(Fault::kReceiveKey, true);
-    return;
-  }
-  if (op.has_ieth && !qp_.keys.invalidate(raw(packet.ieth().rkey), qp_.pd)) {
-    fail(Fault::kInvalidateRefused, true);
-    return;
-  }
-  received_ += static_cast<std::uint32_t>(packet.payload.size());
-  message_ = op.ends_message ? Message::kNone : Message::kSend;
+void Responder::execute_message(const wire::PacketView& packet) noexcept {
+  if (const Fault fault = place(packet); fault != Fault::kNone) return fail(fault, packet.op->is_send);
   ack_psn_ = expected_psn_;
   advance(1);
   if (packet.bth.ack_req) ack_pending_ = true;
-  if (!op.ends_message) return;
+  if (!packet.op->ends_message) return;
   finish_message();
-  complete_receive(packet, received_);
-}
-
-void Responder::execute_write(const wire::PacketView& packet) noexcept {
-  const wire::OpcodeInfo& op = *packet.op;
-  if (op.starts_message) {
-    const wire::Reth reth = packet.reth();
-    write_va_ = reth.va;
-    write_rkey_ = raw(reth.rkey);
-    write_left_ = write_length_ = reth.length;
-  }
-  const auto size = static_cast<std::uint32_t>(packet.payload.size());
-  if (size > 0) {
-    mem::KeyFault fault{};
-    std::byte* memory = qp_.keys.resolve(write_rkey_, qp_.pd, access::kRemoteWrite, write_va_, size, fault);
-    if (memory == nullptr) return fail(Fault::kRemoteKey, false);
-    copy_payload(memory, packet.payload.data(), size);
-  }
-  write_va_ += size;
-  write_left_ -= size;
-  message_ = op.ends_message ? Message::kNone : Message::kWrite;
-  ack_psn_ = expected_psn_;
-  advance(1);
-  if (packet.bth.ack_req) ack_pending_ = true;
-  if (!op.ends_message) return;
-  finish_message();
-  if (op.has_imm) complete_receive(packet, write_length_);
-}
-
-void Responder::complete_receive(const wire::PacketView& packet, std::uint32_t byte_len) noexcept {
-  const wire::OpcodeInfo& op = *packet.op;
-  const RecvWqe& wqe = qp_.rq.at(recv_head_);
-  Wc wc{.wr_id = wqe.wr_id,
-        .byte_len = byte_len,
-        .qpn = qp_.qpn,
-        .src_qpn = qp_.attr.dest_qpn,
-        .opcode = op.is_write ? WcOpcode::kRecvRdmaWithImm : WcOpcode::kRecv};
-  if (op.has_imm) {
-    wc.imm_data = network_order(packet.imm().value);
-    wc.flags = wc_flag::kWithImm;
-  } else if (op.has_ieth) {
-    wc.imm_data = raw(packet.ieth().rkey);
-    wc.flags = wc_flag::kWithInv;
-  }
-  qp_.rq.retire(++recv_head_);
-  qp_.complete(qp_.recv_cq, wc, packet.bth.solicited);
+  complete_receive(packet);
 }
 
 void Responder::execute_read(const wire::PacketView& packet) noexcept {
@@ -312,20 +238,6 @@ bool Responder::emit_atomic_response(TxContext& tx, const ResponderResource& req
   frame.put(wire::AtomicAckEth{.original = request.original});
   frame.send(qp_, tx);
   return true;
-}
-
-void Responder::flush() noexcept {
-  for (const std::uint32_t tail = qp_.rq.tail(); recv_head_ != tail; ++recv_head_) {
-    qp_.counters.add(Count::kFlushed);
-    qp_.complete(qp_.recv_cq, {.wr_id = qp_.rq.at(recv_head_).wr_id,
-                               .qpn = qp_.qpn,
-                               .src_qpn = qp_.attr.dest_qpn,
-                               .status = WcStatus::kWrFlushErr,
-                               .opcode = WcOpcode::kRecv,
-                               .vendor_err = raw(Fault::kFlushed)});
-  }
-  qp_.rq.retire(recv_head_);
-  message_ = Message::kNone;
 }
 
 void Responder::drop_responses() noexcept {

@@ -3,8 +3,7 @@
 
 #include <cstdint>
 
-#include "mem/sge_cursor.h"
-#include "transport/context.h"
+#include "transport/message_sink.h"
 #include "transport/responder_resources.h"
 #include "wire/packet.h"
 
@@ -12,14 +11,23 @@ namespace uroce::transport {
 
 /// Responder of one RC QP. IBA 9.7.4, 9.7.5.1.
 ///
-/// A new request is judged by ordered checks that change nothing (responder_checks.cc) and then executed
-/// whole. Responses are only noted while packets come in and leave in transmit(), so that one ACK answers a
-/// whole burst.
+/// A new request is checked and executed whole (MessageSink). Responses are only noted while packets come in
+/// and leave in transmit(), so that one ACK answers a whole burst.
 ///
 /// Threads: loop.
-class Responder {
+class Responder : private MessageSink {
  public:
-  explicit Responder(QpContext& qp) noexcept : qp_(qp) {}
+  static constexpr wire::Transport kTransport = wire::Transport::kRc;
+  static constexpr bool kIsConnected = true;
+
+  explicit Responder(QpContext& qp) noexcept : MessageSink(qp) {}
+
+  /// IBA 9.6.1.1 ?: only the peer's packets, to the address that it was told.
+  [[nodiscard]] static Count refuse_addresses(const QpContext& qp, const wire::PacketView& packet,
+                                              const Gid& local) noexcept {
+    const bool fits = packet.src_gid() == qp.attr.dgid && packet.dst_gid() == local;
+    return fits ? Count::kRxRoce : Count::kDropWrongAddress;
+  }
 
   void reset() noexcept;
   /// Takes the attributes of the move to RTR.
@@ -37,7 +45,7 @@ class Responder {
   bool transmit(TxContext& tx) noexcept;
 
   /// Completes every posted receive with WR_FLUSH_ERR.
-  void flush() noexcept;
+  void flush() noexcept { flush_receives(); }
   /// Forgets responses that are still due, when the QP failed for another reason than the peer's request.
   void drop_responses() noexcept;
 
@@ -45,28 +53,14 @@ class Responder {
   [[nodiscard]] std::uint32_t msn() const noexcept { return msn_; }
 
  private:
-  /// The message that is coming in.
-  enum class Message : std::uint8_t { kNone, kSend, kWrite };
-
-  // responder_checks.cc: decide, in this order; the first fault counts
-  [[nodiscard]] Fault check(const wire::PacketView& packet) const noexcept;
-  [[nodiscard]] Fault check_opcode_sequence(const wire::OpcodeInfo& op) const noexcept;
-  [[nodiscard]] Fault check_access(const wire::OpcodeInfo& op) const noexcept;
-  [[nodiscard]] Fault check_resources(const wire::OpcodeInfo& op) const noexcept;
-  [[nodiscard]] Fault check_length(const wire::PacketView& packet) const noexcept;
-  [[nodiscard]] Fault check_write_length(const wire::PacketView& packet) const noexcept;
-  [[nodiscard]] Fault check_remote_key(const wire::PacketView& packet) const noexcept;
-
   // responder.cc: act
   void on_new_request(const wire::PacketView& packet) noexcept;
   void on_gap() noexcept;
   void on_fault(const wire::PacketView& packet, Fault fault) noexcept;
   void execute(const wire::PacketView& packet) noexcept;
-  void execute_send(const wire::PacketView& packet) noexcept;
-  void execute_write(const wire::PacketView& packet) noexcept;
+  void execute_message(const wire::PacketView& packet) noexcept;
   void execute_read(const wire::PacketView& packet) noexcept;
   void execute_atomic(const wire::PacketView& packet) noexcept;
-  void complete_receive(const wire::PacketView& packet, std::uint32_t byte_len) noexcept;
   void fail(Fault fault, bool blames_recv) noexcept;
   void advance(std::uint32_t packets) noexcept;
   std::uint32_t finish_message() noexcept;
@@ -78,27 +72,15 @@ class Responder {
   bool emit_acknowledge(TxContext& tx, std::uint8_t syndrome, Psn psn) noexcept;
   bool emit_read_response(TxContext& tx, ResponderResource& request) noexcept;
   bool emit_atomic_response(TxContext& tx, const ResponderResource& request) noexcept;
-  [[nodiscard]] bool has_receive() const noexcept { return recv_head_ != qp_.rq.tail(); }
 
-  QpContext& qp_;
   Psn expected_psn_;
-  Psn ack_psn_;            // of the newest SEND or WRITE packet: what ACKs carry
-  std::uint32_t msn_ = 0;  // completed messages, 24 bits on the wire
-  Message message_ = Message::kNone;
+  Psn ack_psn_;                // of the newest SEND or WRITE packet: what ACKs carry
+  std::uint32_t msn_ = 0;      // completed messages, 24 bits on the wire
   bool gap_reported_ = false;  // a NAK or RNR NAK for expected_psn_ has gone out
   bool ack_pending_ = false;
   std::uint8_t nak_pending_ = 0;  // syndrome; 0: none
 
   std::uint32_t tolerated_ = 0;  // bad requests with expected_psn_ that were dropped
-
-  std::uint32_t recv_head_ = 0;  // receive WQE in use, or next
-  std::uint32_t received_ = 0;   // bytes of the message so far
-  mem::SgeCursor recv_cursor_;
-
-  std::uint64_t write_va_ = 0;    // where the WRITE's next byte goes
-  std::uint32_t write_left_ = 0;  // bytes of the WRITE still to come
-  std::uint32_t write_length_ = 0;
-  std::uint32_t write_rkey_ = 0;
 
   ResponderResources resources_;
 };

@@ -34,8 +34,11 @@ void copy_inline(std::span<const Sge> sges, std::byte* out) noexcept {
 
 }  // namespace
 
-SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline)
-    : WqeRing(depth, send_stride(max_sge, max_inline)), max_sge_(max_sge), max_inline_(max_inline) {}
+SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, bool is_datagram)
+    : WqeRing(depth, send_stride(max_sge, max_inline)),
+      max_sge_(max_sge),
+      max_inline_(max_inline),
+      is_datagram_(is_datagram) {}
 
 bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
   const bool is_inline = (wr.flags & send_flag::kInline) != 0;
@@ -45,9 +48,9 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
   if (wqe == nullptr) return false;
   const bool has_key = wr.opcode == WrOpcode::kSendWithInv;
   *wqe = {.wr_id = wr.wr_id,
-          .remote_addr = wr.remote_addr,
-          .compare_add = wr.compare_add,
-          .swap = wr.swap,
+          .remote_addr = is_datagram_ ? raw(wr.ah) : wr.remote_addr,
+          .compare_add = is_datagram_ ? raw(wr.remote_qpn) : wr.compare_add,
+          .swap = is_datagram_ ? wr.remote_qkey : wr.swap,
           .length = static_cast<std::uint32_t>(std::min(length, kMaxMessage)),
           .imm_or_rkey = has_key ? raw(wr.invalidate_rkey) : wr.imm_data,
           .rkey = raw(wr.rkey),

@@ -29,6 +29,11 @@ struct SendWqe {
   std::uint8_t num_sge;
   std::uint8_t malformed;  // found wrong while posting: completes with LOC_LEN_ERR / LOC_QP_OP_ERR
 
+  // What a datagram needs has the place of what it has no use for.
+  [[nodiscard]] AhId ah() const noexcept { return AhId{remote_addr}; }
+  [[nodiscard]] Qpn remote_qpn() const noexcept { return Qpn{static_cast<std::uint32_t>(compare_add)}; }
+  [[nodiscard]] std::uint32_t remote_qkey() const noexcept { return static_cast<std::uint32_t>(swap); }
+
   [[nodiscard]] bool has(std::uint8_t flag) const noexcept { return (flags & flag) != 0; }
   [[nodiscard]] bool is_read() const noexcept { return opcode == WrOpcode::kRdmaRead; }
   [[nodiscard]] bool is_atomic() const noexcept {
@@ -118,7 +123,7 @@ class WqeRing {
 /// What a QP's send queue holds, and how a SendWr gets into it.
 class SendQueue : public WqeRing<SendWqe> {
  public:
-  SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline);
+  SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, bool is_datagram = false);
 
   /// Copies `wr` into the slot `ahead` of the tail; publish() makes it visible.
   /// @return false if the ring is full or `wr` exceeds the QP's capacities.
@@ -128,6 +133,7 @@ class SendQueue : public WqeRing<SendWqe> {
  private:
   std::uint32_t max_sge_;
   std::uint32_t max_inline_;
+  bool is_datagram_;
 };
 
 class RecvQueue : public WqeRing<RecvWqe> {

@@ -38,6 +38,8 @@ struct Device::Impl {
   Random random;
   std::unordered_set<std::uint32_t> qpns;
   std::uint32_t next_pd = 1;
+  std::vector<std::uint32_t> ah_generations;  // by index
+  std::vector<std::uint32_t> free_ahs;        // indices
 
   mem::KeyTable keys;
   std::vector<std::unique_ptr<engine::PollLoop>> loops;
@@ -51,6 +53,9 @@ struct Device::Impl {
   /// guessable.
   Result<Qpn> take_qpn(unsigned loop);
   void release_qpn(Qpn qpn);
+  /// An identifier that no address handle has or had.
+  AhId take_ah();
+  void release_ah(AhId id);
 
   [[nodiscard]] std::uint32_t link_mtu() const noexcept { return ports.front()->info().link_mtu; }
   [[nodiscard]] PathMtu active_mtu() const noexcept {

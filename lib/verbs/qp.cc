@@ -1,9 +1,12 @@
 #include "uroce/qp.h"
 
 #include <bit>
+#include <memory>
 #include <new>
+#include <type_traits>
 
 #include "transport/rc_qp.h"
+#include "transport/unreliable_qp.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
 
@@ -12,25 +15,31 @@ namespace uroce {
 struct Qp::Impl {
   Impl(Device::Impl& device_impl, Cq::Impl& send, Cq::Impl& recv, Qpn qpn, std::uint32_t pd,
        const QpInitAttr& init)
-      : device(device_impl),
-        runner(send.runner),
-        send_cq(send),
-        recv_cq(recv),
-        rc(qpn, pd, init, device_impl.keys, send.runner.loop().counters(), send.ring, recv.ring) {}
+      : device(device_impl), runner(send.runner), send_cq(send), recv_cq(recv), qp(make(qpn, pd, init)) {}
 
   ~Impl() {
     runner.execute([this](engine::PollLoop& loop, Ticks now) {
-      loop.remove(rc, now);
+      loop.remove(*qp, now);
       purge();
     });
-    device.release_qpn(rc.context().qpn);
+    device.release_qpn(qp->context().qpn);
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  std::unique_ptr<transport::QueuePair> make(Qpn qpn, std::uint32_t pd, const QpInitAttr& init) {
+    const auto a = [&]<typename Type>(std::type_identity<Type>) -> std::unique_ptr<transport::QueuePair> {
+      return std::make_unique<Type>(qpn, pd, init, device.keys, runner.loop().counters(), send_cq.ring,
+                                    recv_cq.ring);
+    };
+    if (init.type == QpType::kUc) return a(std::type_identity<transport::UcQp>{});
+    if (init.type == QpType::kUd) return a(std::type_identity<transport::UdQp>{});
+    return a(std::type_identity<transport::RcQp>{});
+  }
+
   void purge() {
-    send_cq.purge(rc.context().qpn);
-    if (&recv_cq != &send_cq) recv_cq.purge(rc.context().qpn);
+    send_cq.purge(qp->context().qpn);
+    if (&recv_cq != &send_cq) recv_cq.purge(qp->context().qpn);
   }
   [[nodiscard]] transport::QpBounds bounds() const noexcept {
     return {.active_mtu = device.active_mtu(),
@@ -45,12 +54,15 @@ struct Qp::Impl {
   engine::LoopRunner& runner;
   Cq::Impl& send_cq;
   Cq::Impl& recv_cq;
-  transport::RcQp rc;
+  std::unique_ptr<transport::QueuePair> qp;
 };
 
 namespace {
 
 Status check_capacities(const QpInitAttr& attr, const Limits& limits) {
+  if (attr.type != QpType::kRc && attr.type != QpType::kUc && attr.type != QpType::kUd) {
+    return Error{Errc::kUnsupported, "QPs are of type RC, UC or UD"};
+  }
   const auto above = [](const char* what, std::uint32_t limit) {
     return Error{Errc::kInvalid, std::string(what) + " is at most " + std::to_string(limit)};
   };
@@ -104,7 +116,7 @@ Result<Qp> Qp::create(Pd& pd, Cq& send_cq, Cq& recv_cq, const QpInitAttr& attr) 
   try {
     auto impl =
         std::make_unique<Impl>(device, send_cq.impl(), recv_cq.impl(), *qpn, pd.number(), granted(attr));
-    impl->runner.execute([&impl](engine::PollLoop& loop, Ticks) { loop.add(impl->rc); });
+    impl->runner.execute([&impl](engine::PollLoop& loop, Ticks) { loop.add(*impl->qp); });
     return Qp(std::move(impl));
   } catch (const std::bad_alloc&) {
     device.release_qpn(*qpn);
@@ -116,7 +128,7 @@ Status Qp::modify(const QpAttr& attr, std::uint32_t mask) {
   Status status;
   const transport::QpBounds bounds = impl_->bounds();
   impl_->runner.execute([&](engine::PollLoop& loop, Ticks now) {
-    status = loop.modify(impl_->rc, attr, mask, bounds, now);
+    status = loop.modify(*impl_->qp, attr, mask, bounds, now);
     if (status && (mask & qp_attr::kState) != 0 && attr.state == QpState::kReset) impl_->purge();
   });
   return status;
@@ -124,9 +136,14 @@ Status Qp::modify(const QpAttr& attr, std::uint32_t mask) {
 
 Status Qp::connect(const QpAttr& attr) {
   QpAttr step = attr;
-  for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
-                                    {QpState::kRtr, qp_attr::kRtrMask},
-                                    {QpState::kRts, qp_attr::kRtsMask}}) {
+  const QpType type = impl_->qp->context().init.type;
+  const bool is_rc = type == QpType::kRc;
+  const bool is_ud = type == QpType::kUd;
+  const std::uint32_t rtr = is_rc ? qp_attr::kRtrMask : is_ud ? qp_attr::kState : qp_attr::kUcRtrMask;
+  for (const auto& [state, mask] :
+       {std::pair{QpState::kInit, is_ud ? qp_attr::kUdInitMask : qp_attr::kInitMask},
+        {QpState::kRtr, rtr},
+        {QpState::kRts, is_rc ? qp_attr::kRtsMask : qp_attr::kUnreliableRtsMask}}) {
     step.state = state;
     if (Status status = modify(step, mask); !status) return status;
   }
@@ -135,45 +152,45 @@ Status Qp::connect(const QpAttr& attr) {
 
 QpAttr Qp::query() const {
   QpAttr attr;
-  impl_->runner.execute([&](engine::PollLoop&, Ticks) { attr = impl_->rc.query(); });
+  impl_->runner.execute([&](engine::PollLoop&, Ticks) { attr = impl_->qp->query(); });
   return attr;
 }
 
 std::size_t Qp::post_send(std::span<const SendWr> wrs) noexcept {
-  transport::RcQp& rc = impl_->rc;
-  const QpState state = rc.state();
+  transport::QueuePair& qp = *impl_->qp;
+  const QpState state = qp.state();
   if (state == QpState::kReset || state == QpState::kInit || state == QpState::kRtr) return 0;
   std::uint32_t taken = 0;
-  while (taken < wrs.size() && rc.context().sq.put(wrs[taken], taken)) ++taken;
+  while (taken < wrs.size() && qp.context().sq.put(wrs[taken], taken)) ++taken;
   if (taken == 0) return 0;
-  rc.context().sq.publish(taken);
-  impl_->runner.post(impl_->rc);
+  qp.context().sq.publish(taken);
+  impl_->runner.post(*impl_->qp);
   return taken;
 }
 
 std::size_t Qp::post_recv(std::span<const RecvWr> wrs) noexcept {
-  transport::RcQp& rc = impl_->rc;
-  if (rc.state() == QpState::kReset) return 0;
+  transport::QueuePair& qp = *impl_->qp;
+  if (qp.state() == QpState::kReset) return 0;
   std::uint32_t taken = 0;
-  while (taken < wrs.size() && rc.context().rq.put(wrs[taken], taken)) ++taken;
+  while (taken < wrs.size() && qp.context().rq.put(wrs[taken], taken)) ++taken;
   if (taken == 0) return 0;
-  rc.context().rq.publish(taken);
-  if (rc.state() == QpState::kError)
-    impl_->runner.post(impl_->rc);  // a post that just misses the move is found by the recheck
+  qp.context().rq.publish(taken);
+  if (qp.state() == QpState::kError)
+    impl_->runner.post(*impl_->qp);  // a post that just misses the move is found by the recheck
   return taken;
 }
 
 Qpn Qp::qpn() const noexcept {
-  return impl_->rc.context().qpn;
+  return impl_->qp->context().qpn;
 }
 const QpInitAttr& Qp::attr() const noexcept {
-  return impl_->rc.context().init;
+  return impl_->qp->context().init;
 }
 
 std::string Qp::error_text() const {
   std::string text;
   impl_->runner.execute([&](engine::PollLoop&, Ticks) {
-    if (impl_->rc.state() == QpState::kError) text = describe_failure(impl_->rc.context());
+    if (impl_->qp->state() == QpState::kError) text = describe_failure(impl_->qp->context());
   });
   return text;
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/poll_loop.h"
+#include "transport/rc_qp.h"
 #include "wire/frame_template.h"
 
 namespace uroce::fuzz {

@@ -10,6 +10,7 @@
 #include "sim/net.h"
 #include "sim/plan.h"
 #include "sim/wire_rules.h"
+#include "transport/rc_qp.h"
 
 namespace uroce::sim {
 

@@ -6,6 +6,7 @@
 
 #include "base/random.h"
 #include "engine/qp_table.h"
+#include "transport/rc_qp.h"
 
 using namespace uroce;
 using namespace uroce::engine;
@@ -100,7 +101,7 @@ TEST_CASE("QPs are found by number while thousands come and go", "[engine][qp-ta
     REQUIRE(table.find(Qpn{static_cast<std::uint32_t>(random.below(1 << 24)) | 1U << 24}) == nullptr);
   }
   std::size_t seen = 0;
-  table.for_each([&seen](transport::RcQp&) { ++seen; });
+  table.for_each([&seen](transport::QueuePair&) { ++seen; });
   CHECK(seen == live.size());
   table.erase(Qpn{0xff'ffff});  // unknown: nothing happens
 }

@@ -8,6 +8,7 @@
 #include "engine/poll_loop.h"
 #include "support/frames.h"
 #include "support/script_packet.h"
+#include "transport/rc_qp.h"
 
 namespace uroce::test {
 

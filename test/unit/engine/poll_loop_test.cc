@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/loop_fixture.h"
+#include "transport/rc_qp.h"
 #include "wire/arp.h"
 #include "wire/icmp.h"
 

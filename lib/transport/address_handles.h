@@ -1,0 +1,50 @@
+/// Address handles as the loops know them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "uroce/ah.h"
+#include "wire/frame_template.h"
+
+namespace uroce::transport {
+
+/// Where one handle's datagrams go.
+struct AddressHandle {
+  AhId id{};
+  std::uint32_t pd = 0;
+  AhAttr attr;
+  wire::FrameTemplate head;  ///< valid once `resolved`
+  bool resolved = false;
+};
+
+/// The handles of a loop. An identifier is (generation << 32 | index), so that one that is gone is not
+/// mistaken for the one that has its place.
+///
+/// Threads: loop.
+class AddressHandles {
+ public:
+  [[nodiscard]] const AddressHandle* find(AhId id) const noexcept {
+    const std::size_t index = raw(id) & 0xffff'ffff;
+    return index < handles_.size() && raw(id) != 0 && handles_[index].id == id ? &handles_[index] : nullptr;
+  }
+  AddressHandle& insert(AhId id, std::uint32_t pd, const AhAttr& attr) {
+    const std::size_t index = raw(id) & 0xffff'ffff;
+    if (index >= handles_.size()) handles_.resize(index + 1);
+    handles_[index] = {.id = id, .pd = pd, .attr = attr, .head = {}, .resolved = false};
+    return handles_[index];
+  }
+  void erase(AhId id) noexcept { handles_[raw(id) & 0xffff'ffff].id = AhId{}; }
+
+  template <typename F>
+  void for_each(F&& use) {
+    for (AddressHandle& handle : handles_) {
+      if (raw(handle.id) != 0) use(handle);
+    }
+  }
+
+ private:
+  std::vector<AddressHandle> handles_;
+};
+
+}  // namespace uroce::transport

@@ -1,0 +1,188 @@
+#include "transport/message_sink.h"
+
+#include "base/copy.h"
+#include "base/endian.h"
+#include "uroce/access.h"
+
+namespace uroce::transport {
+
+namespace {
+
+constexpr std::uint32_t kMaxMessage = 1U << 31;  // bytes
+
+constexpr std::uint32_t access_needed(const wire::OpcodeInfo& op) noexcept {
+  if (op.is_write) return access::kRemoteWrite;
+  if (op.is_read_request) return access::kRemoteRead;
+  if (op.is_atomic_request) return access::kRemoteAtomic;
+  return 0;
+}
+
+}  // namespace
+
+/// IBA 9.7.4, table 57.
+Fault MessageSink::check(const wire::PacketView& packet) const noexcept {
+  const wire::OpcodeInfo& op = *packet.op;
+  Fault fault = check_opcode_sequence(op);
+  if (fault == Fault::kNone) fault = check_access(op);
+  if (fault == Fault::kNone) fault = check_resources(op);
+  if (fault == Fault::kNone) fault = check_length(packet);
+  if (fault == Fault::kNone) fault = check_remote_key(packet);
+  return fault;
+}
+
+/// A message is First Middle* Last or Only, without anything between. IBA C9-60 ?
+Fault MessageSink::check_opcode_sequence(const wire::OpcodeInfo& op) const noexcept {
+  const bool begins = op.starts_message || op.is_read_request || op.is_atomic_request;
+  if (begins) return message_ == Message::kNone ? Fault::kNone : Fault::kOpcodeSequence;
+  if (op.is_send) return message_ == Message::kSend ? Fault::kNone : Fault::kOpcodeSequence;
+  return message_ == Message::kWrite ? Fault::kNone : Fault::kOpcodeSequence;
+}
+
+Fault MessageSink::check_access(const wire::OpcodeInfo& op) const noexcept {
+  const std::uint32_t needed = access_needed(op);
+  return (qp_.attr.access_flags & needed) == needed ? Fault::kNone : Fault::kAccessDisabled;
+}
+
+Fault MessageSink::check_resources(const wire::OpcodeInfo& op) const noexcept {
+  if ((op.is_read_request || op.is_atomic_request) && qp_.attr.max_dest_rd_atomic == 0)
+    return Fault::kReadDepth;
+  if (op.takes_recv && !has_receive()) return Fault::kRnr;
+  return Fault::kNone;
+}
+
+Fault MessageSink::check_length(const wire::PacketView& packet) const noexcept {
+  const wire::OpcodeInfo& op = *packet.op;
+  const std::size_t size = packet.payload.size();
+  if (op.has_payload) {
+    if (op.payload_is_mtu ? size != qp_.mtu : size > qp_.mtu) return Fault::kBadLength;
+    if (!op.payload_is_mtu && size == 0 && !op.payload_may_be_empty()) return Fault::kBadLength;
+  }
+  if (op.is_write) return check_write_length(packet);
+  if (op.is_read_request) return packet.reth().length <= kMaxMessage ? Fault::kNone : Fault::kBadLength;
+  if (op.is_send) {
+    const std::uint64_t before = op.starts_message ? 0 : received_;
+    if (before + size > qp_.rq.at(recv_head_).length) return Fault::kReceiveTooSmall;
+  }
+  return Fault::kNone;
+}
+
+/// The payloads of a WRITE add up to the RETH's length exactly. IBA C9-66 ?
+Fault MessageSink::check_write_length(const wire::PacketView& packet) const noexcept {
+  const wire::OpcodeInfo& op = *packet.op;
+  const std::uint32_t left = op.starts_message ? packet.reth().length : write_left_;
+  if (left > kMaxMessage) return Fault::kBadLength;
+  const std::size_t size = packet.payload.size();
+  const bool fits = op.ends_message ? size == left : size < left;
+  return fits ? Fault::kNone : Fault::kBadLength;
+}
+
+Fault MessageSink::check_remote_key(const wire::PacketView& packet) const noexcept {
+  const wire::OpcodeInfo& op = *packet.op;
+  const std::uint32_t needed = access_needed(op);
+  if (needed == 0) return Fault::kNone;
+  std::uint64_t va = write_va_;
+  std::uint64_t length = write_left_;
+  std::uint32_t rkey = write_rkey_;
+  if (op.has_reth) {
+    const wire::Reth reth = packet.reth();
+    va = reth.va;
+    length = reth.length;
+    rkey = raw(reth.rkey);
+  } else if (op.has_atomic_eth) {
+    const wire::AtomicEth atomic = packet.atomic_eth();
+    if (atomic.va % 8 != 0) return Fault::kMisalignedAtomic;
+    va = atomic.va;
+    length = 8;
+    rkey = raw(atomic.rkey);
+  }
+  if (length == 0) return Fault::kNone;  // IBA C9-88 ?: no bytes, no key
+  mem::KeyFault fault{};
+  return qp_.keys.resolve(rkey, qp_.pd, needed, va, length, fault) != nullptr ? Fault::kNone
+                                                                              : Fault::kRemoteKey;
+}
+
+void MessageSink::reset_message() noexcept {
+  message_ = Message::kNone;
+  recv_head_ = qp_.rq.tail();
+  qp_.rq.retire(recv_head_);
+  received_ = 0;
+  recv_cursor_.rewind();
+}
+
+Fault MessageSink::place_send(const wire::PacketView& packet) noexcept {
+  const wire::OpcodeInfo& op = *packet.op;
+  if (op.starts_message) {
+    received_ = 0;
+    recv_cursor_.rewind();
+  }
+  const RecvWqe& wqe = qp_.rq.at(recv_head_);
+  if (recv_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, received_, packet.payload) != mem::KeyFault::kNone) {
+    return Fault::kReceiveKey;
+  }
+  if (op.has_ieth && !qp_.keys.invalidate(raw(packet.ieth().rkey), qp_.pd)) return Fault::kInvalidateRefused;
+  received_ += static_cast<std::uint32_t>(packet.payload.size());
+  message_ = op.ends_message ? Message::kNone : Message::kSend;
+  return Fault::kNone;
+}
+
+Fault MessageSink::place_write(const wire::PacketView& packet) noexcept {
+  const wire::OpcodeInfo& op = *packet.op;
+  if (op.starts_message) {
+    const wire::Reth reth = packet.reth();
+    write_va_ = reth.va;
+    write_rkey_ = raw(reth.rkey);
+    write_left_ = write_length_ = reth.length;
+  }
+  const auto size = static_cast<std::uint32_t>(packet.payload.size());
+  if (size > 0) {
+    mem::KeyFault fault{};
+    std::byte* memory = qp_.keys.resolve(write_rkey_, qp_.pd, access::kRemoteWrite, write_va_, size, fault);
+    if (memory == nullptr) return Fault::kRemoteKey;
+    copy_payload(memory, packet.payload.data(), size);
+  }
+  write_va_ += size;
+  write_left_ -= size;
+  message_ = op.ends_message ? Message::kNone : Message::kWrite;
+  return Fault::kNone;
+}
+
+void MessageSink::complete_receive(const wire::PacketView& packet) noexcept {
+  const wire::OpcodeInfo& op = *packet.op;
+  if (op.is_write && !op.has_imm) return;
+  const RecvWqe& wqe = qp_.rq.at(recv_head_);
+  Wc wc{.wr_id = wqe.wr_id,
+        .byte_len = op.is_write ? write_length_ : received_,
+        .qpn = qp_.qpn,
+        .src_qpn = qp_.attr.dest_qpn,
+        .opcode = op.is_write ? WcOpcode::kRecvRdmaWithImm : WcOpcode::kRecv};
+  if (op.has_imm) {
+    wc.imm_data = network_order(packet.imm().value);
+    wc.flags = wc_flag::kWithImm;
+  } else if (op.has_ieth) {
+    wc.imm_data = raw(packet.ieth().rkey);
+    wc.flags = wc_flag::kWithInv;
+  }
+  qp_.rq.retire(++recv_head_);
+  qp_.complete(qp_.recv_cq, wc, packet.bth.solicited);
+}
+
+void MessageSink::fail_receive(Fault fault) noexcept {
+  const RecvWqe& wqe = qp_.rq.at(recv_head_);
+  qp_.complete(qp_.recv_cq, {.wr_id = wqe.wr_id,
+                             .qpn = qp_.qpn,
+                             .src_qpn = qp_.attr.dest_qpn,
+                             .status = row(fault).status,
+                             .opcode = WcOpcode::kRecv,
+                             .vendor_err = raw(fault)});
+  qp_.rq.retire(++recv_head_);
+}
+
+void MessageSink::flush_receives() noexcept {
+  for (const std::uint32_t tail = qp_.rq.tail(); recv_head_ != tail;) {
+    qp_.counters.add(Count::kFlushed);
+    fail_receive(Fault::kFlushed);
+  }
+  message_ = Message::kNone;
+}
+
+}  // namespace uroce::transport

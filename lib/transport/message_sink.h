@@ -1,0 +1,62 @@
+/// Where the SENDs and WRITEs of connected transports end: memory and receive queue.
+#pragma once
+
+#include <cstdint>
+
+#include "mem/sge_cursor.h"
+#include "transport/context.h"
+#include "wire/packet.h"
+
+namespace uroce::transport {
+
+/// The message that is coming in, and what is true of its packets whether somebody acknowledges them or not.
+/// A packet is judged by ordered checks that change nothing, and then placed whole. IBA 9.7.4, 9.8.2.
+///
+/// Threads: loop.
+class MessageSink {
+ protected:
+  enum class Message : std::uint8_t { kNone, kSend, kWrite };
+
+  explicit MessageSink(QpContext& qp) noexcept : qp_(qp) {}
+
+  /// Forgets the message and all that is posted.
+  void reset_message() noexcept;
+  /// The checks of a request, in order; the first fault counts.
+  [[nodiscard]] Fault check(const wire::PacketView& packet) const noexcept;
+  /// Puts the payload of a checked SEND or WRITE packet where it belongs, and notes how far the message is.
+  [[nodiscard]] Fault place(const wire::PacketView& packet) noexcept {
+    return packet.op->is_send ? place_send(packet) : place_write(packet);
+  }
+  /// The message has come to its end: completes the receive that it takes, if any.
+  void complete_receive(const wire::PacketView& packet) noexcept;
+  /// The receive in use completes with `fault`.
+  void fail_receive(Fault fault) noexcept;
+  /// Completes every posted receive with WR_FLUSH_ERR.
+  void flush_receives() noexcept;
+
+  [[nodiscard]] bool has_receive() const noexcept { return recv_head_ != qp_.rq.tail(); }
+
+  QpContext& qp_;
+  Message message_ = Message::kNone;
+
+ private:
+  [[nodiscard]] Fault check_opcode_sequence(const wire::OpcodeInfo& op) const noexcept;
+  [[nodiscard]] Fault check_access(const wire::OpcodeInfo& op) const noexcept;
+  [[nodiscard]] Fault check_resources(const wire::OpcodeInfo& op) const noexcept;
+  [[nodiscard]] Fault check_length(const wire::PacketView& packet) const noexcept;
+  [[nodiscard]] Fault check_write_length(const wire::PacketView& packet) const noexcept;
+  [[nodiscard]] Fault check_remote_key(const wire::PacketView& packet) const noexcept;
+  [[nodiscard]] Fault place_send(const wire::PacketView& packet) noexcept;
+  [[nodiscard]] Fault place_write(const wire::PacketView& packet) noexcept;
+
+  std::uint32_t recv_head_ = 0;  // receive WQE in use, or next
+  std::uint32_t received_ = 0;   // bytes of the SEND so far
+  mem::SgeCursor recv_cursor_;
+
+  std::uint64_t write_va_ = 0;    // where the WRITE's next byte goes
+  std::uint32_t write_left_ = 0;  // bytes of the WRITE still to come
+  std::uint32_t write_length_ = 0;
+  std::uint32_t write_rkey_ = 0;
+};
+
+}  // namespace uroce::transport

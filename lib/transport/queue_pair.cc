@@ -1,0 +1,102 @@
+#include "transport/queue_pair.h"
+
+namespace uroce::transport {
+
+namespace {
+
+constexpr std::uint64_t kErrorRecheckNs =
+    1'000'000;  // posts that raced with the move to Error are flushed then
+
+}  // namespace
+
+void QueuePair::note_established() noexcept {
+  if (established_reported_) return;
+  established_reported_ = true;
+  raise(AsyncEventType::kCommEst);
+}
+
+void QueuePair::recheck(Ticks now) noexcept {
+  if (!error_recheck_.is_set() || error_recheck_ > now) return;
+  error_recheck_ = Ticks{};
+  on_doorbell();
+}
+
+void QueuePair::on_doorbell() noexcept {
+  if (state() == QpState::kError) flush();
+  if (state() == QpState::kSqe) flush_sends();
+}
+
+/// Completes all that is posted. A CQ without room for it is reported, whatever the QP failed of first.
+void QueuePair::flush() noexcept {
+  flush_sends();
+  flush_receives();
+  if (ctx_.full_cq == nullptr || overflow_reported_) return;
+  overflow_reported_ = true;
+  raise(AsyncEventType::kCqErr);
+}
+
+void QueuePair::settle(Ticks now) noexcept {
+  if (ctx_.has_failed() && state() != QpState::kError) {
+    if (!ctx_.fatal_blames_wr && ctx_.fatal != Fault::kCqOverflow) raise(row(ctx_.fatal).event);
+    fall_to_error();
+    error_recheck_ = now + kErrorRecheckNs;
+  } else if (ctx_.send_fault != Fault::kNone && (state() == QpState::kRts || state() == QpState::kSqd)) {
+    ctx_.state.store(QpState::kSqe, std::memory_order_seq_cst);
+    flush_sends();
+    error_recheck_ = now + kErrorRecheckNs;
+  }
+  report_drained();
+}
+
+void QueuePair::report_drained() noexcept {
+  if (state() != QpState::kSqd || drained_reported_ || !is_drained()) return;
+  drained_reported_ = true;
+  raise(AsyncEventType::kSqDrained);
+}
+
+void QueuePair::fall_to_error() noexcept {
+  ctx_.state.store(QpState::kError, std::memory_order_seq_cst);  // pairs with post_recv's look at the state
+  if (row(ctx_.fatal).nak == 0) drop_responses();
+  flush();
+}
+
+void QueuePair::reset() noexcept {
+  reset_halves();
+  ctx_.fatal = ctx_.send_fault = Fault::kNone;
+  ctx_.fatal_blames_wr = false;
+  ctx_.full_cq = nullptr;
+  ctx_.resolved = false;
+  error_recheck_ = Ticks{};
+  drained_reported_ = established_reported_ = overflow_reported_ = false;
+}
+
+void QueuePair::enter(QpState to) noexcept {
+  const QpState from = state();
+  if (to == QpState::kError) {
+    if (from != QpState::kError) {
+      ctx_.fail(Fault::kFlushed);
+      fall_to_error();
+      error_recheck_ = Ticks{1};  // at the next look
+    }
+    return;
+  }
+  if (to == QpState::kReset) reset();
+  if (to == QpState::kRtr && from != QpState::kRtr) start_receiving();
+  if (to == QpState::kRts && from == QpState::kRtr) start_sending();
+  if (to == QpState::kRts && from == QpState::kSqe) ctx_.send_fault = Fault::kNone;
+  if (to == QpState::kSqd && from != QpState::kSqd) drained_reported_ = false;
+  ctx_.state.store(to, std::memory_order_seq_cst);
+  report_drained();
+}
+
+QpAttr QueuePair::query() const noexcept {
+  QpAttr attr = ctx_.attr;
+  attr.state = state();
+  const bool sends =
+      attr.state == QpState::kRts || attr.state == QpState::kSqd || attr.state == QpState::kSqe;
+  if (sends) attr.sq_psn = next_psn();
+  if (attr.state >= QpState::kRtr) attr.rq_psn = expected_psn();
+  return attr;
+}
+
+}  // namespace uroce::transport

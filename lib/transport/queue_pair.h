@@ -1,0 +1,121 @@
+/// Queue pairs of any type: the state machine, and what a poll loop asks of them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/mpsc_list.h"
+#include "base/timer_wheel.h"
+#include "transport/context.h"
+#include "uroce/async_event.h"
+#include "uroce/result.h"
+#include "wire/packet.h"
+
+namespace uroce::transport {
+
+/// What a modify() may hold up to, from the device and the port.
+struct QpBounds {
+  PathMtu active_mtu = PathMtu::k4096;
+  std::uint32_t gid_count = 1;
+  std::uint32_t max_rd_atomic = 128;
+  std::uint32_t max_unacked = 256;
+  std::uint32_t hardened = 0;    ///< Config::hardened
+  std::uint64_t rnr_cap_ns = 0;  ///< 0: none
+};
+
+/// One QP. IBA 10.3.1. What is particular to a transport is in QueuePairOf.
+///
+/// Its bases are the loop's: its place in the doorbell list and in the timer wheel.
+///
+/// Threads: loop, except `doorbell` and the application sides of the queues.
+class QueuePair : public MpscNode, public TimerNode {
+ public:
+  QueuePair(Qpn qpn, std::uint32_t pd, const QpInitAttr& init, mem::KeyTable& keys, Counters& counters,
+            CqRing& send_cq, CqRing& recv_cq)
+      : ctx_(qpn, pd, init, keys, counters, send_cq, recv_cq) {}
+  QueuePair(const QueuePair&) = delete;
+  QueuePair& operator=(const QueuePair&) = delete;
+  virtual ~QueuePair() = default;
+
+  /// Moves the state machine or changes attributes. Changes nothing on failure.
+  Status modify(const QpAttr& attr, std::uint32_t mask, const QpBounds& bounds);
+  [[nodiscard]] QpAttr query() const noexcept;
+
+  /// The peer can be reached through frames made from `head`.
+  virtual void set_resolved(const wire::FrameTemplate& head) noexcept = 0;
+  void set_unresolved() noexcept { ctx_.resolved = false; }
+
+  /// A packet whose ICRC is right and whose destination is this QP.
+  /// @param local  the port's address that the QP uses
+  /// @return kRxRoce if it was processed, else the counter of its drop reason.
+  virtual Count on_packet(const wire::PacketView& packet, const Gid& local, Ticks now) noexcept = 0;
+  /// Sends requests, then responses. @return true if it ended for lack of budget or room: call again.
+  virtual bool transmit(TxContext& tx) noexcept = 0;
+  /// Sends requests only: what was posted just now.
+  virtual void transmit_requests(TxContext& tx) noexcept = 0;
+  /// Sends responses only.
+  virtual void answer(TxContext& tx) noexcept = 0;
+  virtual void on_timer(Ticks now) noexcept = 0;
+  [[nodiscard]] virtual Ticks deadline() const noexcept = 0;
+  /// Whether transmit() would send something now.
+  [[nodiscard]] virtual bool wants_transmit(Ticks now) const noexcept = 0;
+  /// Packets that are sent and not acknowledged.
+  [[nodiscard]] virtual std::uint32_t in_flight() const noexcept = 0;
+  /// Work was posted to a QP in Error or SQE: flush it.
+  void on_doorbell() noexcept;
+
+  /// Bits 1 << AsyncEventType that happened since the last call.
+  [[nodiscard]] std::uint32_t take_events() noexcept {
+    const std::uint32_t events = events_;
+    events_ = 0;
+    return events;
+  }
+
+  [[nodiscard]] QpContext& context() noexcept { return ctx_; }
+  [[nodiscard]] const QpContext& context() const noexcept { return ctx_; }
+  [[nodiscard]] QpState state() const noexcept { return ctx_.state.load(std::memory_order_relaxed); }
+
+  QueuePair* next_ready = nullptr;    ///< the loop's list of QPs with packets to send
+  bool is_ready = false;              ///< in that list
+  std::atomic<bool> doorbell{false};  ///< in the loop's doorbell list
+
+ protected:
+  /// What every step ends with: the moves to Error and SQE if something failed, and the SQD event.
+  void settle(Ticks now) noexcept;
+  /// A QP in RTR has its first packet.
+  void note_established() noexcept;
+  [[nodiscard]] Ticks error_recheck() const noexcept { return error_recheck_; }
+  /// Flushes what was posted while the QP moved to Error.
+  void recheck(Ticks now) noexcept;
+
+  QpContext ctx_;
+
+ private:
+  // The halves, as the state machine needs them.
+  virtual void reset_halves() noexcept = 0;
+  virtual void start_sending() noexcept = 0;
+  virtual void start_receiving() = 0;
+  virtual void resize_halves() = 0;
+  virtual void flush_sends() noexcept = 0;
+  virtual void flush_receives() noexcept = 0;
+  virtual void drop_responses() noexcept = 0;
+  [[nodiscard]] virtual bool is_drained() const noexcept = 0;
+  [[nodiscard]] virtual Psn next_psn() const noexcept = 0;
+  [[nodiscard]] virtual Psn expected_psn() const noexcept = 0;
+
+  void apply(const QpAttr& attr, std::uint32_t mask);
+  void enter(QpState to) noexcept;
+  void reset() noexcept;
+  void report_drained() noexcept;
+  void fall_to_error() noexcept;
+  void flush() noexcept;
+  void raise(AsyncEventType event) noexcept { events_ |= 1U << raw(event); }
+
+  Ticks error_recheck_;
+  std::uint32_t events_ = 0;
+  bool drained_reported_ = false;
+  bool established_reported_ = false;
+  bool overflow_reported_ = false;
+};
+
+}  // namespace uroce::transport

@@ -1,0 +1,124 @@
+/// A queue pair made of a sending and a receiving half.
+#pragma once
+
+#include "transport/queue_pair.h"
+#include "transport/requester.h"
+#include "wire/packet.h"
+
+namespace uroce::transport {
+
+/// Low 15 bits equal, and at least one side a full member. IBA 10.9.3.
+[[nodiscard]] constexpr bool pkeys_match(std::uint16_t a, std::uint16_t b) noexcept {
+  return (a & 0x7fff) == (b & 0x7fff) && ((a | b) & 0x8000) != 0;
+}
+
+/// One QP of the transport that its halves speak. The halves are known here, so a packet costs one virtual
+/// call and not one per question.
+///
+/// Threads: loop.
+template <typename Sender, typename Receiver>
+class QueuePairOf final : public QueuePair {
+ public:
+  QueuePairOf(Qpn qpn, std::uint32_t pd, const QpInitAttr& init, mem::KeyTable& keys, Counters& counters,
+              CqRing& send_cq, CqRing& recv_cq)
+      : QueuePair(qpn, pd, init, keys, counters, send_cq, recv_cq), sender_(ctx_), receiver_(ctx_) {}
+
+  void set_resolved(const wire::FrameTemplate& head) noexcept override {
+    ctx_.head = head;
+    if (!ctx_.resolved) sender_.on_resolved();
+    ctx_.resolved = true;
+  }
+
+  Count on_packet(const wire::PacketView& packet, const Gid& local, Ticks now) noexcept override {
+    Count verdict = refuse(packet);
+    if (verdict == Count::kRxRoce) verdict = Receiver::refuse_addresses(ctx_, packet, local);
+    if (verdict != Count::kRxRoce) return verdict;
+    if (packet.op->is_response) {
+      sender_.on_response(packet, now);
+    } else {
+      if (Receiver::kIsConnected && state() == QpState::kRtr) note_established();
+      receiver_.on_request(packet);
+    }
+    settle(now);
+    return Count::kRxRoce;
+  }
+
+  /// Requests leave first: a reply that the application waits for goes out before the ACK of what it answers.
+  /// While responses are due they have half of the budget.
+  bool transmit(TxContext& tx) noexcept override {
+    const bool responses = ctx_.resolved && receiver_.has_responses();
+    const unsigned reserve = responses ? tx.budget / 2 : 0;
+    tx.budget -= reserve;
+    const Gate gate = sender_.transmit(tx);
+    tx.budget += reserve;
+    const bool answered = !responses || receiver_.transmit(tx);
+    settle(tx.now);
+    return (gate == Gate::kOpen && !ctx_.has_failed()) || (!answered && receiver_.has_responses());
+  }
+
+  void transmit_requests(TxContext& tx) noexcept override {
+    sender_.transmit(tx);
+    settle(tx.now);
+  }
+
+  void answer(TxContext& tx) noexcept override {
+    if (ctx_.resolved && receiver_.has_responses()) receiver_.transmit(tx);
+  }
+
+  void on_timer(Ticks now) noexcept override {
+    recheck(now);
+    if (state() == QpState::kRts || state() == QpState::kSqd) sender_.on_timer(now);
+    settle(now);
+  }
+
+  [[nodiscard]] Ticks deadline() const noexcept override {
+    return earlier(sender_.deadline(), error_recheck());
+  }
+
+  [[nodiscard]] bool wants_transmit(Ticks now) const noexcept override {
+    if (ctx_.resolved && receiver_.has_responses()) return true;
+    const Gate gate = sender_.gate(now);
+    // Unresolved: once, for the timer that bounds the wait.
+    return gate == Gate::kOpen || (gate == Gate::kUnresolved && !sender_.deadline().is_set());
+  }
+
+  [[nodiscard]] std::uint32_t in_flight() const noexcept override { return sender_.in_flight(); }
+
+  [[nodiscard]] const Sender& requester() const noexcept { return sender_; }
+  [[nodiscard]] const Receiver& responder() const noexcept { return receiver_; }
+
+ private:
+  /// Why a packet is none of this QP's business; kRxRoce if it is. IBA 9.6.1.
+  [[nodiscard]] Count refuse(const wire::PacketView& packet) const noexcept {
+    const wire::OpcodeInfo& op = *packet.op;
+    if (op.transport != Receiver::kTransport) return Count::kDropWrongTransport;
+    const QpState now = state();
+    const bool receives =
+        now == QpState::kRtr || now == QpState::kRts || now == QpState::kSqd || now == QpState::kSqe;
+    if (!receives || (op.is_response && now == QpState::kRtr)) return Count::kDropQpState;
+    if (!pkeys_match(packet.bth.pkey, kDefaultPkey)) return Count::kDropBadPkey;
+    return Count::kRxRoce;
+  }
+
+  void reset_halves() noexcept override {
+    sender_.reset();
+    receiver_.reset();
+  }
+  void start_sending() noexcept override { sender_.start(); }
+  void start_receiving() override { receiver_.start(); }
+  void resize_halves() override {
+    sender_.resize_read_window();
+    receiver_.resize_resources();
+  }
+  void flush_sends() noexcept override { sender_.flush(); }
+  void flush_receives() noexcept override { receiver_.flush(); }
+  void drop_responses() noexcept override { receiver_.drop_responses(); }
+  [[nodiscard]] bool is_drained() const noexcept override { return sender_.is_drained(); }
+  [[nodiscard]] Psn next_psn() const noexcept override { return sender_.next_psn(); }
+  [[nodiscard]] Psn expected_psn() const noexcept override { return receiver_.expected_psn(); }
+
+  Sender sender_;
+  Receiver receiver_;
+};
+
+}  // namespace uroce::transport

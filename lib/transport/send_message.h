@@ -1,0 +1,100 @@
+/// What all requesters do alike with a posted SEND or WRITE.
+#pragma once
+
+#include <algorithm>
+
+#include "base/copy.h"
+#include "base/endian.h"
+#include "mem/sge_cursor.h"
+#include "transport/context.h"
+#include "transport/frame_writer.h"
+#include "wire/ieth.h"
+#include "wire/imm_dt.h"
+#include "wire/opcode.h"
+#include "wire/reth.h"
+
+namespace uroce::transport {
+
+/// The packet opcodes of a SEND or WRITE, by place in the message.
+struct DataOpcodes {
+  wire::Opcode first, middle, last, only;
+
+  [[nodiscard]] constexpr wire::Opcode at(bool is_first, bool is_last) const noexcept {
+    return is_first ? (is_last ? only : first) : (is_last ? last : middle);
+  }
+};
+
+[[nodiscard]] constexpr DataOpcodes rc_opcodes(WrOpcode opcode) noexcept {
+  using enum wire::Opcode;
+  switch (opcode) {
+    case WrOpcode::kRdmaWrite:
+      return {kRcWriteFirst, kRcWriteMiddle, kRcWriteLast, kRcWriteOnly};
+    case WrOpcode::kRdmaWriteWithImm:
+      return {kRcWriteFirst, kRcWriteMiddle, kRcWriteLastImm, kRcWriteOnlyImm};
+    case WrOpcode::kSendWithImm:
+      return {kRcSendFirst, kRcSendMiddle, kRcSendLastImm, kRcSendOnlyImm};
+    case WrOpcode::kSendWithInv:
+      return {kRcSendFirst, kRcSendMiddle, kRcSendLastInv, kRcSendOnlyInv};
+    default:
+      return {kRcSendFirst, kRcSendMiddle, kRcSendLast, kRcSendOnly};
+  }
+}
+
+/// There is no SEND with invalidate.
+[[nodiscard]] constexpr DataOpcodes uc_opcodes(WrOpcode opcode) noexcept {
+  const auto same = [](wire::Opcode rc) { return wire::Opcode{static_cast<std::uint8_t>(raw(rc) + 0x20)}; };
+  const DataOpcodes rc = rc_opcodes(opcode);
+  return {same(rc.first), same(rc.middle), same(rc.last), same(rc.only)};
+}
+static_assert(uc_opcodes(WrOpcode::kRdmaWriteWithImm).only == wire::Opcode::kUcWriteOnlyImm);
+
+[[nodiscard]] constexpr WcOpcode wc_opcode(WrOpcode opcode) noexcept {
+  switch (opcode) {
+    case WrOpcode::kRdmaWrite:
+    case WrOpcode::kRdmaWriteWithImm:
+      return WcOpcode::kRdmaWrite;
+    case WrOpcode::kRdmaRead:
+      return WcOpcode::kRdmaRead;
+    case WrOpcode::kAtomicCmpAndSwp:
+      return WcOpcode::kCompSwap;
+    case WrOpcode::kAtomicFetchAndAdd:
+      return WcOpcode::kFetchAdd;
+    default:
+      return WcOpcode::kSend;
+  }
+}
+
+/// Writes the extension headers of a SEND or WRITE packet.
+inline void put_data_headers(FrameWriter& frame, const SendWqe& wqe, const wire::OpcodeInfo& info) noexcept {
+  if (info.has_reth) {
+    frame.put(wire::Reth{.va = wqe.remote_addr, .rkey = Rkey{wqe.rkey}, .length = wqe.length});
+  }
+  if (info.has_imm) frame.put(wire::ImmDt{.value = network_order(wqe.imm_or_rkey)});
+  if (info.has_ieth) frame.put(wire::Ieth{.rkey = Rkey{wqe.imm_or_rkey}});
+}
+
+/// Copies the message's bytes from offset `at` on.
+[[nodiscard]] inline Fault fill_payload(const QpContext& qp, mem::SgeCursor& cursor, const SendWqe& wqe,
+                                        std::uint64_t at, std::span<std::byte> out) noexcept {
+  if (wqe.has(send_flag::kInline)) {
+    copy_payload(out.data(), wqe.inline_data() + at, out.size());
+    return Fault::kNone;
+  }
+  const mem::KeyFault fault = cursor.gather(wqe.sges(), qp.keys, qp.pd, at, out);
+  return fault == mem::KeyFault::kNone ? Fault::kNone : Fault::kLocalKey;
+}
+
+/// Completes a send, if it is signaled or failed.
+inline void complete_send(QpContext& qp, const SendWqe& wqe, Fault fault) noexcept {
+  if (fault == Fault::kNone && !qp.init.sq_sig_all && !wqe.has(send_flag::kSignaled)) return;
+  const bool reads = wqe.is_read() || wqe.is_atomic();
+  qp.complete(qp.send_cq, {.wr_id = wqe.wr_id,
+                           .byte_len = fault == Fault::kNone && reads ? wqe.length : 0,
+                           .qpn = qp.qpn,
+                           .src_qpn = qp.attr.dest_qpn,
+                           .status = row(fault).status,
+                           .opcode = wc_opcode(wqe.opcode),
+                           .vendor_err = raw(fault)});
+}
+
+}  // namespace uroce::transport

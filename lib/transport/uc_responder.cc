@@ -1,0 +1,40 @@
+#include "transport/uc_responder.h"
+
+namespace uroce::transport {
+
+/// After a gap the next message starts anew; its receive is the one that the lost message had.
+void UcResponder::on_request(const wire::PacketView& packet) noexcept {
+  const wire::OpcodeInfo& op = *packet.op;
+  if (packet.bth.psn != expected_psn_) {
+    qp_.counters.add(Count::kResponderOutOfSequence);
+    abandon_message();
+    if (!op.starts_message) return;
+  } else if (op.starts_message) {
+    abandon_message();  // the sender gave up the message before
+  }
+  expected_psn_ = packet.bth.psn + 1;
+  Fault fault = check(packet);
+  if (fault == Fault::kNone) fault = place(packet);
+  if (fault == Fault::kReceiveKey) {  // our own fault, not the peer's
+    fail_receive(fault);
+    qp_.fail(fault, true);
+    return;
+  }
+  if (fault != Fault::kNone) {
+    if (fault == Fault::kRnr) qp_.counters.add(Count::kDropNoReceive);
+    if (message_ == Message::kNone && op.starts_message) qp_.counters.add(Count::kResponderDroppedMessages);
+    abandon_message();
+    return;
+  }
+  qp_.counters.add(Count::kResponderPackets);
+  if (!op.ends_message) return;
+  qp_.counters.add(Count::kResponderMessages);
+  complete_receive(packet);
+}
+
+void UcResponder::abandon_message() noexcept {
+  if (message_ != Message::kNone) qp_.counters.add(Count::kResponderDroppedMessages);
+  message_ = Message::kNone;
+}
+
+}  // namespace uroce::transport

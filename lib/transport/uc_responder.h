@@ -1,0 +1,44 @@
+/// The receiving half of a UC QP.
+#pragma once
+
+#include "transport/message_sink.h"
+
+namespace uroce::transport {
+
+/// Responder of one UC QP: a message arrives whole or is dropped, and nobody is told. IBA 9.8.2.2.
+///
+/// Threads: loop.
+class UcResponder : private MessageSink {
+ public:
+  static constexpr wire::Transport kTransport = wire::Transport::kUc;
+  static constexpr bool kIsConnected = true;
+
+  explicit UcResponder(QpContext& qp) noexcept : MessageSink(qp) {}
+
+  [[nodiscard]] static Count refuse_addresses(const QpContext& qp, const wire::PacketView& packet,
+                                              const Gid& local) noexcept {
+    const bool fits = packet.src_gid() == qp.attr.dgid && packet.dst_gid() == local;
+    return fits ? Count::kRxRoce : Count::kDropWrongAddress;
+  }
+
+  void reset() noexcept {
+    expected_psn_ = Psn{};
+    reset_message();
+  }
+  void start() noexcept { expected_psn_ = qp_.attr.rq_psn; }
+  void resize_resources() noexcept {}
+  void on_request(const wire::PacketView& packet) noexcept;
+
+  [[nodiscard]] bool has_responses() const noexcept { return false; }
+  bool transmit(TxContext&) noexcept { return true; }
+  void drop_responses() noexcept {}
+  void flush() noexcept { flush_receives(); }
+  [[nodiscard]] Psn expected_psn() const noexcept { return expected_psn_; }
+
+ private:
+  void abandon_message() noexcept;
+
+  Psn expected_psn_;
+};
+
+}  // namespace uroce::transport

@@ -1,0 +1,72 @@
+#include "transport/ud_responder.h"
+
+#include <array>
+
+#include "base/endian.h"
+#include "mem/sge_cursor.h"
+#include "wire/grh.h"
+
+namespace uroce::transport {
+
+void UdResponder::reset() noexcept {
+  recv_head_ = qp_.rq.tail();
+  qp_.rq.retire(recv_head_);
+}
+
+/// A datagram that finds no receive, or one that is too small, is dropped; the receive stays. IBA 9.8.3.2 ?
+void UdResponder::on_request(const wire::PacketView& packet) noexcept {
+  if (recv_head_ == qp_.rq.tail()) {
+    qp_.counters.add(Count::kDropNoReceive);
+    return;
+  }
+  const RecvWqe& wqe = qp_.rq.at(recv_head_);
+  const auto length = static_cast<std::uint32_t>(kGrhBytes + packet.payload.size());
+  if (wqe.length < length) {
+    qp_.counters.add(Count::kDropReceiveTooSmall);
+    return;
+  }
+  std::array<std::byte, kGrhBytes> grh;
+  wire::emit_receive_grh(packet, grh);
+  mem::SgeCursor cursor;
+  mem::KeyFault fault = cursor.scatter(wqe.sges(), qp_.keys, qp_.pd, 0, grh);
+  if (fault == mem::KeyFault::kNone) {
+    fault = cursor.scatter(wqe.sges(), qp_.keys, qp_.pd, kGrhBytes, packet.payload);
+  }
+  if (fault != mem::KeyFault::kNone) {
+    fail_receive(Fault::kReceiveKey);
+    qp_.fail(Fault::kReceiveKey, true);
+    return;
+  }
+  Wc wc{.wr_id = wqe.wr_id,
+        .byte_len = length,
+        .qpn = qp_.qpn,
+        .src_qpn = packet.deth().src_qpn,
+        .opcode = WcOpcode::kRecv,
+        .flags = wc_flag::kGrh};
+  if (packet.op->has_imm) {
+    wc.imm_data = network_order(packet.imm().value);
+    wc.flags |= wc_flag::kWithImm;
+  }
+  qp_.rq.retire(++recv_head_);
+  qp_.counters.add(Count::kResponderPackets);
+  qp_.counters.add(Count::kResponderMessages);
+  qp_.complete(qp_.recv_cq, wc, packet.bth.solicited);
+}
+
+void UdResponder::fail_receive(Fault fault) noexcept {
+  qp_.complete(qp_.recv_cq, {.wr_id = qp_.rq.at(recv_head_).wr_id,
+                             .qpn = qp_.qpn,
+                             .status = row(fault).status,
+                             .opcode = WcOpcode::kRecv,
+                             .vendor_err = raw(fault)});
+  qp_.rq.retire(++recv_head_);
+}
+
+void UdResponder::flush() noexcept {
+  for (const std::uint32_t tail = qp_.rq.tail(); recv_head_ != tail;) {
+    qp_.counters.add(Count::kFlushed);
+    fail_receive(Fault::kFlushed);
+  }
+}
+
+}  // namespace uroce::transport

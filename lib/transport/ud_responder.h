@@ -1,0 +1,43 @@
+/// The receiving half of a UD QP.
+#pragma once
+
+#include "transport/context.h"
+#include "wire/packet.h"
+
+namespace uroce::transport {
+
+/// Takes datagrams from anybody who knows the Q_Key. IBA 9.8.3.
+///
+/// Threads: loop.
+class UdResponder {
+ public:
+  static constexpr wire::Transport kTransport = wire::Transport::kUd;
+  static constexpr bool kIsConnected = false;
+
+  explicit UdResponder(QpContext& qp) noexcept : qp_(qp) {}
+
+  /// The loop knows whether the destination is the port's; the source is anybody.
+  [[nodiscard]] static Count refuse_addresses(const QpContext& qp, const wire::PacketView& packet,
+                                              const Gid&) noexcept {
+    return packet.deth().qkey == qp.attr.qkey ? Count::kRxRoce : Count::kDropBadQkey;
+  }
+
+  void reset() noexcept;
+  void start() noexcept {}
+  void resize_resources() noexcept {}
+  void on_request(const wire::PacketView& packet) noexcept;
+
+  [[nodiscard]] bool has_responses() const noexcept { return false; }
+  bool transmit(TxContext&) noexcept { return true; }
+  void drop_responses() noexcept {}
+  void flush() noexcept;
+  [[nodiscard]] Psn expected_psn() const noexcept { return Psn{}; }
+
+ private:
+  void fail_receive(Fault fault) noexcept;
+
+  QpContext& qp_;
+  std::uint32_t recv_head_ = 0;  // receive WQE to use next
+};
+
+}  // namespace uroce::transport

@@ -1,0 +1,105 @@
+#include "uroce/ah.h"
+
+#include "verbs/device_impl.h"
+#include "wire/checksum.h"
+#include "wire/grh.h"
+
+namespace uroce {
+
+struct Ah::Impl {
+  Impl(Device::Impl& device_impl, const AhAttr& ah_attr)
+      : device(device_impl), id(device_impl.take_ah()), attr(ah_attr) {}
+  ~Impl() {
+    for (auto& runner : device.runners) {
+      runner->execute([this](engine::PollLoop& loop, Ticks) { loop.remove_handle(id); });
+    }
+    device.release_ah(id);
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  Device::Impl& device;
+  const AhId id;
+  const AhAttr attr;
+};
+
+AhId Device::Impl::take_ah() {
+  const std::lock_guard lock(control);
+  if (free_ahs.empty()) {
+    free_ahs.push_back(static_cast<std::uint32_t>(ah_generations.size()));
+    ah_generations.push_back(0);
+  }
+  const std::uint32_t index = free_ahs.back();
+  free_ahs.pop_back();
+  return AhId{std::uint64_t{++ah_generations[index]} << 32 | index};
+}
+
+void Device::Impl::release_ah(AhId id) {
+  const std::lock_guard lock(control);
+  free_ahs.push_back(static_cast<std::uint32_t>(raw(id)));
+}
+
+Ah::Ah(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Ah::Ah(Ah&&) noexcept = default;
+Ah& Ah::operator=(Ah&&) noexcept = default;
+Ah::~Ah() = default;
+
+Result<Ah> Ah::create(Pd& pd, const AhAttr& attr) {
+  Device::Impl& device = pd.device();
+  const auto& own = device.addresses.own();
+  if (attr.dgid.is_zero()) return Error{Errc::kInvalid, "dgid is not an address"};
+  if (attr.sgid_index >= own.size()) return Error{Errc::kInvalid, "sgid_index is beyond the GID table"};
+  if (own[attr.sgid_index].gid.is_v4() != attr.dgid.is_v4()) {
+    return Error{Errc::kInvalid,
+                 "sgid_index and dgid are of different address families: choose another GID index"};
+  }
+  auto impl = std::make_unique<Impl>(device, attr);
+  for (auto& runner : device.runners) {
+    runner->execute(
+        [&](engine::PollLoop& loop, Ticks now) { loop.add_handle(impl->id, pd.number(), attr, now); });
+  }
+  return Ah(std::move(impl));
+}
+
+namespace {
+
+/// What the 40 bytes of a receive say about its sender: an IPv6 header, or 20 zeros and an IPv4 header, whose
+/// checksum tells them apart.
+AhAttr way_back(std::span<const std::byte, kGrhBytes> grh, Gid& to) {
+  const auto ipv4 = grh.last<wire::Ipv4::kSize>();
+  if (std::to_integer<unsigned>(ipv4[0]) == 0x45 && wire::fold_sum(wire::add_words(ipv4)) == 0xffff) {
+    const wire::Ipv4 header = wire::Ipv4::parse(ipv4);
+    to = Gid::from_v4(header.dst);
+    return {.dgid = Gid::from_v4(header.src), .traffic_class = header.tos};
+  }
+  const wire::Grh header = wire::Grh::parse(grh);
+  to = header.dgid;
+  return {.dgid = header.sgid, .traffic_class = header.traffic_class, .flow_label = header.flow_label};
+}
+
+}  // namespace
+
+Result<Ah> Ah::from_wc(Pd& pd, const Wc& wc, std::span<const std::byte, kGrhBytes> grh) {
+  if ((wc.flags & wc_flag::kGrh) == 0) {
+    return Error{Errc::kInvalid, "only a completed UD receive tells where it came from"};
+  }
+  Gid to;
+  AhAttr attr = way_back(grh, to);
+  const auto& own = pd.device().addresses.own();
+  attr.sgid_index = 0;
+  while (attr.sgid_index < own.size() && own[attr.sgid_index].gid != to) ++attr.sgid_index;
+  if (attr.sgid_index == own.size() && to.is_multicast()) {  // answered from an address of the same family
+    attr.sgid_index = 0;
+    while (attr.sgid_index < own.size() && own[attr.sgid_index].gid.is_v4() != to.is_v4()) ++attr.sgid_index;
+  }
+  return create(pd, attr);
+}
+
+AhId Ah::id() const noexcept {
+  return impl_->id;
+}
+const AhAttr& Ah::attr() const noexcept {
+  return impl_->attr;
+}
+
+}  // namespace uroce
