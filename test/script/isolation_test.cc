@@ -14,7 +14,7 @@ constexpr std::uint32_t kMtu = 256;
 constexpr int kRuns = 1000;
 
 /// How a key stops being one that the QP may use.
-enum class End { kDeregistered, kInvalidated, kReplacedByOtherDomain };
+enum class End : std::uint8_t { kDeregistered, kInvalidated, kReplacedByOtherDomain };
 
 /// A region of the script's target memory that goes away.
 class Lease {
