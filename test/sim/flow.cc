@@ -137,6 +137,7 @@ bool Flow::post(const Message& message, std::size_t index) {
     fill(scratch_, message.seed);
     scatter(from_.memory.source, message.local, scratch_);
   }
+  running.posted_ns = from_.now_ns;
   running.compare = message.compare_add;
   if (message.sharing == Sharing::kLock) running.compare = lock_seen_;
   if (message.opcode == WrOpcode::kAtomicCmpAndSwp && message.sharing == Sharing::kNone &&
@@ -259,7 +260,7 @@ void Flow::finish_atomic(const Message& message, const Running& running) {
     require(to_.tickets.insert(original).second,
             "the ticket " + std::to_string(original) + " was drawn twice");
   } else {
-    to_.lock_swaps.push_back({running.compare, message.swap, original});
+    to_.lock_swaps.push_back({running.compare, message.swap, original, running.posted_ns, from_.now_ns});
     lock_seen_ = original == running.compare ? message.swap : original;
   }
 }

@@ -27,11 +27,13 @@ struct Endpoint {
   transport::CqRing& send_cq;
   transport::CqRing& recv_cq;
   std::uint64_t stalled_until_ns = 0;
+  std::uint64_t now_ns = 0;  ///< of its application, when it last ran
   std::uint64_t completions = 0;
 
   std::set<std::uint64_t> tickets;  // original values that additions to the ticket word returned
   struct Swap {
     std::uint64_t compare, swap, original;
+    std::uint64_t posted_ns, done_ns;
   };
   std::vector<Swap> lock_swaps;
 };
@@ -66,6 +68,7 @@ class Flow {
   struct Running {  // of one message
     std::uint64_t compare = 0;
     std::uint32_t invalidate_key = 0;
+    std::uint64_t posted_ns = 0;
   };
 
   [[nodiscard]] bool may_post() const noexcept;

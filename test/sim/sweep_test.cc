@@ -54,6 +54,9 @@ class Conversation {
     plan_.flows[0].receive_pause_ns = pause_ns;
   }
 
+  /// The next message is posted when the one before has completed.
+  void one_at_a_time() { plan_.flows[0].outstanding = 1; }
+
   [[nodiscard]] const Plan& plan() const noexcept { return plan_; }
 
  private:
@@ -222,6 +225,89 @@ TEST_CASE("the loss of the last packet and of its retransmission costs at most f
     CHECK(outcome.timeouts == lost);
     CHECK(outcome.ns <= undisturbed_ns + lost * 4 * 1'048'576);
   }
+}
+
+namespace {
+
+/// Twenty messages of 16 packets, one after the other; the packet `index` of each meets `fate` once.
+/// @return the counters of requester and responder, added up
+std::function<std::uint64_t(Count)> disturb_each(World& world, std::uint32_t index, Fate fate) {
+  auto seen = std::make_shared<std::set<std::uint32_t>>();
+  world.net().set_judge([=](unsigned, const wire::PacketView& packet) -> std::optional<Fate> {
+    const std::uint32_t from_start = span_from(packet.bth.psn, Psn{0xff'fffc});
+    const bool hit = packet.op->is_request && from_start % 16 == index && seen->insert(from_start).second;
+    return hit ? fate : Fate::kDeliver;
+  });
+  world.run();  // compares drops, packets, messages and completions with what the network did
+  CHECK(seen->size() == 20);
+  return [&world](Count what) {
+    return world.endpoint(0).loop.counters().get(what) + world.endpoint(1).loop.counters().get(what);
+  };
+}
+
+}  // namespace
+
+TEST_CASE("each injected event is counted once, at the side and for the reason that it has", "[sim][T24]") {
+  Conversation conversation;
+  for (int i = 0; i < 20; ++i) {
+    conversation.add(i % 2 == 0 ? WrOpcode::kSend : WrOpcode::kRdmaWrite, 16 * kMtu);
+  }
+  conversation.one_at_a_time();
+  World world(conversation.plan());
+  SECTION("a packet in the middle is lost") {
+    const auto count = disturb_each(world, 7, Fate::kDrop);
+    CHECK(count(Count::kResponderSeqNaks) == 20);
+    CHECK(count(Count::kRequesterSeqNaks) == 20);
+    CHECK(count(Count::kRequesterGoBacks) == 20);
+    CHECK(count(Count::kRequesterTimeouts) == 0);
+    CHECK(count(Count::kResponderDuplicateRequests) == 0);
+    CHECK(count(Count::kResponderOutOfSequence) == count(Count::kResponderAwaitingResync) + 20);
+    CHECK(count(Count::kDropBadIcrc) == 0);
+  }
+  SECTION("a packet in the middle is damaged") {
+    const auto count = disturb_each(world, 7, Fate::kTruncate);
+    CHECK(count(Count::kResponderSeqNaks) == 20);
+    CHECK(count(Count::kRequesterGoBacks) == 20);
+    CHECK(count(Count::kRequesterTimeouts) == 0);
+  }
+  SECTION("the last packet is lost") {
+    const auto count = disturb_each(world, 15, Fate::kDrop);
+    CHECK(count(Count::kRequesterTimeouts) == 20);
+    CHECK(count(Count::kRequesterGoBacks) == 20);
+    CHECK(count(Count::kResponderSeqNaks) == 0);
+    CHECK(count(Count::kResponderOutOfSequence) == 0);
+  }
+  SECTION("a packet comes twice") {
+    const auto count = disturb_each(world, 3, Fate::kDuplicate);
+    CHECK(count(Count::kResponderDuplicateRequests) == 20);
+    CHECK(count(Count::kRequesterGoBacks) == 0);
+    CHECK(count(Count::kResponderOutOfSequence) == 0);
+    CHECK(count(Count::kRequesterTimeouts) == 0);
+  }
+  SECTION("nothing") {
+    const auto count = disturb_each(world, 0, Fate::kDeliver);
+    for (const Count never : {Count::kRequesterGoBacks, Count::kRequesterTimeouts, Count::kRequesterSeqNaks,
+                              Count::kRequesterImpliedNaks, Count::kRequesterGhostResponses,
+                              Count::kResponderDuplicateRequests, Count::kResponderOutOfSequence}) {
+      CHECK(count(never) == 0);
+    }
+  }
+}
+
+TEST_CASE("each RNR NAK is counted at both sides", "[sim][T24]") {
+  Conversation conversation;
+  for (int i = 0; i < 6; ++i) conversation.add(WrOpcode::kSend, 2 * kMtu);
+  conversation.receive_late(100'000);
+  World world(conversation.plan());
+  std::uint64_t naks = 0;
+  world.net().set_judge([&naks](unsigned, const wire::PacketView& packet) {
+    naks += packet.op->is_ack && packet.aeth().syndrome >> 5 == 1 ? 1 : 0;
+    return std::optional{Fate::kDeliver};
+  });
+  world.run();
+  CHECK(naks > 0);
+  CHECK(world.endpoint(1).loop.counters().get(Count::kResponderRnrNaks) == naks);
+  CHECK(world.endpoint(0).loop.counters().get(Count::kRequesterRnrNaks) == naks);
 }
 
 TEST_CASE("any packet lost while the peer is not ready is mended", "[sim][T5]") {

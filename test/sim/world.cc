@@ -149,6 +149,7 @@ bool World::step() {
 
 bool World::run_endpoint(unsigned index) {
   Endpoint& endpoint = *endpoints_[index];
+  endpoint.now_ns = now_ns_;
   if (now_ns_ < endpoint.stalled_until_ns) return false;
   if (plan_.stall > 0 && static_cast<double>(random_.below(1000)) < plan_.stall * 1000) {
     endpoint.stalled_until_ns = now_ns_ + random_.below(plan_.stall_ns);
@@ -223,7 +224,7 @@ void World::check_memory() {
   }
 }
 
-/// Additions to the ticket word gave each number once; successful swaps of the lock word form one chain.
+/// Additions to the ticket word gave each number once; swaps of the lock word have a history.
 void World::check_atomics(unsigned index) {
   Endpoint& endpoint = *endpoints_[index];
   const auto word = [&](std::size_t at) {
@@ -236,23 +237,47 @@ void World::check_atomics(unsigned index) {
   if (!endpoint.tickets.empty()) {
     require(*endpoint.tickets.rbegin() == endpoint.tickets.size() - 1, "a ticket was skipped");
   }
-  std::unordered_map<std::uint64_t, std::uint64_t>
-      next;  // value of the lock word -> the one that replaced it
+  check_swaps(endpoint, word(endpoint.memory.lock_at));
+}
+
+/// Successful swaps form one chain, and the place in it of what each swap saw agrees with the order of time:
+/// a history that some serial order explains. `word` is what the last swap left.
+void World::check_swaps(Endpoint& endpoint, std::uint64_t word) {
+  std::unordered_map<std::uint64_t, std::uint64_t> next;  // value of the word -> the one that replaced it
   for (const auto& swap : endpoint.lock_swaps) {
     if (swap.original != swap.compare) continue;
     require(next.emplace(swap.compare, swap.swap).second,
             "two swaps replaced the same value of the lock word");
   }
-  std::set<std::uint64_t> history{0};
+  std::unordered_map<std::uint64_t, std::uint64_t> place{{0, 0}};  // of a value in the chain
   std::uint64_t value = 0;
   for (auto at = next.find(value); at != next.end(); at = next.find(value)) {
     value = at->second;
-    require(history.insert(value).second, "the lock word went in a circle");
+    require(place.emplace(value, place.size()).second, "the lock word went in a circle");
   }
-  require(history.size() == next.size() + 1, "swaps of the lock word do not form one chain");
-  require(value == word(endpoint.memory.lock_at), "the lock word is not what the last swap left");
+  require(place.size() == next.size() + 1, "swaps of the lock word do not form one chain");
+  require(value == word, "the lock word is not what the last swap left");
+
+  struct Event {
+    std::uint64_t time_ns;
+    bool ends;
+    std::uint64_t place;  // twice that of the value seen, one more if the swap replaced it
+  };
+  std::vector<Event> events;
   for (const auto& swap : endpoint.lock_swaps) {
-    require(history.contains(swap.original), "a swap returned a value that the lock word never had");
+    const auto seen = place.find(swap.original);
+    require(seen != place.end(), "a swap returned a value that the lock word never had");
+    const std::uint64_t at = 2 * seen->second + (swap.original == swap.compare ? 1 : 0);
+    events.push_back({swap.posted_ns, false, at});
+    events.push_back({swap.done_ns, true, at});
+  }
+  std::sort(events.begin(), events.end(), [](const Event& a, const Event& b) {
+    return a.time_ns != b.time_ns ? a.time_ns < b.time_ns : a.ends < b.ends;
+  });
+  std::uint64_t newest = 0;  // of those that have ended
+  for (const Event& event : events) {
+    require(event.ends || event.place >= newest, "a swap saw a value that was replaced before it began");
+    if (event.ends) newest = std::max(newest, event.place);
   }
 }
 

@@ -52,6 +52,7 @@ class World {
   void jump();
   void check_memory();
   void check_atomics(unsigned index);
+  void check_swaps(Endpoint& endpoint, std::uint64_t word);
   void check_counters(unsigned index);
   void check_clean_counters(unsigned index) const;
   [[nodiscard]] bool is_done() const;

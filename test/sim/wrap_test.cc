@@ -1,96 +1,10 @@
 // All 2^24 PSNs of a QP, really sent, with losses all the way.
 #include <catch2/catch.hpp>
 
-#include "support/frames.h"
-#include "transport/rc_qp.h"
+#include "sim/pair.h"
 
 using namespace uroce;
 using namespace uroce::test;
-
-namespace {
-
-/// Frames on their way from one QP to the other; one in 1000 is lost.
-class Pipe final : public port::Port {
- public:
-  explicit Pipe(std::uint64_t seed) : random_(seed) {}
-
-  [[nodiscard]] const port::PortInfo& info() const noexcept override { return info_; }
-  unsigned rx_burst(std::span<port::RxFrame>) noexcept override { return 0; }
-  void rx_release() noexcept override {}
-  [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override {
-    if (count_ == kFrames || len > sizeof(Frame::bytes)) return nullptr;
-    frames_[count_].len = len;
-    return frames_[count_].bytes;
-  }
-  void tx_commit() noexcept override {
-    ++sent;
-    if (random_.below(1000) != 0) ++count_;
-  }
-  void tx_flush() noexcept override {}
-  [[nodiscard]] port::PortCounters counters() const noexcept override { return {}; }
-
-  /// Delivers all that is on its way.
-  void drain(transport::RcQp& to, const Gid& local, Ticks now) {
-    for (std::size_t i = 0; i < count_; ++i) {
-      wire::PacketView view;
-      if (wire::parse_packet({frames_[i].bytes, frames_[i].len}, view) != wire::ParseResult::kRoce) FAIL();
-      if (!wire::icrc_ok(view) || to.on_packet(view, local, now) != Count::kRxRoce) FAIL();
-    }
-    count_ = 0;
-  }
-
-  std::uint64_t sent = 0;
-
- private:
-  struct Frame {
-    std::uint32_t len = 0;
-    std::byte bytes[124];
-  };
-  static constexpr std::size_t kFrames = 512;
-  Random random_;
-  port::PortInfo info_{.name = "pipe", .link_mtu = 4200};
-  std::vector<Frame> frames_ = std::vector<Frame>(kFrames);
-  std::size_t count_ = 0;
-};
-
-struct Side {
-  Side(Qpn own, Qpn peer, bool flip, mem::KeyTable& keys, std::uint64_t seed)
-      : qp(own, 1, {.max_send_wr = 128, .sq_sig_all = false}, keys, counters, cq, cq), pipe(seed) {
-    wire::FrameAddress address = v4_address();
-    if (flip) std::swap(address.sgid, address.dgid);
-    local = address.sgid;
-    QpAttr attr;
-    attr.dest_qpn = peer;
-    attr.dgid = address.dgid;
-    attr.sq_psn = attr.rq_psn = Psn{0x12'3456};
-    attr.access_flags = access::kAll;
-    attr.timeout = 4;
-    for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
-                                      {QpState::kRtr, qp_attr::kRtrMask},
-                                      {QpState::kRts, qp_attr::kRtsMask}}) {
-      attr.state = state;
-      REQUIRE(qp.modify(attr, mask, {.gid_count = 2}).has_value());
-    }
-    qp.set_resolved(wire::FrameTemplate{address});
-  }
-
-  void turn(Side& other, Ticks now) {
-    if (qp.deadline().is_set() && qp.deadline() <= now) qp.on_timer(now);
-    for (int i = 0; i < 16; ++i) {
-      transport::TxContext tx{.port = pipe, .now = now, .budget = 64};
-      if (!qp.transmit(tx)) break;
-    }
-    pipe.drain(other.qp, other.local, now);
-  }
-
-  Counters counters;
-  transport::CqRing cq{512};
-  transport::RcQp qp;
-  Pipe pipe;
-  Gid local;
-};
-
-}  // namespace
 
 TEST_CASE("a QP goes through all of its PSNs", "[sim][T6]") {
   constexpr std::uint64_t kMessages = (1U << 24) + 100'000;
@@ -107,7 +21,8 @@ TEST_CASE("a QP goes through all of its PSNs", "[sim][T6]") {
                                   .pd = 1,
                                   .access = access::kLocalWrite})
                          .value()}};
-  Side a(Qpn{1}, Qpn{2}, false, keys, 1), b(Qpn{2}, Qpn{1}, true, keys, 2);
+  Side a({.seed = 1, .lost_one_in = 1000}, keys);
+  Side b({.own = Qpn{2}, .peer = Qpn{1}, .is_second = true, .seed = 2, .lost_one_in = 1000}, keys);
   std::uint64_t posted = 0, completed = 0, added = 0;
   Ticks now{1'000'000};
   for (std::uint64_t turns = 0; completed < kMessages; ++turns) {

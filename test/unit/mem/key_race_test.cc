@@ -1,0 +1,133 @@
+// Keys that are entered, invalidated and removed while a loop looks them up.
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <chrono>
+#include <thread>
+
+#include "mem/key_table.h"
+
+using namespace uroce;
+using namespace uroce::mem;
+
+namespace {
+
+constexpr std::uint32_t kPd = 4;
+constexpr int kRaces = 1000;
+
+/// A thread that runs iterations, as a loop does, and a table that waits for them.
+class Loop {
+ public:
+  KeyTable keys{1, [this] { quiesce(); }};
+
+  template <typename F>
+  explicit Loop(F iteration)
+      : thread_([this, iteration]() mutable {
+          while (!stop_.load(std::memory_order_relaxed)) {
+            rounds_.fetch_add(1);
+            iteration(keys);
+          }
+        }) {}
+  ~Loop() { end(); }
+
+  void end() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  /// Until an iteration has begun that saw nothing of what was before.
+  void quiesce() {
+    const std::uint64_t seen = rounds_.load();
+    while (!stop_ && rounds_.load() < seen + 2) std::this_thread::yield();
+  }
+
+ private:
+  std::atomic<std::uint64_t> rounds_{0};
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+bool resolves(const KeyTable& keys, std::uint32_t key, std::uint32_t pd = kPd) {
+  KeyFault fault{};
+  return keys.resolve(key, pd, access::kRemoteWrite, 4096, 8, fault) != nullptr;
+}
+
+Region region(std::uint32_t pd = kPd) {
+  return {.addr = 4096, .length = 64, .pd = pd, .access = access::kAll | access::kInvalidatable};
+}
+
+}  // namespace
+
+TEST_CASE("a key never resolves for another protection domain, however often keys come and go",
+          "[mem][key][threads][S7]") {
+  std::atomic<std::uint32_t> shown{0};
+  std::atomic<std::uint64_t> wrong{0};
+  std::atomic<std::uint64_t> right{0};
+  Loop loop([&](KeyTable& keys) {
+    const std::uint32_t key = shown.load();
+    if (key == 0) return;
+    for (const std::uint32_t other : {0U, kPd - 1, kPd + 1, ~kPd})
+      wrong += resolves(keys, key, other) ? 1 : 0;
+    wrong += keys.invalidate(key, kPd + 1) ? 1 : 0;
+    right += resolves(keys, key) ? 1 : 0;
+  });
+  for (int race = 0; race < kRaces; ++race) {
+    const std::uint32_t key = loop.keys.insert(region()).value();
+    shown = key;
+    const std::uint32_t foreign = loop.keys.insert(region(kPd + 1)).value();  // may make the table grow
+    if (race % 2 == 0) loop.quiesce();
+    loop.keys.remove(key);
+    if (race % 3 == 0) loop.keys.remove(foreign);
+  }
+  loop.end();
+  CHECK(wrong == 0);
+  CHECK(right > 0);
+}
+
+TEST_CASE("a removed key never resolves again once remove() has returned", "[mem][key][threads][S7]") {
+  std::atomic<std::uint32_t> live{0};
+  std::atomic<std::uint32_t> removed{0};
+  std::atomic<std::uint64_t> zombies{0};
+  std::atomic<std::uint64_t> found{0};
+  Loop loop([&](KeyTable& keys) {
+    const std::uint32_t gone = removed.load();  // its remove() had returned before
+    zombies += gone != 0 && resolves(keys, gone) ? 1 : 0;
+    found += resolves(keys, live.load()) ? 1 : 0;
+  });
+  for (int race = 0; race < kRaces; ++race) {
+    const std::uint32_t key = loop.keys.insert(region()).value();
+    live = key;
+    if (race % 2 == 0) loop.quiesce();  // it has been found, or may be at this moment
+    loop.keys.remove(key);
+    removed = key;
+    if (race % 4 == 0) REQUIRE(loop.keys.insert(region()).has_value());  // stays: the table grows
+  }
+  loop.quiesce();
+  loop.end();
+  CHECK(zombies == 0);
+  CHECK(found > 0);
+}
+
+TEST_CASE("a key that the loop has invalidated never resolves again while others come and go",
+          "[mem][key][threads][S7]") {
+  std::atomic<std::uint32_t> offered{0};
+  std::atomic<std::uint32_t> taken{0};
+  std::atomic<std::uint64_t> zombies{0};
+  std::atomic<std::uint64_t> refused{0};
+  Loop loop([&, last = std::uint32_t{0}](KeyTable& keys) mutable {
+    const std::uint32_t key = offered.load();
+    if (key != last) {
+      refused += keys.invalidate(key, kPd) ? 0 : 1;
+      last = key;
+      taken = key;
+    }
+    zombies += last != 0 && resolves(keys, last) ? 1 : 0;
+  });
+  for (int race = 0; race < kRaces; ++race) {
+    const std::uint32_t key = loop.keys.insert(region()).value();
+    offered = key;
+    while (taken.load() != key) std::this_thread::yield();
+    if (race % 2 == 0) loop.keys.remove(key);
+  }
+  loop.end();
+  CHECK(zombies == 0);
+  CHECK(refused == 0);
+}
