@@ -45,8 +45,8 @@ QpAttr connect_attributes(const QpAddress& local, const QpAddress& peer, PathMtu
   return attr;
 }
 
-Link::Link(Device& device, Cq cq, Qp qp, const Wiring& wiring)
-    : cq_(std::move(cq)), qp_(std::move(qp)), wiring_(wiring) {
+Link::Link(Device& device, Pd& pd, Cq cq, Qp qp, const Wiring& wiring)
+    : pd_(&pd), cq_(std::move(cq)), qp_(std::move(qp)), wiring_(wiring) {
   path_mtu_ = wiring.path_mtu.value_or(device.active_mtu());
 }
 
@@ -59,7 +59,7 @@ Result<Link> Link::create(Device& device, Pd& pd, const Wiring& wiring) {
   if (!qp) return qp.error();
   const auto gid_index = choose_gid(device, wiring.gid_index);
   if (!gid_index) return gid_index.error();
-  Link link(device, std::move(*cq), std::move(*qp), wiring);
+  Link link(device, pd, std::move(*cq), std::move(*qp), wiring);
   link.gid_index_ = *gid_index;
   link.address_ = {
       .lid = 0, .qpn = link.qp_.qpn(), .psn = random_psn(), .gid = device.gids().at(*gid_index).gid};
@@ -70,7 +70,23 @@ Status Link::connect(const QpAddress& peer) {
   QpAttr attr = connect_attributes(address_, peer, path_mtu_, gid_index_);
   attr.max_rd_atomic = attr.max_dest_rd_atomic = wiring_.max_rd_atomic;
   attr.timeout = wiring_.timeout;
+  attr.qkey = kPingPongQkey;
+  if (wiring_.qp.type == QpType::kUd) {
+    auto ah = Ah::create(*pd_, {.dgid = peer.gid, .sgid_index = gid_index_});
+    if (!ah) return ah.error();
+    peer_ = std::move(*ah);
+    peer_qpn_ = peer.qpn;
+  }
   return qp_.connect(attr);
+}
+
+bool Link::post_send(SendWr wr) noexcept {
+  if (peer_) {
+    wr.ah = peer_->id();
+    wr.remote_qpn = peer_qpn_;
+    wr.remote_qkey = kPingPongQkey;
+  }
+  return qp_.post_send(wr);
 }
 
 Error Link::failure(const Wc& wc) const {

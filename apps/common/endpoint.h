@@ -9,6 +9,7 @@
 
 #include "apps/common/clock.h"
 #include "apps/common/exchange.h"
+#include "uroce/ah.h"
 #include "uroce/cq.h"
 #include "uroce/device.h"
 #include "uroce/mr.h"
@@ -34,7 +35,10 @@ struct Wiring {
   std::uint8_t timeout = 14;       ///< ack timeout code: 4.096 us << code
 };
 
-/// One RC QP with a CQ of its own.
+/// The Q_Key of the stock ping-pong programs.
+inline constexpr std::uint32_t kPingPongQkey = 0x1111'1111;
+
+/// One QP of any type with a CQ of its own.
 ///
 /// Threads: one. Lifetime: the Device and Pd outlive it.
 class Link {
@@ -44,6 +48,8 @@ class Link {
   [[nodiscard]] const QpAddress& address() const noexcept { return address_; }
   /// Moves the QP to RTS, with retry_cnt 7, rnr_retry 7, min_rnr_timer 12.
   Status connect(const QpAddress& peer);
+  /// Sends to the peer, also where each work request says where it goes.
+  [[nodiscard]] bool post_send(SendWr wr) noexcept;
 
   [[nodiscard]] Qp& qp() noexcept { return qp_; }
   [[nodiscard]] const Qp& qp() const noexcept { return qp_; }
@@ -57,10 +63,13 @@ class Link {
   [[nodiscard]] Error failure(const Wc& wc) const;
 
  private:
-  Link(Device& device, Cq cq, Qp qp, const Wiring& wiring);
+  Link(Device& device, Pd& pd, Cq cq, Qp qp, const Wiring& wiring);
 
+  Pd* pd_;
   Cq cq_;
   Qp qp_;
+  std::optional<Ah> peer_;  // UD
+  Qpn peer_qpn_{};          // UD
   Wiring wiring_;
   PathMtu path_mtu_ = PathMtu::k1024;
   std::uint32_t gid_index_ = 0;

@@ -1,7 +1,8 @@
-// uroce pingpong: SEND ping-pong with another uroce or with ibv_rc_pingpong of rdma-core.
+// uroce pingpong: SEND ping-pong with another uroce or with ibv_{rc,uc,ud}_pingpong of rdma-core.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -23,6 +24,7 @@ constexpr std::uint64_t kConnectNs = 5 * kSecond;
 
 struct Options {
   std::string host;
+  QpType type = QpType::kRc;
   std::uint16_t tcp_port = 18515;
   std::uint32_t size = 4096;
   std::uint32_t path_mtu = 1024;
@@ -33,6 +35,9 @@ struct Options {
   unsigned seconds = 0;  // without progress, before giving up; 0: never
   bool events = false;
   bool check = false;
+
+  /// Bytes in front of a received message: those of its network header.
+  [[nodiscard]] std::uint32_t headroom() const noexcept { return type == QpType::kUd ? kGrhBytes : 0; }
 };
 
 /// One run: device, QP, buffer, and how far it is.
@@ -54,6 +59,9 @@ class PingPong {
         options_(options),
         payload_(options.size, !options.host.empty()) {}
 
+  [[nodiscard]] std::span<std::byte> message() const noexcept {
+    return memory_->memory().subspan(options_.headroom());
+  }
   [[nodiscard]] bool is_client() const noexcept { return !options_.host.empty(); }
   Status connect();
   Status post_receives(std::uint32_t count);
@@ -87,14 +95,20 @@ Result<PingPong> PingPong::create(const Config& config, const Options& options) 
         .text = fmt::format("path MTU {} does not fit the port, which takes {} at most; use -m {}",
                             options.path_mtu, bytes(device->active_mtu()), bytes(device->active_mtu()))};
   }
+  if (options.type == QpType::kUd && options.size > bytes(device->active_mtu())) {
+    return Error{.code = Errc::kInvalid,
+                 .text = fmt::format("a datagram has {} bytes at most on this port; use -s {}",
+                                     bytes(device->active_mtu()), bytes(device->active_mtu()))};
+  }
   auto pd = Pd::create(*device);
   if (!pd) return pd.error();
   PingPong self(std::move(*device), std::move(*pd), options);
-  auto memory = Mr::alloc(*self.pd_, std::max<std::size_t>(options.size, 1), access::kLocalWrite);
+  auto memory =
+      Mr::alloc(*self.pd_, options.headroom() + std::max<std::size_t>(options.size, 1), access::kLocalWrite);
   if (!memory) return memory.error();
   self.memory_ = std::make_unique<Mr>(std::move(*memory));
-  self.payload_.fill(self.memory_->memory(), 0);
-  const Wiring wiring{.qp = {.max_send_wr = 1, .max_recv_wr = options.rx_depth},
+  self.payload_.fill(self.message(), 0);
+  const Wiring wiring{.qp = {.type = options.type, .max_send_wr = 1, .max_recv_wr = options.rx_depth},
                       .path_mtu = mtu,
                       .gid_index = options.gid_index};
   auto link = Link::create(*self.device_, *self.pd_, wiring);
@@ -139,7 +153,7 @@ Status PingPong::connect() {
 }
 
 Status PingPong::post_receives(std::uint32_t count) {
-  const Sge sge = memory_->sge(0, options_.size);
+  const Sge sge = memory_->sge(0, options_.headroom() + options_.size);
   for (std::uint32_t i = 0; i < count; ++i) {
     if (!link_->qp().post_recv(RecvWr{.wr_id = kReceiveId, .sges = {&sge, 1}})) {
       return Error{.code = Errc::kSystem, .text = "the receive queue took no more work requests"};
@@ -150,12 +164,12 @@ Status PingPong::post_receives(std::uint32_t count) {
 }
 
 Status PingPong::post_send() {
-  const Sge sge = memory_->sge(0, options_.size);
+  const Sge sge = memory_->sge(options_.headroom(), options_.size);
   const SendWr wr{
       .wr_id = kSendId, .sges = {&sge, 1}, .opcode = WrOpcode::kSend, .flags = send_flag::kSignaled};
   send_pending_ = true;
   receive_pending_ = true;
-  if (link_->qp().post_send(wr)) return {};
+  if (link_->post_send(wr)) return {};
   return Error{.code = Errc::kSystem, .text = "the send queue took no work request"};
 }
 
@@ -179,12 +193,12 @@ Status PingPong::on_completion(const Wc& wc) {
     if (--receives_posted_ <= 1) {
       if (auto posted = post_receives(options_.rx_depth - receives_posted_); !posted) return posted;
     }
-    if (options_.check) payload_.check(memory_->memory(), wc.byte_len, received_);
+    if (options_.check) payload_.check(message(), wc.byte_len - options_.headroom(), received_);
     ++received_;
     receive_pending_ = false;
   }
   if (send_pending_ || receive_pending_ || sent_ >= options_.iterations) return {};
-  if (options_.check && is_client()) payload_.fill(memory_->memory(), sent_);
+  if (options_.check && is_client()) payload_.fill(message(), sent_);
   return post_send();
 }
 
@@ -234,6 +248,7 @@ void print_result(const Options& options, double seconds) {
 
 Json result_json(const Options& options, const PingPong& run, double seconds) {
   return {{"role", options.host.empty() ? "server" : "client"},
+          {"type", to_string(options.type)},
           {"bytes", options.size},
           {"iterations", options.iterations},
           {"path_mtu", options.path_mtu},
@@ -272,10 +287,14 @@ int run(const SharedOptions& shared, const Options& options) {
 
 void add_pingpong(CLI::App& program, int& exit_code) {
   CLI::App* command = program.add_subcommand(
-      "pingpong", "SEND ping-pong; talks to ibv_rc_pingpong, which must be started with -g");
+      "pingpong", "SEND ping-pong; talks to ibv_rc_pingpong and its like, which must be started with -g");
   const auto shared = std::make_shared<SharedOptions>(*command);
   const auto options = std::make_shared<Options>();
   command->add_option("host", options->host, "the server; without it, be the server");
+  const std::map<std::string, QpType> types{{"rc", QpType::kRc}, {"uc", QpType::kUc}, {"ud", QpType::kUd}};
+  command
+      ->add_option("--type", options->type, "transport: rc (default), uc or ud, as ibv_TYPE_pingpong has it")
+      ->transform(CLI::CheckedTransformer(types, CLI::ignore_case));
   command->add_option("-p,--tcp-port", options->tcp_port, "TCP port for the exchange of addresses");
   command->add_option("-s,--size", options->size, "message size")->check(CLI::Range(1U, 1U << 31U));
   command->add_option("-m,--path-mtu", options->path_mtu, "path MTU")

@@ -19,7 +19,8 @@ KERNEL_METAPACKAGE = "linux-image-amd64"
 PACKAGES = ("busybox-static", "dash", "iproute2", "ethtool", "ibverbs-utils", "ibverbs-providers", "perftest",
             "libibverbs1", "libc6")
 PROGRAMS = (["bin/dash", "bin/ip", "usr/bin/rdma", "sbin/ethtool"] +
-            [f"usr/bin/ibv_{name}" for name in ("devices", "devinfo", "rc_pingpong")] +
+            [f"usr/bin/ibv_{name}" for name in ("devices", "devinfo", "rc_pingpong",
+                                        "uc_pingpong", "ud_pingpong")] +
             [f"usr/bin/ib_{verb}_{what}" for verb in ("send", "write", "read", "atomic")
              for what in ("bw", "lat")])
 LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib", "lib", "lib64")

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`uroce pingpong` against ibv_rc_pingpong on kernel Soft-RoCE, both ways round."""
+"""`uroce pingpong` against ibv_rc_pingpong, ibv_uc_pingpong and ibv_ud_pingpong on kernel Soft-RoCE, both ways round."""
 import itertools
 import os
 import shlex
@@ -18,6 +18,8 @@ ITERATIONS = {1: 100, 64: 100, 1000: 100, 4096: 50, 65536: 10, 1 << 20: 2}  # by
 LOSSY = ((256, 65536), (1024, 64), (1024, 1000), (4096, 65536), (4096, 1 << 20))  # path MTU, size
 LOSSY_ITERATIONS = {64: 200, 1000: 200, 65536: 10, 1 << 20: 4}
 SHORT_LINK = ((256, 1000), (1024, 4096), (1024, 65536))  # on a link of 1500
+UNRELIABLE = (("uc", 256, 1), ("uc", 1024, 1000), ("uc", 4096, 65536), ("uc", 1024, 65536),
+              ("ud", 4096, 1), ("ud", 4096, 1000), ("ud", 4096, 4096))
 LIMIT_SECONDS = 25
 PCAPS_KEPT = 3
 
@@ -31,6 +33,7 @@ class Case:
     iterations: int
     loss: float = 0.0
     link: int = 4200
+    type: str = "rc"
 
     @property
     def gid(self):
@@ -39,7 +42,7 @@ class Case:
     def __str__(self):
         loss = f", {self.loss:.0%} loss" if self.loss else ""
         path = f"link {self.link}, path MTU {self.mtu}"
-        return f"uroce as {self.role}, {self.family}, {path}, {self.size} B{loss}"
+        return f"{self.type.upper()}, uroce as {self.role}, {self.family}, {path}, {self.size} B{loss}"
 
 
 def cases():
@@ -47,6 +50,8 @@ def cases():
         yield Case(role, family, mtu, size, ITERATIONS[size])
     for role, family, (mtu, size) in itertools.product(("client", "server"), FAMILIES, LOSSY):
         yield Case(role, family, mtu, size, LOSSY_ITERATIONS[size], loss=0.01)
+    for role, family, (kind, mtu, size) in itertools.product(("client", "server"), FAMILIES, UNRELIABLE):
+        yield Case(role, family, mtu, size, ITERATIONS[size], type=kind)
     for role, family, (mtu, size) in itertools.product(("client", "server"), FAMILIES, SHORT_LINK):
         yield Case(role, family, mtu, size, ITERATIONS[size], link=1500)
 
@@ -57,8 +62,11 @@ class Pair:
     def __init__(self, used, uroce, case):
         self.used = used
         self.case = case
-        options = ["-m", case.mtu, "-s", case.size, "-n", case.iterations, "-g", case.gid, "-p", PORT, "-c"]
-        self.stock = shlex.join(map(str, ["ibv_rc_pingpong", "-d", "rxe0", *options]))
+        options = ["-s", case.size, "-n", case.iterations, "-g", case.gid, "-p", PORT, "-c"]
+        if case.type != "ud":
+            options += ["-m", case.mtu]
+        self.stock = shlex.join(map(str, [f"ibv_{case.type}_pingpong", "-d", "rxe0", *options]))
+        options += ["--type", case.type]
         addresses = [word for ip, bits in zip(ENGINE_IPS, PREFIXES) for word in ("--ip", f"{ip}/{bits}")]
         self.uroce = [*uroce, "--port", "af_packet:eng0", *addresses, "--no-huge", *options]
 
@@ -69,10 +77,10 @@ class Pair:
         out, err = self._finish(program)
         require(outcome.ok and program.returncode == 0,
                 f"uroce: exit code {program.returncode}\n{tail(out + err)}\n"
-                f"ibv_rc_pingpong: {outcome.text()}\n"
+                f"ibv_{self.case.type}_pingpong: {outcome.text()}\n"
                 f"command: {shlex.join(map(str, self.uroce))}\nguest:   {self.stock}")
         moved = f"{2 * self.case.size * self.case.iterations} bytes in"
-        require(moved in outcome.out, f"ibv_rc_pingpong does not say '{moved}':\n{outcome.text()}")
+        require(moved in outcome.out, f"ibv_{self.case.type}_pingpong does not say '{moved}':\n{outcome.text()}")
 
     def _client(self):
         job = self.used.guest.start(self.stock, LIMIT_SECONDS)

@@ -1,6 +1,7 @@
 #include "support/rc_script.h"
 
 #include <catch2/catch.hpp>
+#include <type_traits>
 
 #include "support/frames.h"
 #include "wire/describe.h"
@@ -12,7 +13,8 @@ namespace {
 constexpr std::uint64_t kStartNs = 1'000'000'000;  // of the script's clock; 0 would mean "never"
 
 QpInitAttr capacities(const ScriptConfig& config) {
-  return {.max_send_wr = config.send_wrs,
+  return {.type = config.type,
+          .max_send_wr = config.send_wrs,
           .max_recv_wr = config.recv_wrs,
           .max_send_sge = config.sges,
           .max_recv_sge = config.sges,
@@ -40,8 +42,7 @@ RcScript::RcScript(const ScriptConfig& config)
     : keys_(1, [] {}),
       send_cq_(config.cqes),
       recv_cq_(config.cqes),
-      qp_(std::make_unique<transport::RcQp>(kLocal, kPd, capacities(config), keys_, counters_, send_cq_,
-                                            recv_cq_)),
+      qp_(make_qp(config)),
       bounds_{.active_mtu = PathMtu::k4096,
               .gid_count = 2,
               .max_rd_atomic = 128,
@@ -54,6 +55,15 @@ RcScript::RcScript(const ScriptConfig& config)
       inbox(keys_, kPd, config.area_bytes, access::kLocalWrite, 0x90),
       target(keys_, kPd, config.area_bytes, access::kAll, 0xd0) {
   connect(config);
+}
+
+std::unique_ptr<transport::QueuePair> RcScript::make_qp(const ScriptConfig& config) {
+  const auto a = [&]<typename Type>(std::type_identity<Type>) -> std::unique_ptr<transport::QueuePair> {
+    return std::make_unique<Type>(kLocal, kPd, capacities(config), keys_, counters_, send_cq_, recv_cq_);
+  };
+  if (config.type == QpType::kUc) return a(std::type_identity<transport::UcQp>{});
+  if (config.type == QpType::kUd) return a(std::type_identity<transport::UdQp>{});
+  return a(std::type_identity<transport::RcQp>{});
 }
 
 RcScript::~RcScript() {
@@ -76,7 +86,8 @@ void RcScript::connect(const ScriptConfig& config) {
               .min_rnr_timer = config.min_rnr_timer,
               .timeout = config.timeout,
               .retry_cnt = config.retry_cnt,
-              .rnr_retry = config.rnr_retry};
+              .rnr_retry = config.rnr_retry,
+              .qkey = config.qkey};
   const auto step = [&](QpState state, std::uint32_t mask) {
     if (raw(config.state) < raw(state)) return;
     attr.state = state;
@@ -84,15 +95,23 @@ void RcScript::connect(const ScriptConfig& config) {
     INFO((moved ? "" : moved.error().text));
     REQUIRE(moved.has_value());
   };
-  step(QpState::kInit, qp_attr::kInitMask);
-  step(QpState::kRtr, qp_attr::kRtrMask);
-  if (config.resolved && raw(config.state) >= raw(QpState::kRtr)) {
-    wire::FrameAddress address = peer_address();
-    std::swap(address.src_mac, address.dst_mac);
-    std::swap(address.sgid, address.dgid);
+  const bool rc = config.type == QpType::kRc;
+  const bool ud = config.type == QpType::kUd;
+  wire::FrameAddress address = peer_address();
+  std::swap(address.src_mac, address.dst_mac);
+  std::swap(address.sgid, address.dgid);
+  qp_->context().handles = &handles_;
+  for (const auto& [handle, pd] : {std::pair{kPeerHandle, kPd}, {kForeignHandle, kPd + 1}}) {
+    transport::AddressHandle& made = handles_.insert(handle, pd, {.dgid = address.dgid});
+    made.head = wire::FrameTemplate{address};
+    made.resolved = config.resolved;
+  }
+  step(QpState::kInit, ud ? qp_attr::kUdInitMask : qp_attr::kInitMask);
+  step(QpState::kRtr, rc ? qp_attr::kRtrMask : ud ? qp_attr::kState : qp_attr::kUcRtrMask);
+  if (config.resolved && !ud && raw(config.state) >= raw(QpState::kRtr)) {
     qp_->set_resolved(wire::FrameTemplate{address});
   }
-  step(QpState::kRts, qp_attr::kRtsMask);
+  step(QpState::kRts, rc ? qp_attr::kRtsMask : qp_attr::kUnreliableRtsMask);
 }
 
 wire::FrameAddress RcScript::peer_address() const {
@@ -187,6 +206,16 @@ RcScript& RcScript::post_add(std::uint64_t addend, std::uint8_t flags) {
                .remote_addr = kRemoteVa,
                .rkey = kRemoteKey,
                .compare_add = addend});
+}
+
+RcScript& RcScript::post_datagram(std::uint32_t bytes, std::uint32_t qkey, std::uint8_t flags) {
+  const Sge sge = source.sge(0, bytes);
+  return post({.sges = {&sge, 1},
+               .opcode = WrOpcode::kSend,
+               .flags = flags,
+               .ah = kPeerHandle,
+               .remote_qpn = kPeer,
+               .remote_qkey = qkey});
 }
 
 RcScript& RcScript::post_recv(std::uint32_t bytes) {
@@ -335,7 +364,10 @@ RcScript& RcScript::completes(const Wc& expected) {
 }
 
 RcScript& RcScript::receives(std::uint64_t wr_id, std::uint32_t bytes) {
-  return receives({.wr_id = wr_id, .byte_len = bytes, .opcode = WcOpcode::kRecv});
+  return receives({.wr_id = wr_id,
+                   .byte_len = bytes,
+                   .opcode = WcOpcode::kRecv,
+                   .flags = qp_->context().init.type == QpType::kUd ? wc_flag::kGrh : std::uint8_t{0}});
 }
 
 RcScript& RcScript::receives(std::uint64_t wr_id, WcStatus status) {

@@ -20,11 +20,13 @@
 #include "support/script_memory.h"
 #include "support/script_packet.h"
 #include "transport/rc_qp.h"
+#include "transport/unreliable_qp.h"
 
 namespace uroce::test {
 
 /// The QP under test and the work it may do.
 struct ScriptConfig {
+  QpType type = QpType::kRc;
   std::uint32_t mtu = 1024;        ///< bytes
   std::uint32_t first_psn = 0;     ///< of the requester
   std::uint32_t expected_psn = 0;  ///< of the responder
@@ -47,6 +49,7 @@ struct ScriptConfig {
   std::uint32_t cqes = 1024;
   bool v6 = false;
   bool resolved = true;
+  std::uint32_t qkey = 0x1111'1111;    ///< UD
   std::size_t area_bytes = 64 * 1024;  ///< of each of the four areas
 };
 
@@ -57,6 +60,8 @@ class RcScript {
   static constexpr std::uint32_t kPd = 7;
   static constexpr std::uint64_t kRemoteVa = 0x1000'0000;  ///< what posted RDMA work requests name
   static constexpr Rkey kRemoteKey{0x00ab'cd01};
+  static constexpr AhId kPeerHandle{1ULL << 32};
+  static constexpr AhId kForeignHandle{1ULL << 32 | 1};  ///< of another protection domain
 
   explicit RcScript(const ScriptConfig& config = {});
   ~RcScript();
@@ -77,6 +82,7 @@ class RcScript {
   RcScript& post_read(std::uint32_t bytes, std::uint8_t flags = 0);
   RcScript& post_swap(std::uint64_t compare, std::uint64_t swap, std::uint8_t flags = 0);
   RcScript& post_add(std::uint64_t addend, std::uint8_t flags = 0);
+  RcScript& post_datagram(std::uint32_t bytes, std::uint32_t qkey, std::uint8_t flags = 0);
   RcScript& post_recv(std::uint32_t bytes);
   RcScript& post_recv(std::span<const Sge> sges);
   /// Several posts that the loop sees at once.
@@ -121,7 +127,9 @@ class RcScript {
   Bytes take_frame();
   /// Forgets all that has happened unasked.
   RcScript& forget();
-  [[nodiscard]] transport::RcQp& qp() noexcept { return *qp_; }
+  /// Of RC scripts.
+  [[nodiscard]] transport::RcQp& qp() noexcept { return static_cast<transport::RcQp&>(*qp_); }
+  [[nodiscard]] transport::AddressHandles& handles() noexcept { return handles_; }
   [[nodiscard]] mem::KeyTable& keys() noexcept { return keys_; }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
   [[nodiscard]] CapturePort& port() noexcept { return port_; }
@@ -139,6 +147,7 @@ class RcScript {
   };
 
   void connect(const ScriptConfig& config);
+  [[nodiscard]] std::unique_ptr<transport::QueuePair> make_qp(const ScriptConfig& config);
   RcScript& ring();
   void pump();
   void collect();
@@ -153,7 +162,8 @@ class RcScript {
   Counters counters_;
   transport::CqRing send_cq_;
   transport::CqRing recv_cq_;
-  std::unique_ptr<transport::RcQp> qp_;
+  transport::AddressHandles handles_;
+  std::unique_ptr<transport::QueuePair> qp_;
   transport::QpBounds bounds_;
   CapturePort port_;
   bool v6_ = false;

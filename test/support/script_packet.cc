@@ -12,7 +12,7 @@ namespace {
 Bytes extension_headers(const Packet& packet, const wire::OpcodeInfo& op) {
   Bytes out(op.header_bytes);  // never longer
   std::byte* at = out.data();
-  if (op.has_deth) at = wire::emit_at(at, wire::Deth{});
+  if (op.has_deth) at = wire::emit_at(at, packet.deth.value_or(wire::Deth{}));
   if (op.has_reth) at = wire::emit_at(at, packet.reth.value_or(wire::Reth{}));
   if (op.has_atomic_eth) at = wire::emit_at(at, packet.atomic.value_or(wire::AtomicEth{}));
   if (op.has_aeth) at = wire::emit_at(at, packet.aeth.value_or(wire::Aeth{}));
@@ -64,6 +64,7 @@ std::string difference(const Packet& expected, const wire::PacketView& seen) {
   if (seen.payload.size() != expected.payload) return "payload length";
   if (bth.ack_req != expected.ack_req) return "ack_req";
   if (bth.solicited != expected.solicited) return "solicited";
+  if (expected.deth && seen.deth() != *expected.deth) return "deth";
   if (expected.reth && seen.reth() != *expected.reth) return "reth";
   if (expected.atomic && seen.atomic_eth() != *expected.atomic) return "atomic_eth";
   if (expected.aeth && seen.aeth() != *expected.aeth) return "aeth";

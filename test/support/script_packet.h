@@ -32,6 +32,7 @@ struct Packet {
   std::uint32_t payload = 0;  ///< bytes
   bool ack_req = false;
   bool solicited = false;
+  std::optional<wire::Deth> deth = std::nullopt;
   std::optional<wire::Reth> reth = std::nullopt;
   std::optional<wire::AtomicEth> atomic = std::nullopt;
   std::optional<wire::Aeth> aeth = std::nullopt;
