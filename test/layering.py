@@ -28,7 +28,8 @@ MAY_INCLUDE = {
 
 # layer: the public headers it may include ("*": all of them)
 VALUES = ("types", "result")
-PLAIN = VALUES + ("access", "async_event", "config", "qp_attr", "wc", "wr")  # values and enums, no objects
+# values and enums, no objects
+PLAIN = VALUES + ("access", "ah_attr", "async_event", "config", "qp_attr", "wc", "wr")
 PUBLIC = {
     "base": VALUES,
     "wire": VALUES,

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,7 +23,7 @@ constexpr std::uint64_t kConnectNs = 5 * kSecond;
 
 struct Options {
   std::string host;
-  QpType type = QpType::kRc;
+  std::string type_name = "rc";
   std::uint16_t tcp_port = 18515;
   std::uint32_t size = 4096;
   std::uint32_t path_mtu = 1024;
@@ -36,8 +35,11 @@ struct Options {
   bool events = false;
   bool check = false;
 
+  [[nodiscard]] QpType type() const noexcept {
+    return type_name == "uc" ? QpType::kUc : type_name == "ud" ? QpType::kUd : QpType::kRc;
+  }
   /// Bytes in front of a received message: those of its network header.
-  [[nodiscard]] std::uint32_t headroom() const noexcept { return type == QpType::kUd ? kGrhBytes : 0; }
+  [[nodiscard]] std::uint32_t headroom() const noexcept { return type() == QpType::kUd ? kGrhBytes : 0; }
 };
 
 /// One run: device, QP, buffer, and how far it is.
@@ -95,7 +97,7 @@ Result<PingPong> PingPong::create(const Config& config, const Options& options) 
         .text = fmt::format("path MTU {} does not fit the port, which takes {} at most; use -m {}",
                             options.path_mtu, bytes(device->active_mtu()), bytes(device->active_mtu()))};
   }
-  if (options.type == QpType::kUd && options.size > bytes(device->active_mtu())) {
+  if (options.type() == QpType::kUd && options.size > bytes(device->active_mtu())) {
     return Error{.code = Errc::kInvalid,
                  .text = fmt::format("a datagram has {} bytes at most on this port; use -s {}",
                                      bytes(device->active_mtu()), bytes(device->active_mtu()))};
@@ -108,7 +110,7 @@ Result<PingPong> PingPong::create(const Config& config, const Options& options) 
   if (!memory) return memory.error();
   self.memory_ = std::make_unique<Mr>(std::move(*memory));
   self.payload_.fill(self.message(), 0);
-  const Wiring wiring{.qp = {.type = options.type, .max_send_wr = 1, .max_recv_wr = options.rx_depth},
+  const Wiring wiring{.qp = {.type = options.type(), .max_send_wr = 1, .max_recv_wr = options.rx_depth},
                       .path_mtu = mtu,
                       .gid_index = options.gid_index};
   auto link = Link::create(*self.device_, *self.pd_, wiring);
@@ -248,7 +250,7 @@ void print_result(const Options& options, double seconds) {
 
 Json result_json(const Options& options, const PingPong& run, double seconds) {
   return {{"role", options.host.empty() ? "server" : "client"},
-          {"type", to_string(options.type)},
+          {"type", to_string(options.type())},
           {"bytes", options.size},
           {"iterations", options.iterations},
           {"path_mtu", options.path_mtu},
@@ -291,10 +293,9 @@ void add_pingpong(CLI::App& program, int& exit_code) {
   const auto shared = std::make_shared<SharedOptions>(*command);
   const auto options = std::make_shared<Options>();
   command->add_option("host", options->host, "the server; without it, be the server");
-  const std::map<std::string, QpType> types{{"rc", QpType::kRc}, {"uc", QpType::kUc}, {"ud", QpType::kUd}};
   command
-      ->add_option("--type", options->type, "transport: rc (default), uc or ud, as ibv_TYPE_pingpong has it")
-      ->transform(CLI::CheckedTransformer(types, CLI::ignore_case));
+      ->add_option("--type", options->type_name, "transport, as in the name ibv_TYPE_pingpong (default: rc)")
+      ->check(CLI::IsMember({"rc", "uc", "ud"}));
   command->add_option("-p,--tcp-port", options->tcp_port, "TCP port for the exchange of addresses");
   command->add_option("-s,--size", options->size, "message size")->check(CLI::Range(1U, 1U << 31U));
   command->add_option("-m,--path-mtu", options->path_mtu, "path MTU")

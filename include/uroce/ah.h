@@ -2,27 +2,14 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <span>
 
+#include "uroce/ah_attr.h"
 #include "uroce/pd.h"
-#include "uroce/types.h"
 #include "uroce/wc.h"
 
 namespace uroce {
-
-/// Same meaning as struct ibv_ah_attr with its GRH.
-struct AhAttr {
-  Gid dgid{};
-  std::uint32_t sgid_index = 1;
-  std::uint8_t traffic_class = 0;  ///< DSCP << 2 | ECN
-  std::uint8_t hop_limit = 64;     ///< 0 and 1 mean 64
-  std::uint32_t flow_label = 0;    ///< 20 bits; 0: from the QP numbers
-};
-
-/// The first bytes of every UD receive: the sender's network header. IBA A17.4.5.1.
-inline constexpr std::size_t kGrhBytes = 40;
 
 /// Address handle. Its peer's Ethernet address is asked for at once, and kept up to date.
 ///

@@ -166,6 +166,11 @@ unsigned PollLoop::receive_handed_over(Ticks now) noexcept {
 void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
   wire::PacketView view;
   const wire::ParseResult result = wire::parse_packet(frame, view);
+  if (!wire::is_drop(result) &&
+      view.vlan_id().value_or(0) != 0) {  // VLAN 0 is a priority tag; we are in no other
+    counters_.add(Count::kDropWrongVlan);
+    return;
+  }
   switch (result) {
     case wire::ParseResult::kRoce:
       on_roce(view, now);

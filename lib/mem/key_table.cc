@@ -19,31 +19,59 @@ KeyTable::Slot* KeyTable::find(Table& table, std::uint32_t key) noexcept {
   }
 }
 
-void KeyTable::place(Table& table, std::uint32_t key, const Region& region, bool valid) {
+KeyTable::Slot& KeyTable::place(Table& table, std::uint32_t key, const Region& region, bool valid) {
   std::size_t i = hash(key) & table.mask;
   while (table.slots[i].key.load(std::memory_order_relaxed) != 0) i = (i + 1) & table.mask;
   table.slots[i].region = region;
   table.slots[i].valid.store(valid, std::memory_order_relaxed);
   table.slots[i].key.store(key, std::memory_order_release);  // pairs with find()
+  return table.slots[i];
+}
+
+/// A loop may invalidate a key meanwhile. It marks the old slot and then looks for the new one, this here
+/// makes the new one and then looks at the old mark: one of them sees the other.
+void KeyTable::copy(const Table& from, Table& to) {
+  for (const Slot& slot : from.slots) {
+    const std::uint32_t key = slot.key.load();
+    if (key <= kRemoved) continue;
+    Slot& made = place(to, key, slot.region, slot.valid.load());
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with invalidate()
+    if (!slot.valid.load()) made.valid.store(false);
+  }
 }
 
 void KeyTable::rebuild(std::size_t capacity) {
   auto fresh = std::make_unique<Table>(capacity);
+  next_.store(fresh.get());
+  quiesce_();  // from here on loops invalidate in both
   Table* old = table_.load();
-  for (auto& slot : old->slots) {
-    const std::uint32_t key = slot.key.load();
-    if (key > kRemoved) place(*fresh, key, slot.region, slot.valid.load());
-  }
-  Table* published = fresh.release();
-  table_.store(published, std::memory_order_release);  // pairs with resolve()
+  copy(*old, *fresh);
+  table_.store(fresh.release(), std::memory_order_release);  // pairs with resolve()
   quiesce_();
-  for (auto& slot : old->slots) {  // a loop may have invalidated keys in the old table meanwhile
-    const std::uint32_t key = slot.key.load();
-    if (key <= kRemoved || slot.valid.load()) continue;
-    if (Slot* moved = find(*published, key)) moved->valid.store(false, std::memory_order_relaxed);
-  }
+  next_.store(nullptr);
   delete old;
   used_ = live_;
+}
+
+std::uint32_t KeyTable::new_key() {
+  for (;;) {
+    const std::uint32_t key = random_.next32();
+    if (key > kRemoved && !resting_.contains(key) && find(*table_.load(), key) == nullptr) return key;
+  }
+}
+
+/// Peers may hold the key for a while: it rests before somebody else can get it.
+void KeyTable::retire(std::uint32_t key) {
+  constexpr std::size_t kRest = 1U << 16;  // removals
+  try {
+    resting_.insert(key);
+    retired_.push_back(key);
+  } catch (const std::bad_alloc&) {
+    return;  // the removal itself must not fail
+  }
+  if (retired_.size() <= kRest) return;
+  resting_.erase(retired_.front());
+  retired_.pop_front();
 }
 
 Result<std::uint32_t> KeyTable::insert(const Region& region) {
@@ -57,10 +85,7 @@ Result<std::uint32_t> KeyTable::insert(const Region& region) {
   } catch (const std::bad_alloc&) {
     return Error{Errc::kNoMemory, "no memory for another memory region"};
   }
-  std::uint32_t key = 0;
-  do {
-    key = random_.next32();
-  } while (key <= kRemoved || find(*table_.load(), key) != nullptr);
+  const std::uint32_t key = new_key();
   place(*table_.load(), key, region, true);
   ++live_;
   ++used_;
@@ -72,6 +97,7 @@ void KeyTable::remove(std::uint32_t key) {
   Slot* slot = key > kRemoved ? find(*table_.load(), key) : nullptr;
   if (slot == nullptr) return;
   slot->key.store(kRemoved, std::memory_order_release);
+  retire(key);
   --live_;
   quiesce_();
 }
@@ -99,6 +125,10 @@ bool KeyTable::invalidate(std::uint32_t key, std::uint32_t pd) noexcept {
   if (slot == nullptr || slot->region.pd != pd || (slot->region.access & access::kInvalidatable) == 0)
     return false;
   slot->valid.store(false, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with copy()
+  if (Table* next = next_.load()) {
+    if (Slot* moved = find(*next, key)) moved->valid.store(false, std::memory_order_relaxed);
+  }
   return true;
 }
 

@@ -4,9 +4,11 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <unordered_set>
 #include <vector>
 
 #include "base/random.h"
@@ -38,7 +40,8 @@ class KeyTable {
   KeyTable(const KeyTable&) = delete;
   KeyTable& operator=(const KeyTable&) = delete;
 
-  /// Enters a region under a new random key, never 0.
+  /// Enters a region under a new random key, never 0, and none that was removed less than 65536 allocations
+  /// ago.
   /// @return the key; kNoMemory.
   Result<std::uint32_t> insert(const Region& region);
   /// Removes a key. Unknown keys are ignored.
@@ -69,15 +72,21 @@ class KeyTable {
 
   [[nodiscard]] static std::size_t hash(std::uint32_t key) noexcept { return key * 0x9e3779b1U >> 7; }
   [[nodiscard]] static Slot* find(Table& table, std::uint32_t key) noexcept;
-  static void place(Table& table, std::uint32_t key, const Region& region, bool valid);
+  static Slot& place(Table& table, std::uint32_t key, const Region& region, bool valid);
+  static void copy(const Table& from, Table& to);
   void rebuild(std::size_t capacity);
+  [[nodiscard]] std::uint32_t new_key();
+  void retire(std::uint32_t key);
 
   std::atomic<Table*> table_;
+  std::atomic<Table*> next_{nullptr};  // is being filled and will take the place of table_
   std::mutex control_;
   std::function<void()> quiesce_;
   Random random_;
   std::size_t live_ = 0;
-  std::size_t used_ = 0;  // live and removed slots
+  std::size_t used_ = 0;                       // live and removed slots
+  std::deque<std::uint32_t> retired_;          // keys removed last, oldest first
+  std::unordered_set<std::uint32_t> resting_;  // the same
 };
 
 }  // namespace uroce::mem

@@ -1,10 +1,12 @@
 /// Address handles as the loops know them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "uroce/ah.h"
+#include "uroce/ah_attr.h"
 #include "wire/frame_template.h"
 
 namespace uroce::transport {
@@ -17,6 +19,16 @@ struct AddressHandle {
   wire::FrameTemplate head;  ///< valid once `resolved`
   bool resolved = false;
 };
+
+/// Who sent a datagram, and to which of our addresses or groups.
+struct DatagramOrigin {
+  AhAttr sender;
+  Gid to;
+};
+
+/// What the first bytes of a UD receive say about its sender: an IPv6 header, or 20 zeros and an IPv4 header,
+/// whose checksum tells them apart. IBA A17.4.5.1.
+[[nodiscard]] DatagramOrigin origin_of(std::span<const std::byte, kGrhBytes> grh) noexcept;
 
 /// The handles of a loop. An identifier is (generation << 32 | index), so that one that is gone is not
 /// mistaken for the one that has its place.

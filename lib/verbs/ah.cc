@@ -1,8 +1,6 @@
 #include "uroce/ah.h"
 
 #include "verbs/device_impl.h"
-#include "wire/checksum.h"
-#include "wire/grh.h"
 
 namespace uroce {
 
@@ -61,30 +59,13 @@ Result<Ah> Ah::create(Pd& pd, const AhAttr& attr) {
   return Ah(std::move(impl));
 }
 
-namespace {
-
-/// What the 40 bytes of a receive say about its sender: an IPv6 header, or 20 zeros and an IPv4 header, whose
-/// checksum tells them apart.
-AhAttr way_back(std::span<const std::byte, kGrhBytes> grh, Gid& to) {
-  const auto ipv4 = grh.last<wire::Ipv4::kSize>();
-  if (std::to_integer<unsigned>(ipv4[0]) == 0x45 && wire::fold_sum(wire::add_words(ipv4)) == 0xffff) {
-    const wire::Ipv4 header = wire::Ipv4::parse(ipv4);
-    to = Gid::from_v4(header.dst);
-    return {.dgid = Gid::from_v4(header.src), .traffic_class = header.tos};
-  }
-  const wire::Grh header = wire::Grh::parse(grh);
-  to = header.dgid;
-  return {.dgid = header.sgid, .traffic_class = header.traffic_class, .flow_label = header.flow_label};
-}
-
-}  // namespace
-
 Result<Ah> Ah::from_wc(Pd& pd, const Wc& wc, std::span<const std::byte, kGrhBytes> grh) {
   if ((wc.flags & wc_flag::kGrh) == 0) {
     return Error{Errc::kInvalid, "only a completed UD receive tells where it came from"};
   }
-  Gid to;
-  AhAttr attr = way_back(grh, to);
+  const transport::DatagramOrigin origin = transport::origin_of(grh);
+  AhAttr attr = origin.sender;
+  const Gid& to = origin.to;
   const auto& own = pd.device().addresses.own();
   attr.sgid_index = 0;
   while (attr.sgid_index < own.size() && own[attr.sgid_index].gid != to) ++attr.sgid_index;

@@ -284,3 +284,14 @@ TEST_CASE("what routers and switches may change in a packet does not matter", "[
   target.takes(target.frame_from(address));
   CHECK(target.drops() == 0);
 }
+
+TEST_CASE("a packet tagged for a VLAN that the QP is not in is dropped", "[engine][loop][S8]") {
+  Target target;
+  wire::FrameAddress address = target.f.from_peer();
+  address.vlan_tci = 100;
+  target.f.give(target.frame_from(address));
+  target.f.run(5000);
+  CHECK(target.drops() == 1);
+  CHECK(target.f.loop.counters().get(Count::kDropWrongVlan) == 1);
+  CHECK(target.f.cq.is_empty());
+}

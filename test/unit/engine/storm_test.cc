@@ -7,6 +7,7 @@
 #include "engine/poll_loop.h"
 #include "support/frames.h"
 #include "support/script_packet.h"
+#include "transport/rc_qp.h"
 
 using namespace uroce;
 using namespace uroce::test;

@@ -1,8 +1,10 @@
 // Keys that are entered, invalidated and removed while a loop looks them up.
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
 #include <thread>
+#include <vector>
 
 #include "mem/key_table.h"
 
@@ -130,4 +132,25 @@ TEST_CASE("a key that the loop has invalidated never resolves again while others
   loop.end();
   CHECK(zombies == 0);
   CHECK(refused == 0);
+}
+
+TEST_CASE("a key that is invalidated while the table grows stays invalid", "[mem][key][threads][S7]") {
+  constexpr std::size_t kKeys = 30'000;
+  std::vector<std::uint32_t> victims;
+  std::atomic<bool> start{false};
+  std::atomic<std::uint64_t> zombies{0};
+  std::atomic<std::size_t> done{0};
+  Loop loop([&, next = std::size_t{0}](KeyTable& keys) mutable {
+    if (!start.load()) return;
+    const std::size_t end = std::min(next + 16, kKeys);
+    for (; next < end; ++next) static_cast<void>(keys.invalidate(victims[next], kPd));
+    done = next;
+    for (std::size_t i = next > 2000 ? next - 2000 : 0; i < next; ++i)
+      zombies += resolves(keys, victims[i]) ? 1 : 0;
+  });
+  for (std::size_t i = 0; i < kKeys; ++i) victims.push_back(loop.keys.insert(region()).value());
+  start = true;
+  while (done < kKeys) REQUIRE(loop.keys.insert(region()).has_value());
+  loop.end();
+  CHECK(zombies == 0);
 }

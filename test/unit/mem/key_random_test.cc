@@ -1,6 +1,7 @@
 // Keys cannot be guessed from one another.
 #include <catch2/catch.hpp>
 #include <set>
+#include <unordered_map>
 
 #include "mem/key_table.h"
 #include "unit/mem/randomness.h"
@@ -49,4 +50,27 @@ TEST_CASE("the keys of devices with neighbouring seeds have nothing in common", 
   for (std::size_t i = 0; i < one.size(); ++i) one[i] ^= two[i];
   CHECK(test::monobit_deviation(one, 32) < kFar);
   CHECK(test::worst_bit_deviation(one, 32) < kFar);
+}
+
+// Peers may go on using a key for a while.
+TEST_CASE("a key does not come back within 65536 allocations after its region went", "[mem][key][S6]") {
+  constexpr std::size_t kWindow = 1 << 16;
+  std::size_t reused = 0;
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    KeyTable table(seed, [] {});
+    std::unordered_map<std::uint32_t, std::size_t> last;
+    for (std::size_t i = 0; i < 100'000; ++i) {
+      const std::uint32_t key =
+          table.insert({.addr = 4096, .length = 64, .pd = 1, .access = access::kAll}).value();
+      const auto [at, is_new] = last.try_emplace(key, i);
+      if (!is_new && i - at->second <= kWindow) {
+        ++reused;
+        UNSCOPED_INFO("seed " << seed << ": key " << key << " of allocation " << at->second << " again at "
+                              << i);
+      }
+      at->second = i;
+      table.remove(key);
+    }
+  }
+  CHECK(reused == 0);
 }

@@ -1,0 +1,139 @@
+// UC and UD through the public API, between two devices.
+#include <cstring>
+#include <vector>
+
+#include "api/ends.h"
+#include "uroce/ah.h"
+
+namespace uroce::api {
+namespace {
+
+constexpr std::uint32_t kQkey = 0x0123'4567;
+constexpr std::uint32_t kBytes = 4096;
+
+QpAttr datagrams() {
+  return {.sq_psn = Psn{9}, .qkey = kQkey};
+}
+
+/// A QP with its CQ and memory.
+struct Side {
+  Side(End& device_end, QpType type)
+      : end(device_end),
+        cq(must(Cq::create(end.device, 64))),
+        qp(must(Qp::create(end.pd, cq, cq, {.type = type}))),
+        memory(must(Mr::alloc(end.pd, 64 * 1024, access::kAll))) {}
+
+  Wc next() {
+    Wc wc{.status = WcStatus::kGeneralErr};
+    REQUIRE(cq.wait(5s));
+    REQUIRE(cq.poll({&wc, 1}) == 1);
+    return wc;
+  }
+  void receive(std::uint64_t wr_id, std::uint32_t at, std::uint32_t bytes) {
+    const Sge sge = memory.sge(at, bytes);
+    REQUIRE(qp.post_recv({.wr_id = wr_id, .sges = {&sge, 1}}));
+  }
+
+  End& end;
+  Cq cq;
+  Qp qp;
+  Mr memory;
+};
+
+}  // namespace
+
+TEST_CASE("a datagram is answered to where it came from", "[api][ud]") {
+  const Mode mode = GENERATE(Mode::kAuto, Mode::kLcore);
+  Joined link(mode);
+  Side a(link.a, QpType::kUd);
+  Side b(link.b, QpType::kUd);
+  REQUIRE(a.qp.connect(datagrams()));
+  REQUIRE(b.qp.connect(datagrams()));
+  std::memset(a.memory.memory().data(), 0x5a, 100);
+  b.receive(1, 0, kGrhBytes + 100);
+  a.receive(2, 1000, kGrhBytes + 100);
+
+  const Ah there = must(Ah::create(link.a.pd, {.dgid = link.b.gid()}));
+  const Sge sge = a.memory.sge(0, 100);
+  REQUIRE(a.qp.post_send({.wr_id = 3,
+                          .sges = {&sge, 1},
+                          .flags = send_flag::kSignaled,
+                          .ah = there.id(),
+                          .remote_qpn = b.qp.qpn(),
+                          .remote_qkey = kQkey}));
+  const Wc received = b.next();
+  REQUIRE(received.ok());
+  CHECK(received.byte_len == kGrhBytes + 100);
+  CHECK(received.src_qpn == a.qp.qpn());
+  CHECK(std::memcmp(b.memory.memory().data() + kGrhBytes, a.memory.memory().data(), 100) == 0);
+  CHECK(a.next().wr_id == 3);
+
+  const Ah back = must(Ah::from_wc(link.b.pd, received, b.memory.memory().first<kGrhBytes>()));
+  CHECK(back.attr().dgid == link.a.gid());
+  const Sge same = b.memory.sge(kGrhBytes, 100);
+  REQUIRE(b.qp.post_send({.wr_id = 4,
+                          .sges = {&same, 1},
+                          .flags = send_flag::kSignaled,
+                          .ah = back.id(),
+                          .remote_qpn = received.src_qpn,
+                          .remote_qkey = kQkey}));
+  const Wc answer = a.next();
+  REQUIRE(answer.ok());
+  CHECK(answer.wr_id == 2);
+  CHECK(std::memcmp(a.memory.memory().data() + 1000 + kGrhBytes, a.memory.memory().data(), 100) == 0);
+}
+
+TEST_CASE("work requests to a handle that is gone fail, also when another has its place", "[api][ud][ah]") {
+  Joined link(Mode::kAuto);
+  Side a(link.a, QpType::kUd);
+  REQUIRE(a.qp.connect(datagrams()));
+  AhId gone{};
+  {
+    const Ah ah = must(Ah::create(link.a.pd, {.dgid = link.b.gid()}));
+    gone = ah.id();
+  }
+  const Ah other = must(Ah::create(link.a.pd, {.dgid = link.b.gid()}));
+  CHECK(other.id() != gone);
+  REQUIRE(a.qp.post_send({.wr_id = 1, .flags = send_flag::kSignaled, .ah = gone}));
+  CHECK(a.next().status == WcStatus::kLocQpOpErr);
+  CHECK(a.qp.query().state == QpState::kSqe);
+}
+
+TEST_CASE("an address handle is to an address that can be reached", "[api][ah]") {
+  Joined link(Mode::kApp);
+  for (const AhAttr& wrong : {AhAttr{}, AhAttr{.dgid = link.b.gid(), .sgid_index = 99},
+                              AhAttr{.dgid = link.b.gid(), .sgid_index = 0}}) {
+    const auto ah = Ah::create(link.a.pd, wrong);
+    REQUIRE_FALSE(ah.has_value());
+    CHECK(ah.error().code == Errc::kInvalid);
+  }
+  const std::array<std::byte, kGrhBytes> nothing{};
+  CHECK_FALSE(Ah::from_wc(link.a.pd, Wc{}, nothing).has_value());
+}
+
+TEST_CASE("a UC connection carries messages and writes memory", "[api][uc]") {
+  Joined link(Mode::kAuto);
+  Side a(link.a, QpType::kUc);
+  Side b(link.b, QpType::kUc);
+  REQUIRE(join(link.a, a.qp, link.b, b.qp));
+  for (std::uint32_t i = 0; i < kBytes; ++i) a.memory.memory()[i] = static_cast<std::byte>(i * 7);
+  b.receive(1, 0, kBytes);
+  const Sge sge = a.memory.sge(0, kBytes);
+  REQUIRE(a.qp.post_send({.wr_id = 2,
+                          .sges = {&sge, 1},
+                          .opcode = WrOpcode::kRdmaWrite,
+                          .remote_addr = b.memory.addr() + 8192,
+                          .rkey = b.memory.rkey()}));
+  REQUIRE(a.qp.post_send({.wr_id = 3, .sges = {&sge, 1}, .flags = send_flag::kSignaled}));
+  const Wc received = b.next();
+  REQUIRE(received.ok());
+  CHECK(received.byte_len == kBytes);
+  for (const std::size_t at : {std::size_t{0}, std::size_t{8192}}) {
+    CHECK(std::memcmp(b.memory.memory().data() + at, a.memory.memory().data(), kBytes) == 0);
+  }
+  CHECK(a.next().wr_id == 3);
+  REQUIRE(a.qp.post_send({.wr_id = 4, .sges = {&sge, 1}, .opcode = WrOpcode::kRdmaRead}));
+  CHECK(a.next().status == WcStatus::kLocQpOpErr);
+}
+
+}  // namespace uroce::api
