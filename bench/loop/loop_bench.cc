@@ -48,8 +48,8 @@ struct End {
   }
   void post_recv(std::uint32_t bytes) {
     const Sge list = sge(bytes);
-    if (!qp.context().rq.put({.wr_id = 1, .sges = {&list, 1}}, 0)) std::abort();
-    qp.context().rq.publish(1);
+    if (!qp.context().receives.own.put({.wr_id = 1, .sges = {&list, 1}}, 0)) std::abort();
+    qp.context().receives.own.publish(1);
   }
   void post(SendWr wr, std::uint32_t bytes) {
     const Sge list = sge(bytes);

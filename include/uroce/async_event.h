@@ -16,12 +16,15 @@ enum class AsyncEventType : std::uint8_t {
   kQpAccessErr = 3,
   kCommEst = 4,
   kSqDrained = 5,
+  kSrqLimitReached = 15,   ///< fewer receives are left than Srq::arm_limit() said
+  kQpLastWqeReached = 16,  ///< a QP in Error takes nothing more from its SRQ
 };
 
 struct AsyncEvent {
   AsyncEventType type{};
-  Qpn qpn{};         ///< the QP concerned (kCqErr: the QP whose completion did not fit)
-  std::string text;  ///< one sentence saying why
+  Qpn qpn{};              ///< the QP concerned (kCqErr: the QP whose completion did not fit)
+  std::uint32_t srq = 0;  ///< kSrqLimitReached: Srq::number()
+  std::string text;       ///< one sentence saying why
 };
 
 }  // namespace uroce

@@ -9,11 +9,12 @@
 #include "uroce/cq.h"
 #include "uroce/pd.h"
 #include "uroce/qp_attr.h"
+#include "uroce/srq.h"
 #include "uroce/wr.h"
 
 namespace uroce {
 
-/// Reliable-connection queue pair: a send and a receive ring into the poll loop that owns its transport
+/// Queue pair: a send and a receive ring into the poll loop that owns its transport
 /// state.
 ///
 /// Threads: post_send() from one application thread at a time, post_recv() likewise; everything else from any
@@ -24,6 +25,9 @@ class Qp {
   /// Creates a QP in state Reset.
   /// @return kInvalid if `attr` exceeds Device::limits(), kNoMemory if memory ran out.
   static Result<Qp> create(Pd& pd, Cq& send_cq, Cq& recv_cq, const QpInitAttr& attr);
+  /// Likewise, with receives from `srq`; max_recv_wr and max_recv_sge mean nothing then, and post_recv()
+  /// takes nothing.
+  static Result<Qp> create(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq& srq, const QpInitAttr& attr);
   Qp(Qp&&) noexcept;
   Qp& operator=(Qp&&) noexcept;
   ~Qp();
@@ -54,6 +58,7 @@ class Qp {
 
  private:
   explicit Qp(std::unique_ptr<Impl> impl) noexcept;
+  static Result<Qp> make(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq* srq, const QpInitAttr& attr);
   std::unique_ptr<Impl> impl_;
 };
 

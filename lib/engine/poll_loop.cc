@@ -401,8 +401,11 @@ void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
     LoopEvent* event = events_.claim();
     if (event == nullptr) return;  // nobody reads them; each QP tells its own state too
     const bool is_overflow = AsyncEventType{type} == AsyncEventType::kCqErr;
-    *event = {AsyncEventType{type}, qp.context().qpn,
-              is_overflow ? transport::Fault::kCqOverflow : qp.context().fatal};
+    const transport::SharedReceives* shared = qp.context().receives.shared();
+    *event = {.type = AsyncEventType{type},
+              .qpn = qp.context().qpn,
+              .fault = is_overflow ? transport::Fault::kCqOverflow : qp.context().fatal,
+              .srq = shared == nullptr ? 0 : shared->number};
     events_.publish();
     write_event(event_fd_);
   }

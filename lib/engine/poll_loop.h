@@ -30,6 +30,7 @@ struct LoopEvent {
   AsyncEventType type{};
   Qpn qpn{};
   transport::Fault fault{};
+  std::uint32_t srq = 0;
 };
 
 /// One loop. An iteration takes doorbells, transmits, receives and looks at the timers; what it receives is

@@ -11,6 +11,7 @@
 #include "transport/address_handles.h"
 #include "transport/cq_ring.h"
 #include "transport/faults.h"
+#include "transport/receives.h"
 #include "transport/wqe_ring.h"
 #include "uroce/qp_attr.h"
 #include "wire/frame_template.h"
@@ -25,7 +26,7 @@ inline constexpr std::uint16_t kDefaultPkey = 0xffff;
 /// Threads: loop, except `state`, which application threads read, and the application sides of the rings.
 struct QpContext {
   QpContext(Qpn number, std::uint32_t pd_number, const QpInitAttr& capacities, mem::KeyTable& key_table,
-            Counters& count, CqRing& send, CqRing& recv)
+            Counters& count, CqRing& send, CqRing& recv, SharedReceives* shared = nullptr)
       : qpn(number),
         pd(pd_number),
         init(capacities),
@@ -35,7 +36,8 @@ struct QpContext {
         recv_cq(recv),
         sq(capacities.max_send_wr, capacities.max_send_sge, capacities.max_inline_data,
            capacities.type == QpType::kUd),
-        rq(capacities.max_recv_wr, capacities.max_recv_sge) {}
+        receives(capacities.max_recv_wr, capacities.max_recv_sge, shared),
+        recv_pd(shared == nullptr ? pd_number : shared->pd) {}
 
   const Qpn qpn;
   const std::uint32_t pd;
@@ -45,7 +47,8 @@ struct QpContext {
   CqRing& send_cq;
   CqRing& recv_cq;
   SendQueue sq;
-  RecvQueue rq;
+  Receives receives;
+  const std::uint32_t recv_pd;  ///< protection domain of the receives' memory
 
   std::atomic<QpState> state{QpState::kReset};
   QpAttr attr;

@@ -61,7 +61,7 @@ Fault MessageSink::check_length(const wire::PacketView& packet) const noexcept {
   if (op.is_read_request) return packet.reth().length <= kMaxMessage ? Fault::kNone : Fault::kBadLength;
   if (op.is_send) {
     const std::uint64_t before = op.starts_message ? 0 : received_;
-    if (before + size > qp_.rq.at(recv_head_).length) return Fault::kReceiveTooSmall;
+    if (before + size > qp_.receives.front().length) return Fault::kReceiveTooSmall;
   }
   return Fault::kNone;
 }
@@ -103,8 +103,7 @@ Fault MessageSink::check_remote_key(const wire::PacketView& packet) const noexce
 
 void MessageSink::reset_message() noexcept {
   message_ = Message::kNone;
-  recv_head_ = qp_.rq.tail();
-  qp_.rq.retire(recv_head_);
+  qp_.receives.reset();
   received_ = 0;
   recv_cursor_.rewind();
 }
@@ -115,8 +114,9 @@ Fault MessageSink::place_send(const wire::PacketView& packet) noexcept {
     received_ = 0;
     recv_cursor_.rewind();
   }
-  const RecvWqe& wqe = qp_.rq.at(recv_head_);
-  if (recv_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, received_, packet.payload) != mem::KeyFault::kNone) {
+  const RecvWqe& wqe = qp_.receives.front();
+  if (recv_cursor_.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, received_, packet.payload) !=
+      mem::KeyFault::kNone) {
     return Fault::kReceiveKey;
   }
   if (op.has_ieth && !qp_.keys.invalidate(raw(packet.ieth().rkey), qp_.pd)) return Fault::kInvalidateRefused;
@@ -149,7 +149,7 @@ Fault MessageSink::place_write(const wire::PacketView& packet) noexcept {
 void MessageSink::complete_receive(const wire::PacketView& packet) noexcept {
   const wire::OpcodeInfo& op = *packet.op;
   if (op.is_write && !op.has_imm) return;
-  const RecvWqe& wqe = qp_.rq.at(recv_head_);
+  const RecvWqe& wqe = qp_.receives.front();
   Wc wc{.wr_id = wqe.wr_id,
         .byte_len = op.is_write ? write_length_ : received_,
         .qpn = qp_.qpn,
@@ -162,23 +162,23 @@ void MessageSink::complete_receive(const wire::PacketView& packet) noexcept {
     wc.imm_data = raw(packet.ieth().rkey);
     wc.flags = wc_flag::kWithInv;
   }
-  qp_.rq.retire(++recv_head_);
+  qp_.receives.pop();
   qp_.complete(qp_.recv_cq, wc, packet.bth.solicited);
 }
 
 void MessageSink::fail_receive(Fault fault) noexcept {
-  const RecvWqe& wqe = qp_.rq.at(recv_head_);
+  const RecvWqe& wqe = qp_.receives.front();
   qp_.complete(qp_.recv_cq, {.wr_id = wqe.wr_id,
                              .qpn = qp_.qpn,
                              .src_qpn = qp_.attr.dest_qpn,
                              .status = row(fault).status,
                              .opcode = WcOpcode::kRecv,
                              .vendor_err = raw(fault)});
-  qp_.rq.retire(++recv_head_);
+  qp_.receives.pop();
 }
 
 void MessageSink::flush_receives() noexcept {
-  for (const std::uint32_t tail = qp_.rq.tail(); recv_head_ != tail;) {
+  while (qp_.receives.holds_one()) {
     qp_.counters.add(Count::kFlushed);
     fail_receive(Fault::kFlushed);
   }

@@ -34,7 +34,7 @@ class MessageSink {
   /// Completes every posted receive with WR_FLUSH_ERR.
   void flush_receives() noexcept;
 
-  [[nodiscard]] bool has_receive() const noexcept { return recv_head_ != qp_.rq.tail(); }
+  [[nodiscard]] bool has_receive() const noexcept { return qp_.receives.available(); }
 
   QpContext& qp_;
   Message message_ = Message::kNone;
@@ -49,8 +49,7 @@ class MessageSink {
   [[nodiscard]] Fault place_send(const wire::PacketView& packet) noexcept;
   [[nodiscard]] Fault place_write(const wire::PacketView& packet) noexcept;
 
-  std::uint32_t recv_head_ = 0;  // receive WQE in use, or next
-  std::uint32_t received_ = 0;   // bytes of the SEND so far
+  std::uint32_t received_ = 0;  // bytes of the SEND so far
   mem::SgeCursor recv_cursor_;
 
   std::uint64_t write_va_ = 0;    // where the WRITE's next byte goes

@@ -46,6 +46,16 @@ void QueuePair::settle(Ticks now) noexcept {
     error_recheck_ = now + kErrorRecheckNs;
   }
   report_drained();
+  if (ctx_.receives.shared() != nullptr) [[unlikely]]
+    report_shared();
+}
+
+/// What users of a shared receive queue wait for. IBA 11.6.3.1 ?
+void QueuePair::report_shared() noexcept {
+  if (ctx_.receives.shared()->take_limit_event()) raise(AsyncEventType::kSrqLimitReached);
+  if (state() != QpState::kError || last_wqe_reported_) return;
+  last_wqe_reported_ = true;
+  raise(AsyncEventType::kQpLastWqeReached);
 }
 
 void QueuePair::report_drained() noexcept {
@@ -67,7 +77,7 @@ void QueuePair::reset() noexcept {
   ctx_.full_cq = nullptr;
   ctx_.resolved = false;
   error_recheck_ = Ticks{};
-  drained_reported_ = established_reported_ = overflow_reported_ = false;
+  drained_reported_ = established_reported_ = overflow_reported_ = last_wqe_reported_ = false;
 }
 
 void QueuePair::enter(QpState to) noexcept {
@@ -77,6 +87,7 @@ void QueuePair::enter(QpState to) noexcept {
       ctx_.fail(Fault::kFlushed);
       fall_to_error();
       error_recheck_ = Ticks{1};  // at the next look
+      if (ctx_.receives.shared() != nullptr) report_shared();
     }
     return;
   }

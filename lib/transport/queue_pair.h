@@ -31,8 +31,8 @@ struct QpBounds {
 class QueuePair : public MpscNode, public TimerNode {
  public:
   QueuePair(Qpn qpn, std::uint32_t pd, const QpInitAttr& init, mem::KeyTable& keys, Counters& counters,
-            CqRing& send_cq, CqRing& recv_cq)
-      : ctx_(qpn, pd, init, keys, counters, send_cq, recv_cq) {}
+            CqRing& send_cq, CqRing& recv_cq, SharedReceives* shared)
+      : ctx_(qpn, pd, init, keys, counters, send_cq, recv_cq, shared) {}
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
   virtual ~QueuePair() = default;
@@ -107,6 +107,7 @@ class QueuePair : public MpscNode, public TimerNode {
   void enter(QpState to) noexcept;
   void reset() noexcept;
   void report_drained() noexcept;
+  void report_shared() noexcept;
   void fall_to_error() noexcept;
   void flush() noexcept;
   void raise(AsyncEventType event) noexcept { events_ |= 1U << raw(event); }
@@ -116,6 +117,7 @@ class QueuePair : public MpscNode, public TimerNode {
   bool drained_reported_ = false;
   bool established_reported_ = false;
   bool overflow_reported_ = false;
+  bool last_wqe_reported_ = false;
 };
 
 }  // namespace uroce::transport

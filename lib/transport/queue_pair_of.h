@@ -20,8 +20,8 @@ template <typename Sender, typename Receiver>
 class QueuePairOf final : public QueuePair {
  public:
   QueuePairOf(Qpn qpn, std::uint32_t pd, const QpInitAttr& init, mem::KeyTable& keys, Counters& counters,
-              CqRing& send_cq, CqRing& recv_cq)
-      : QueuePair(qpn, pd, init, keys, counters, send_cq, recv_cq), sender_(ctx_), receiver_(ctx_) {}
+              CqRing& send_cq, CqRing& recv_cq, SharedReceives* shared = nullptr)
+      : QueuePair(qpn, pd, init, keys, counters, send_cq, recv_cq, shared), sender_(ctx_), receiver_(ctx_) {}
 
   void set_resolved(const wire::FrameTemplate& head) noexcept override {
     ctx_.head = head;

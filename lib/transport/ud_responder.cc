@@ -8,18 +8,13 @@
 
 namespace uroce::transport {
 
-void UdResponder::reset() noexcept {
-  recv_head_ = qp_.rq.tail();
-  qp_.rq.retire(recv_head_);
-}
-
 /// A datagram that finds no receive, or one that is too small, is dropped; the receive stays. IBA 9.8.3.2 ?
 void UdResponder::on_request(const wire::PacketView& packet) noexcept {
-  if (recv_head_ == qp_.rq.tail()) {
+  if (!qp_.receives.available()) {
     qp_.counters.add(Count::kDropNoReceive);
     return;
   }
-  const RecvWqe& wqe = qp_.rq.at(recv_head_);
+  const RecvWqe& wqe = qp_.receives.front();
   const auto length = static_cast<std::uint32_t>(kGrhBytes + packet.payload.size());
   if (wqe.length < length) {
     qp_.counters.add(Count::kDropReceiveTooSmall);
@@ -28,9 +23,9 @@ void UdResponder::on_request(const wire::PacketView& packet) noexcept {
   std::array<std::byte, kGrhBytes> grh;
   wire::emit_receive_grh(packet, grh);
   mem::SgeCursor cursor;
-  mem::KeyFault fault = cursor.scatter(wqe.sges(), qp_.keys, qp_.pd, 0, grh);
+  mem::KeyFault fault = cursor.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, 0, grh);
   if (fault == mem::KeyFault::kNone) {
-    fault = cursor.scatter(wqe.sges(), qp_.keys, qp_.pd, kGrhBytes, packet.payload);
+    fault = cursor.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, kGrhBytes, packet.payload);
   }
   if (fault != mem::KeyFault::kNone) {
     fail_receive(Fault::kReceiveKey);
@@ -47,23 +42,23 @@ void UdResponder::on_request(const wire::PacketView& packet) noexcept {
     wc.imm_data = network_order(packet.imm().value);
     wc.flags |= wc_flag::kWithImm;
   }
-  qp_.rq.retire(++recv_head_);
+  qp_.receives.pop();
   qp_.counters.add(Count::kResponderPackets);
   qp_.counters.add(Count::kResponderMessages);
   qp_.complete(qp_.recv_cq, wc, packet.bth.solicited);
 }
 
 void UdResponder::fail_receive(Fault fault) noexcept {
-  qp_.complete(qp_.recv_cq, {.wr_id = qp_.rq.at(recv_head_).wr_id,
+  qp_.complete(qp_.recv_cq, {.wr_id = qp_.receives.front().wr_id,
                              .qpn = qp_.qpn,
                              .status = row(fault).status,
                              .opcode = WcOpcode::kRecv,
                              .vendor_err = raw(fault)});
-  qp_.rq.retire(++recv_head_);
+  qp_.receives.pop();
 }
 
 void UdResponder::flush() noexcept {
-  for (const std::uint32_t tail = qp_.rq.tail(); recv_head_ != tail;) {
+  while (qp_.receives.holds_one()) {
     qp_.counters.add(Count::kFlushed);
     fail_receive(Fault::kFlushed);
   }

@@ -22,7 +22,7 @@ class UdResponder {
     return packet.deth().qkey == qp.attr.qkey ? Count::kRxRoce : Count::kDropBadQkey;
   }
 
-  void reset() noexcept;
+  void reset() noexcept { qp_.receives.reset(); }
   void start() noexcept {}
   void resize_resources() noexcept {}
   void on_request(const wire::PacketView& packet) noexcept;
@@ -37,7 +37,6 @@ class UdResponder {
   void fail_receive(Fault fault) noexcept;
 
   QpContext& qp_;
-  std::uint32_t recv_head_ = 0;  // receive WQE to use next
 };
 
 }  // namespace uroce::transport

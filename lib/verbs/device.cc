@@ -53,6 +53,17 @@ Result<engine::Addresses> own_addresses(const Config& config, const port::PortIn
   return engine::Addresses(std::move(own), gateway);
 }
 
+std::string describe(const engine::LoopEvent& event) {
+  switch (event.type) {
+    case AsyncEventType::kSrqLimitReached:
+      return "a shared receive queue has fewer receives left than its limit: post more";
+    case AsyncEventType::kQpLastWqeReached:
+      return "the QP takes nothing more from its shared receive queue";
+    default:
+      return std::string(transport::row(event.fault).text);
+  }
+}
+
 Status make_loops(Device::Impl& device, const std::vector<unsigned>& cores) {
   constexpr std::uint64_t kMs = 1'000'000;
   const auto count = static_cast<unsigned>(device.ports.size());
@@ -204,7 +215,7 @@ bool Device::next_async_event(AsyncEvent& event) {
   engine::LoopEvent found;
   for (auto& loop : impl_->loops) {
     if (!loop->next_event(found)) continue;
-    event = {.type = found.type, .qpn = found.qpn, .text = std::string(transport::row(found.fault).text)};
+    event = {.type = found.type, .qpn = found.qpn, .srq = found.srq, .text = describe(found)};
     return true;
   }
   std::uint64_t count = 0;

@@ -38,6 +38,7 @@ struct Device::Impl {
   Random random;
   std::unordered_set<std::uint32_t> qpns;
   std::uint32_t next_pd = 1;
+  std::uint32_t next_srq = 1;
   std::vector<std::uint32_t> ah_generations;  // by index
   std::vector<std::uint32_t> free_ahs;        // indices
 

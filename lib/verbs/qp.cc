@@ -9,17 +9,23 @@
 #include "transport/unreliable_qp.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
+#include "verbs/srq_impl.h"
 
 namespace uroce {
 
 struct Qp::Impl {
-  Impl(Device::Impl& device_impl, Cq::Impl& send, Cq::Impl& recv, Qpn qpn, std::uint32_t pd,
+  Impl(Device::Impl& device_impl, Cq::Impl& send, Cq::Impl& recv, Srq* srq, Qpn qpn, std::uint32_t pd,
        const QpInitAttr& init)
-      : device(device_impl), runner(send.runner), send_cq(send), recv_cq(recv), qp(make(qpn, pd, init)) {}
+      : device(device_impl),
+        runner(send.runner),
+        send_cq(send),
+        recv_cq(recv),
+        qp(make(qpn, pd, init, srq == nullptr ? nullptr : &srq->impl().shared)) {}
 
   ~Impl() {
     runner.execute([this](engine::PollLoop& loop, Ticks now) {
       loop.remove(*qp, now);
+      qp->context().receives.reset();  // what it took from an SRQ goes back there
       purge();
     });
     device.release_qpn(qp->context().qpn);
@@ -27,10 +33,11 @@ struct Qp::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  std::unique_ptr<transport::QueuePair> make(Qpn qpn, std::uint32_t pd, const QpInitAttr& init) {
+  std::unique_ptr<transport::QueuePair> make(Qpn qpn, std::uint32_t pd, const QpInitAttr& init,
+                                             transport::SharedReceives* shared) {
     const auto a = [&]<typename Type>(std::type_identity<Type>) -> std::unique_ptr<transport::QueuePair> {
       return std::make_unique<Type>(qpn, pd, init, device.keys, runner.loop().counters(), send_cq.ring,
-                                    recv_cq.ring);
+                                    recv_cq.ring, shared);
     };
     if (init.type == QpType::kUc) return a(std::type_identity<transport::UcQp>{});
     if (init.type == QpType::kUd) return a(std::type_identity<transport::UdQp>{});
@@ -103,6 +110,18 @@ Qp& Qp::operator=(Qp&&) noexcept = default;
 Qp::~Qp() = default;
 
 Result<Qp> Qp::create(Pd& pd, Cq& send_cq, Cq& recv_cq, const QpInitAttr& attr) {
+  return make(pd, send_cq, recv_cq, nullptr, attr);
+}
+
+Result<Qp> Qp::create(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq& srq, const QpInitAttr& attr) {
+  if (&srq.impl().runner != &recv_cq.impl().runner) {
+    return Error{Errc::kInvalid,
+                 "the SRQ and the CQs of a QP must belong to the same loop of the same device"};
+  }
+  return make(pd, send_cq, recv_cq, &srq, attr);
+}
+
+Result<Qp> Qp::make(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq* srq, const QpInitAttr& attr) {
   Device::Impl& device = pd.device();
   if (Status fits = check_capacities(attr, device.limits); !fits) return fits.error();
   if (!is_of(device, send_cq.impl()) || !is_of(device, recv_cq.impl())) {
@@ -115,8 +134,11 @@ Result<Qp> Qp::create(Pd& pd, Cq& send_cq, Cq& recv_cq, const QpInitAttr& attr) 
   if (!qpn) return qpn.error();
   try {
     auto impl =
-        std::make_unique<Impl>(device, send_cq.impl(), recv_cq.impl(), *qpn, pd.number(), granted(attr));
-    impl->runner.execute([&impl](engine::PollLoop& loop, Ticks) { loop.add(*impl->qp); });
+        std::make_unique<Impl>(device, send_cq.impl(), recv_cq.impl(), srq, *qpn, pd.number(), granted(attr));
+    impl->runner.execute([&](engine::PollLoop& loop, Ticks) {
+      if (srq != nullptr) srq->impl().shared.add_user();
+      loop.add(*impl->qp);
+    });
     return Qp(std::move(impl));
   } catch (const std::bad_alloc&) {
     device.release_qpn(*qpn);
@@ -170,11 +192,11 @@ std::size_t Qp::post_send(std::span<const SendWr> wrs) noexcept {
 
 std::size_t Qp::post_recv(std::span<const RecvWr> wrs) noexcept {
   transport::QueuePair& qp = *impl_->qp;
-  if (qp.state() == QpState::kReset) return 0;
+  if (qp.state() == QpState::kReset || qp.context().receives.shared() != nullptr) return 0;
   std::uint32_t taken = 0;
-  while (taken < wrs.size() && qp.context().rq.put(wrs[taken], taken)) ++taken;
+  while (taken < wrs.size() && qp.context().receives.own.put(wrs[taken], taken)) ++taken;
   if (taken == 0) return 0;
-  qp.context().rq.publish(taken);
+  qp.context().receives.own.publish(taken);
   if (qp.state() == QpState::kError)
     impl_->runner.post(*impl_->qp);  // a post that just misses the move is found by the recheck
   return taken;

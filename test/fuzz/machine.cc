@@ -396,8 +396,8 @@ void Machine::post_recv(Choices& choices) {
                .length = choices.byte() * (1 + choices.below(8)),
                .lkey = Lkey{choices.below(64) == 0 ? choose_key(choices) : area.key}};
   }
-  if (qp_.context().rq.put({.wr_id = 1, .sges = std::span(sges).first(count)}, 0))
-    qp_.context().rq.publish(1);
+  if (qp_.context().receives.own.put({.wr_id = 1, .sges = std::span(sges).first(count)}, 0))
+    qp_.context().receives.own.publish(1);
   if (qp_.state() == QpState::kError) loop_.ring(qp_);
 }
 
@@ -461,8 +461,8 @@ void Machine::check_ping_pong() {
   const Area& inbox = areas_[kInbox];
   const Sge sge{
       .addr = std::bit_cast<std::uint64_t>(memory_ + inbox.at), .length = 64, .lkey = Lkey{inbox.key}};
-  require(qp_.context().rq.put({.wr_id = 5, .sges = {&sge, 1}}, 0), "no receive can be posted");
-  qp_.context().rq.publish(1);
+  require(qp_.context().receives.own.put({.wr_id = 5, .sges = {&sge, 1}}, 0), "no receive can be posted");
+  qp_.context().receives.own.publish(1);
   const wire::FrameTemplate head{from_peer()};
   const auto send = [&](wire::Opcode opcode, Psn psn, std::uint32_t payload) {
     const wire::OpcodeInfo& op = wire::info(opcode);

@@ -51,11 +51,11 @@ TEST_CASE("what is posted in Error is flushed at once", "[rc][flush][T15]") {
 
 TEST_CASE("a post that just misses the move to Error is flushed soon", "[rc][flush][T15]") {
   RcScript qp;
-  REQUIRE(qp.qp().context().rq.put({.wr_id = 9}, 0));
-  qp.qp().context().rq.publish(1);
+  REQUIRE(qp.qp().context().receives.own.put({.wr_id = 9}, 0));
+  qp.qp().context().receives.own.publish(1);
   qp.move_to(QpState::kError).receives(9, WcStatus::kWrFlushErr);
-  REQUIRE(qp.qp().context().rq.put({.wr_id = 10}, 0));
-  qp.qp().context().rq.publish(1);  // without a doorbell
+  REQUIRE(qp.qp().context().receives.own.put({.wr_id = 10}, 0));
+  qp.qp().context().receives.own.publish(1);  // without a doorbell
   qp.at(10ms).receives(10, WcStatus::kWrFlushErr);
 }
 

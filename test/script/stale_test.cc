@@ -127,8 +127,8 @@ class Veteran {
     const wire::OpcodeInfo& op = wire::info(packet.opcode);
     if (op.takes_recv) {
       const Sge sge = qp.inbox.sge(0, 1024);
-      REQUIRE(qp.qp().context().rq.put({.wr_id = 1, .sges = {&sge, 1}}, 0));
-      qp.qp().context().rq.publish(1);
+      REQUIRE(qp.qp().context().receives.own.put({.wr_id = 1, .sges = {&sge, 1}}, 0));
+      qp.qp().context().receives.own.publish(1);
     }
     if (op.has_ieth) {
       packet.ieth = qp.keys()

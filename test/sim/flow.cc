@@ -268,7 +268,7 @@ void Flow::finish_atomic(const Message& message, const Running& running) {
 bool Flow::post_receives(std::uint64_t now_ns, Random& random) {
   if (now_ns < next_receive_ns_ || receives_posted_ == receives_.size()) return false;
   bool any = false;
-  transport::RecvQueue& rq = peer_.context().rq;
+  transport::RecvQueue& rq = peer_.context().receives.own;
   while (receives_posted_ < receives_.size() && receives_posted_ - received_ < plan_.receives) {
     const Message& message = plan_.messages[receives_[receives_posted_]];
     const std::vector<Sge> list = sges(to_.memory.inbox, message.receive);

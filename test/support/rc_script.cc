@@ -42,6 +42,9 @@ RcScript::RcScript(const ScriptConfig& config)
     : keys_(1, [] {}),
       send_cq_(config.cqes),
       recv_cq_(config.cqes),
+      shared_(config.shared_wrs == 0
+                  ? nullptr
+                  : std::make_unique<transport::SharedReceives>(1, kPd, config.shared_wrs, config.sges)),
       qp_(make_qp(config)),
       bounds_{.active_mtu = PathMtu::k4096,
               .gid_count = 2,
@@ -59,8 +62,10 @@ RcScript::RcScript(const ScriptConfig& config)
 
 std::unique_ptr<transport::QueuePair> RcScript::make_qp(const ScriptConfig& config) {
   const auto a = [&]<typename Type>(std::type_identity<Type>) -> std::unique_ptr<transport::QueuePair> {
-    return std::make_unique<Type>(kLocal, kPd, capacities(config), keys_, counters_, send_cq_, recv_cq_);
+    return std::make_unique<Type>(kLocal, kPd, capacities(config), keys_, counters_, send_cq_, recv_cq_,
+                                  shared_.get());
   };
+  if (shared_ != nullptr) shared_->add_user();
   if (config.type == QpType::kUc) return a(std::type_identity<transport::UcQp>{});
   if (config.type == QpType::kUd) return a(std::type_identity<transport::UdQp>{});
   return a(std::type_identity<transport::RcQp>{});
@@ -225,10 +230,18 @@ RcScript& RcScript::post_recv(std::uint32_t bytes) {
 }
 
 RcScript& RcScript::post_recv(std::span<const Sge> sges) {
-  transport::RecvQueue& rq = qp_->context().rq;
+  transport::RecvQueue& rq = qp_->context().receives.own;
   REQUIRE(rq.put({.wr_id = next_recv_id_++, .sges = sges}, 0));
   rq.publish(1);
   if (qp_->state() == QpState::kError) ring();
+  return *this;
+}
+
+RcScript& RcScript::post_shared(std::uint32_t bytes) {
+  const Sge sge = inbox.sge(recv_at_, bytes);
+  recv_at_ += bytes;
+  REQUIRE(shared_->ring.put({.wr_id = next_recv_id_++, .sges = {&sge, 1}}, 0));
+  shared_->ring.publish(1);
   return *this;
 }
 

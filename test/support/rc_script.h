@@ -50,6 +50,7 @@ struct ScriptConfig {
   bool v6 = false;
   bool resolved = true;
   std::uint32_t qkey = 0x1111'1111;    ///< UD
+  std::uint32_t shared_wrs = 0;        ///< receives come from a shared queue of so many; 0: from its own
   std::size_t area_bytes = 64 * 1024;  ///< of each of the four areas
 };
 
@@ -85,6 +86,8 @@ class RcScript {
   RcScript& post_datagram(std::uint32_t bytes, std::uint32_t qkey, std::uint8_t flags = 0);
   RcScript& post_recv(std::uint32_t bytes);
   RcScript& post_recv(std::span<const Sge> sges);
+  /// To the shared receive queue.
+  RcScript& post_shared(std::uint32_t bytes);
   /// Several posts that the loop sees at once.
   template <typename F>
   RcScript& together(F&& posts) {
@@ -129,6 +132,7 @@ class RcScript {
   RcScript& forget();
   /// Of RC scripts.
   [[nodiscard]] transport::RcQp& qp() noexcept { return static_cast<transport::RcQp&>(*qp_); }
+  [[nodiscard]] transport::SharedReceives& shared() noexcept { return *shared_; }
   [[nodiscard]] transport::AddressHandles& handles() noexcept { return handles_; }
   [[nodiscard]] mem::KeyTable& keys() noexcept { return keys_; }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
@@ -163,6 +167,7 @@ class RcScript {
   transport::CqRing send_cq_;
   transport::CqRing recv_cq_;
   transport::AddressHandles handles_;
+  std::unique_ptr<transport::SharedReceives> shared_;
   std::unique_ptr<transport::QueuePair> qp_;
   transport::QpBounds bounds_;
   CapturePort port_;

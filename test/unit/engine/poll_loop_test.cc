@@ -273,8 +273,8 @@ TEST_CASE("two loops hand packets over that arrived at the wrong one", "[engine]
   REQUIRE(loops[1]->modify(qp, attr, qp_attr::kInitMask, bounds, now));
   attr.state = QpState::kRtr;
   REQUIRE(loops[1]->modify(qp, attr, qp_attr::kRtrMask, bounds, now));
-  REQUIRE(qp.context().rq.put({.wr_id = 5}, 0));
-  qp.context().rq.publish(1);
+  REQUIRE(qp.context().receives.own.put({.wr_id = 5}, 0));
+  qp.context().receives.own.publish(1);
 
   const wire::FrameAddress address{.src_mac = ends[0]->info().mac,
                                    .dst_mac = ports[0]->info().mac,

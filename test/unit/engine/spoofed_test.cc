@@ -33,8 +33,8 @@ struct Target {
     std::swap(back.sgid, back.dgid);
     qp->set_resolved(wire::FrameTemplate{back});
     const Sge none{};
-    REQUIRE(qp->context().rq.put({.wr_id = 1, .sges = {&none, 0}}, 0));
-    qp->context().rq.publish(1);
+    REQUIRE(qp->context().receives.own.put({.wr_id = 1, .sges = {&none, 0}}, 0));
+    qp->context().receives.own.publish(1);
     f.run(1000);
     f.taken();  // it asks for the peer's Ethernet address
   }

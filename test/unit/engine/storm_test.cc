@@ -156,8 +156,8 @@ class Storm {
       case 3:
         packet.opcode = wire::Opcode::kRcSendOnly;
         packet.payload = 0;
-        REQUIRE(qp.context().rq.put({.wr_id = 1}, 0));
-        qp.context().rq.publish(1);
+        REQUIRE(qp.context().receives.own.put({.wr_id = 1}, 0));
+        qp.context().receives.own.publish(1);
         break;
       case 5:
         packet.opcode = wire::Opcode::kRcReadRequest;

@@ -1,0 +1,53 @@
+/// Shared receive queues.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "uroce/pd.h"
+#include "uroce/wr.h"
+
+namespace uroce {
+
+/// Capacities asked for at creation; attr() tells those granted.
+struct SrqInitAttr {
+  std::uint32_t max_wr = 64;
+  std::uint32_t max_sge = 1;
+};
+
+/// Shared receive queue: receives for whichever of its QPs has a message next. IBA 10.2.9.
+///
+/// Threads: post_recv() from one application thread at a time; everything else from any control thread.
+/// Lifetime: outlives the QPs that use it; its Pd and Device outlive it. The memory of its receives belongs
+/// to its own protection domain.
+class Srq {
+ public:
+  /// @param loop  which of the device's loops it belongs to: that of the CQs of its QPs
+  /// @return kInvalid if `attr` exceeds Device::limits().
+  static Result<Srq> create(Pd& pd, const SrqInitAttr& attr, unsigned loop = 0);
+  Srq(Srq&&) noexcept;
+  Srq& operator=(Srq&&) noexcept;
+  ~Srq();
+
+  /// Posts `wrs` in order. @return how many were taken; fewer: the ring is full, or one has too many SGEs.
+  [[nodiscard]] std::size_t post_recv(std::span<const RecvWr> wrs) noexcept;
+  [[nodiscard]] bool post_recv(const RecvWr& wr) noexcept { return post_recv(std::span{&wr, 1}) == 1; }
+
+  /// Asks for one AsyncEventType::kSrqLimitReached once fewer than `limit` receives are left; 0: none.
+  /// @return kInvalid if `limit` is above the capacity.
+  Status arm_limit(std::uint32_t limit);
+  /// The limit that is armed; 0 after its event.
+  [[nodiscard]] std::uint32_t limit() const;
+  [[nodiscard]] const SrqInitAttr& attr() const noexcept;
+  [[nodiscard]] std::uint32_t number() const noexcept;
+
+  struct Impl;
+  [[nodiscard]] Impl& impl() const noexcept { return *impl_; }
+
+ private:
+  explicit Srq(std::unique_ptr<Impl> impl) noexcept;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace uroce

@@ -1,0 +1,143 @@
+/// Where a QP takes its receives from: a queue of its own, or one that it shares.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "transport/wqe_ring.h"
+
+namespace uroce::transport {
+
+/// A copy of a receive, which outlives its slot in a shared queue.
+class TakenReceive {
+ public:
+  explicit TakenReceive(std::uint32_t max_sge)
+      : size_(sizeof(RecvWqe) + std::max(max_sge, 1U) * sizeof(Sge)),
+        memory_(std::make_unique<Slot[]>((size_ + sizeof(Slot) - 1) / sizeof(Slot))) {}
+
+  void copy(const RecvWqe& wqe) noexcept {
+    std::memcpy(memory_.get(), static_cast<const void*>(&wqe), sizeof(RecvWqe) + wqe.num_sge * sizeof(Sge));
+  }
+  [[nodiscard]] const RecvWqe& wqe() const noexcept {
+    return *static_cast<const RecvWqe*>(static_cast<const void*>(memory_.get()));
+  }
+
+ private:
+  struct alignas(16) Slot {
+    std::byte bytes[16];
+  };
+  std::size_t size_;
+  std::unique_ptr<Slot[]> memory_;
+};
+
+/// Shared receive queue. IBA 10.2.9. A receive belongs to the QP whose message it was taken for.
+///
+/// Threads: put() and publish() of `ring` by one application thread; the rest by the loop.
+class SharedReceives {
+ public:
+  SharedReceives(std::uint32_t srq_number, std::uint32_t pd_number, std::uint32_t depth, std::uint32_t sges)
+      : number(srq_number), pd(pd_number), max_sge(std::max(sges, 1U)), ring(depth, sges) {}
+
+  const std::uint32_t number;
+  const std::uint32_t pd;
+  const std::uint32_t max_sge;
+  RecvQueue ring;
+
+  [[nodiscard]] bool is_empty() const noexcept { return returned_count_ == 0 && head_ == ring.tail(); }
+  /// Receives that nobody has taken.
+  [[nodiscard]] std::uint32_t count() const noexcept { return ring.tail() - head_ + returned_count_; }
+  /// Moves the oldest receive out. Not when empty.
+  void take(TakenReceive& out) noexcept {
+    if (returned_count_ > 0) {
+      out.copy(returned_[--returned_count_].wqe());
+    } else {
+      out.copy(ring.at(head_));
+      ring.retire(++head_);
+    }
+    if (limit_ == 0 || count() >= limit_) return;
+    limit_ = 0;
+    limit_reached_ = true;
+  }
+  /// Control, while the caller owns the loop: room for what one more QP may give back.
+  void add_user() { returned_.emplace_back(max_sge); }
+  /// A QP that goes has no use for what it took.
+  void give_back(const TakenReceive& taken) noexcept { returned_[returned_count_++].copy(taken.wqe()); }
+
+  /// One event once fewer than `limit` receives are left; 0: none. IBA 10.2.9.2 ?
+  void arm(std::uint32_t limit) noexcept { limit_ = limit; }
+  [[nodiscard]] std::uint32_t limit() const noexcept { return limit_; }
+  [[nodiscard]] bool take_limit_event() noexcept {
+    const bool reached = limit_reached_;
+    limit_reached_ = false;
+    return reached;
+  }
+
+ private:
+  std::uint32_t head_ = 0;
+  std::uint32_t limit_ = 0;
+  bool limit_reached_ = false;
+  std::vector<TakenReceive> returned_;  // never fewer than QPs
+  std::uint32_t returned_count_ = 0;
+};
+
+/// The receives of one QP, oldest first.
+///
+/// Threads: put() and publish() of `own` by one application thread; the rest by the loop.
+class Receives {
+ public:
+  Receives(std::uint32_t depth, std::uint32_t max_sge, SharedReceives* shared)
+      : own(shared == nullptr ? depth : 1, shared == nullptr ? max_sge : 1),
+        shared_(shared),
+        taken_(shared == nullptr ? 1 : shared->max_sge) {}
+  Receives(const Receives&) = delete;
+  Receives& operator=(const Receives&) = delete;
+
+  RecvQueue own;
+
+  [[nodiscard]] SharedReceives* shared() const noexcept { return shared_; }
+  /// Whether there is one for the next message.
+  [[nodiscard]] bool available() const noexcept {
+    if (shared_ != nullptr) [[unlikely]]
+      return has_taken_ || !shared_->is_empty();
+    return head_ != own.tail();
+  }
+  /// Whether the QP has one: of its own, or taken from those it shares.
+  [[nodiscard]] bool holds_one() const noexcept {
+    return shared_ != nullptr ? has_taken_ : head_ != own.tail();
+  }
+  /// The one for the present message. Only if available().
+  [[nodiscard]] const RecvWqe& front() noexcept {
+    if (shared_ == nullptr) [[likely]]
+      return own.at(head_);
+    if (!has_taken_) shared_->take(taken_);
+    has_taken_ = true;
+    return taken_.wqe();
+  }
+  /// The front has completed.
+  void pop() noexcept {
+    if (shared_ == nullptr) [[likely]] {
+      own.retire(++head_);
+    } else {
+      has_taken_ = false;
+    }
+  }
+  /// Forgets its own, and gives back what it shares.
+  void reset() noexcept {
+    head_ = own.tail();
+    own.retire(head_);
+    if (has_taken_) shared_->give_back(taken_);
+    has_taken_ = false;
+  }
+
+ private:
+  std::uint32_t head_ = 0;
+  bool has_taken_ = false;
+  SharedReceives* shared_;
+  TakenReceive taken_;
+};
+
+}  // namespace uroce::transport

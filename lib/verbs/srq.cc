@@ -1,0 +1,70 @@
+#include "uroce/srq.h"
+
+#include <bit>
+#include <new>
+
+#include "verbs/device_impl.h"
+#include "verbs/srq_impl.h"
+
+namespace uroce {
+
+Srq::Srq(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Srq::Srq(Srq&&) noexcept = default;
+Srq& Srq::operator=(Srq&&) noexcept = default;
+Srq::~Srq() = default;
+
+Result<Srq> Srq::create(Pd& pd, const SrqInitAttr& attr, unsigned loop) {
+  Device::Impl& device = pd.device();
+  if (attr.max_wr == 0 || attr.max_wr > device.limits.max_qp_wr) {
+    return Error{Errc::kInvalid, "an SRQ has 1 to " + std::to_string(device.limits.max_qp_wr) + " receives"};
+  }
+  if (attr.max_sge > device.limits.max_sge) {
+    return Error{Errc::kInvalid, "max_sge is at most " + std::to_string(device.limits.max_sge)};
+  }
+  if (loop >= device.runners.size()) {
+    return Error{Errc::kInvalid,
+                 "the device has " + std::to_string(device.runners.size()) + " loops (--lcores)"};
+  }
+  std::uint32_t number = 0;
+  {
+    const std::lock_guard lock(device.control);
+    number = device.next_srq++;
+  }
+  const SrqInitAttr granted{.max_wr = std::bit_ceil(attr.max_wr), .max_sge = std::max(attr.max_sge, 1U)};
+  try {
+    return Srq(std::make_unique<Impl>(*device.runners[loop], loop, number, pd.number(), granted));
+  } catch (const std::bad_alloc&) {
+    return Error{Errc::kNoMemory, "no memory for a shared receive queue"};
+  }
+}
+
+std::size_t Srq::post_recv(std::span<const RecvWr> wrs) noexcept {
+  transport::RecvQueue& ring = impl_->shared.ring;
+  std::uint32_t taken = 0;
+  while (taken < wrs.size() && ring.put(wrs[taken], taken)) ++taken;
+  if (taken > 0) ring.publish(taken);
+  return taken;
+}
+
+Status Srq::arm_limit(std::uint32_t limit) {
+  if (limit > impl_->attr.max_wr) {
+    return Error{Errc::kInvalid, "the limit is at most the capacity, " + std::to_string(impl_->attr.max_wr)};
+  }
+  impl_->runner.execute([&](engine::PollLoop&, Ticks) { impl_->shared.arm(limit); });
+  return {};
+}
+
+std::uint32_t Srq::limit() const {
+  std::uint32_t limit = 0;
+  impl_->runner.execute([&](engine::PollLoop&, Ticks) { limit = impl_->shared.limit(); });
+  return limit;
+}
+
+const SrqInitAttr& Srq::attr() const noexcept {
+  return impl_->attr;
+}
+std::uint32_t Srq::number() const noexcept {
+  return impl_->shared.number;
+}
+
+}  // namespace uroce

@@ -1,0 +1,24 @@
+/// The inside of an Srq.
+#pragma once
+
+#include "engine/loop_runner.h"
+#include "transport/receives.h"
+#include "uroce/srq.h"
+
+namespace uroce {
+
+struct Srq::Impl {
+  Impl(engine::LoopRunner& loop_runner, unsigned loop_index, std::uint32_t number, std::uint32_t pd,
+       const SrqInitAttr& granted)
+      : runner(loop_runner),
+        loop(loop_index),
+        attr(granted),
+        shared(number, pd, granted.max_wr, granted.max_sge) {}
+
+  engine::LoopRunner& runner;
+  const unsigned loop;
+  const SrqInitAttr attr;
+  transport::SharedReceives shared;
+};
+
+}  // namespace uroce

@@ -1,0 +1,115 @@
+// Shared receive queues through the public API: several QPs, their ends, and those who share a device.
+#include <cstring>
+#include <set>
+#include <vector>
+
+#include "api/ends.h"
+#include "uroce/srq.h"
+
+namespace uroce::api {
+namespace {
+
+constexpr std::uint32_t kBytes = 64;
+constexpr std::size_t kQps = 4;
+
+/// Senders at one end, and at the other as many QPs that share their receives.
+struct Crowd {
+  explicit Crowd(Joined& joined)
+      : link(joined),
+        send_cq(must(Cq::create(link.a.device, 256))),
+        recv_cq(must(Cq::create(link.b.device, 256))),
+        srq(must(Srq::create(link.b.pd, {.max_wr = 64}))),
+        memory(must(Mr::alloc(link.b.pd, 64 * kBytes, access::kLocalWrite))) {
+    for (std::size_t i = 0; i < kQps; ++i) {
+      senders.push_back(must(Qp::create(link.a.pd, send_cq, send_cq, {})));
+      receivers.push_back(must(Qp::create(link.b.pd, recv_cq, recv_cq, srq, {})));
+      REQUIRE(join(link.a, senders[i], link.b, receivers[i]));
+    }
+  }
+  void receive(std::uint64_t wr_id) {
+    const Sge sge = memory.sge(wr_id % 64 * kBytes, kBytes);
+    REQUIRE(srq.post_recv({.wr_id = wr_id, .sges = {&sge, 1}}));
+  }
+  void send(std::size_t i) {
+    const std::uint64_t text = 0x1000 + i;
+    const Sge sge{std::bit_cast<std::uint64_t>(&text), sizeof text, Lkey{}};
+    REQUIRE(senders[i].post_send({.wr_id = i, .sges = {&sge, 1}, .flags = send_flag::kInline}));
+  }
+  Wc next() {
+    Wc wc{.status = WcStatus::kGeneralErr};
+    REQUIRE(recv_cq.wait(5s));
+    REQUIRE(recv_cq.poll({&wc, 1}) == 1);
+    return wc;
+  }
+
+  Joined& link;
+  Cq send_cq;
+  Cq recv_cq;
+  Srq srq;
+  Mr memory;
+  std::vector<Qp> senders;
+  std::vector<Qp> receivers;
+};
+
+}  // namespace
+
+TEST_CASE("QPs share receives: each is taken once, by whichever has a message", "[api][srq]") {
+  Joined link(GENERATE(Mode::kAuto, Mode::kLcore));
+  Crowd crowd(link);
+  constexpr std::uint64_t kMessages = 40;
+  for (std::uint64_t i = 0; i < kMessages; ++i) crowd.receive(i);
+  for (std::uint64_t i = 0; i < kMessages; ++i) crowd.send(i % kQps);
+  std::set<std::uint64_t> taken;
+  std::size_t of_qp[kQps] = {};
+  for (std::uint64_t i = 0; i < kMessages; ++i) {
+    const Wc wc = crowd.next();
+    REQUIRE(wc.ok());
+    REQUIRE(taken.insert(wc.wr_id).second);
+    std::uint64_t text = 0;
+    std::memcpy(&text, crowd.memory.memory().data() + wc.wr_id * kBytes, sizeof text);
+    const std::size_t from = text - 0x1000;
+    REQUIRE(from < kQps);
+    REQUIRE(wc.qpn == crowd.receivers[from].qpn());
+    ++of_qp[from];
+  }
+  for (const std::size_t count : of_qp) CHECK(count == kMessages / kQps);
+}
+
+TEST_CASE("the limit of an SRQ and the end of its QPs are told", "[api][srq][events]") {
+  Joined link(Mode::kAuto);
+  Crowd crowd(link);
+  for (std::uint64_t i = 0; i < 4; ++i) crowd.receive(i);
+  CHECK_FALSE(crowd.srq.arm_limit(65).has_value());
+  REQUIRE(crowd.srq.arm_limit(4));
+  REQUIRE(crowd.senders[0].post_send({.wr_id = 1}));
+  CHECK(crowd.next().wr_id == 0);
+  AsyncEvent event;
+  REQUIRE(within(5s, [&] { return link.b.device.next_async_event(event); }));
+  CHECK(event.type == AsyncEventType::kSrqLimitReached);
+  CHECK(event.srq == crowd.srq.number());
+  CHECK(crowd.srq.limit() == 0);
+  REQUIRE(crowd.receivers[1].modify({.state = QpState::kError}, qp_attr::kState));
+  REQUIRE(within(5s, [&] { return link.b.device.next_async_event(event); }));
+  CHECK(event.type == AsyncEventType::kQpLastWqeReached);
+  CHECK(event.qpn == crowd.receivers[1].qpn());
+  Wc none;
+  CHECK(crowd.recv_cq.poll({&none, 1}) == 0);  // the receives are the others'
+}
+
+TEST_CASE("an SRQ has limits like a QP, and its QPs have no receives of their own", "[api][srq]") {
+  Joined link(Mode::kApp);
+  CHECK_FALSE(Srq::create(link.b.pd, {.max_wr = 0}).has_value());
+  CHECK_FALSE(Srq::create(link.b.pd, {.max_wr = 1U << 20}).has_value());
+  CHECK_FALSE(Srq::create(link.b.pd, {.max_sge = 1000}).has_value());
+  Crowd crowd(link);
+  CHECK_FALSE(crowd.receivers[0].post_recv({.wr_id = 1}));
+  Srq foreign = must(Srq::create(link.a.pd, {}));
+  const auto qp = Qp::create(link.b.pd, crowd.recv_cq, crowd.recv_cq, foreign, {});
+  REQUIRE_FALSE(qp.has_value());
+  CHECK(qp.error().code == Errc::kInvalid);
+  std::uint64_t posted = 0;
+  while (crowd.srq.post_recv({.wr_id = posted})) ++posted;
+  CHECK(posted == 64);
+}
+
+}  // namespace uroce::api
