@@ -111,14 +111,17 @@ unsigned PollLoop::take_doorbells() noexcept {
 
 void PollLoop::post(QueuePair& qp, Ticks now) noexcept {
   constexpr std::uint32_t kFew = 2;  // packets in flight; beyond, one flush for many is worth more
-  qp.on_doorbell();
-  if (qp.in_flight() <= kFew) {
-    transport::TxContext tx{.port = port_, .now = now, .budget = kTurn};
-    qp.transmit_requests(tx);
-    if (tx.budget < kTurn) port_.tx_flush();
-    after_step(qp, now);
-  }
-  if (qp.wants_transmit(now)) make_ready(qp);
+  const bool wants = as_rc(qp, [this, now](auto& one) {
+    one.on_doorbell();
+    if (one.in_flight() <= kFew) {
+      transport::TxContext tx{.port = port_, .now = now, .budget = kTurn};
+      one.transmit_requests(tx);
+      if (tx.budget < kTurn) port_.tx_flush();
+      after_step(one, now);
+    }
+    return one.wants_transmit(now);
+  });
+  if (wants) make_ready(qp);
 }
 
 unsigned PollLoop::transmit(Ticks now) noexcept {

@@ -107,16 +107,21 @@ void Requester::on_progress(Ticks now) noexcept {
   catch_up();
 }
 
-/// Acknowledged packets need not be sent (again).
+/// Acknowledged packets need not be sent (again), not even those that could not be.
 void Requester::catch_up() noexcept {
   if (static_cast<std::int32_t>(oldest_ - current_) > 0) {
     current_ = oldest_;
     sent_packets_ = 0;
+    broken_ = Fault::kNone;
     cursor_.rewind();
   }
   if (current_ != oldest_) return;
   if (oldest_ != started_) {
-    sent_packets_ = std::max(sent_packets_, span_from(unacked_psn_, progress(oldest_).first_psn));
+    const std::uint32_t acknowledged = span_from(unacked_psn_, progress(oldest_).first_psn);
+    if (acknowledged > sent_packets_) {
+      sent_packets_ = acknowledged;
+      broken_ = Fault::kNone;
+    }
   }
   if (broken_ != Fault::kNone) fail_oldest(broken_);
 }

@@ -35,7 +35,7 @@ void QueuePair::flush() noexcept {
   raise(AsyncEventType::kCqErr);
 }
 
-void QueuePair::settle(Ticks now) noexcept {
+void QueuePair::settle_what_happened(Ticks now) noexcept {
   if (ctx_.has_failed() && state() != QpState::kError) {
     if (!ctx_.fatal_blames_wr && ctx_.fatal != Fault::kCqOverflow) raise(row(ctx_.fatal).event);
     fall_to_error();

@@ -80,8 +80,14 @@ class QueuePair : public MpscNode, public TimerNode {
   std::atomic<bool> doorbell{false};  ///< in the loop's doorbell list
 
  protected:
-  /// What every step ends with: the moves to Error and SQE if something failed, and the SQD event.
-  void settle(Ticks now) noexcept;
+  /// What every step ends with: the moves to Error and SQE if something failed, and the events of SQD and
+  /// SRQ.
+  void settle(Ticks now) noexcept {
+    const bool is_calm = !ctx_.has_failed() && ctx_.send_fault == Fault::kNone && state() != QpState::kSqd &&
+                         ctx_.receives.shared() == nullptr;
+    if (!is_calm) [[unlikely]]
+      settle_what_happened(now);
+  }
   /// A QP in RTR has its first packet.
   void note_established() noexcept;
   [[nodiscard]] Ticks error_recheck() const noexcept { return error_recheck_; }
@@ -103,6 +109,7 @@ class QueuePair : public MpscNode, public TimerNode {
   [[nodiscard]] virtual Psn next_psn() const noexcept = 0;
   [[nodiscard]] virtual Psn expected_psn() const noexcept = 0;
 
+  void settle_what_happened(Ticks now) noexcept;
   void apply(const QpAttr& attr, std::uint32_t mask);
   void enter(QpState to) noexcept;
   void reset() noexcept;

@@ -96,6 +96,27 @@ TEST_CASE("requester goes back again for the same NAK after a timeout", "[rc][go
   qp.in(Ack{1}).completes(1).completes(2);
 }
 
+// What was sent once may be acknowledged although it cannot be sent again: its memory is gone by then.
+TEST_CASE("requester completes what an ACK covers although it could not be sent again",
+          "[rc][go-back-n][key]") {
+  RcScript qp{{.mtu = 256, .timeout = 10}};
+  const std::uint32_t first_packets = GENERATE(1U, 3U);  // of what cannot be sent again
+  qp.at(0us).post_send(4).out({.opcode = kRcSendOnly, .psn = 0, .payload = 4, .ack_req = true});
+  const Sge fleeting = qp.target.sge(0, 256 * first_packets);
+  qp.post({.sges = {&fleeting, 1}, .opcode = WrOpcode::kSend});
+  for (std::uint32_t i = 0; i < first_packets; ++i) (void)qp.take_frame();
+  qp.keys().remove(qp.target.key());
+  qp.at(5ms).out({.opcode = kRcSendOnly, .psn = 0, .payload = 4, .ack_req = true});  // and no more
+  SECTION("all of it") {
+    qp.at(6ms).in(Ack{first_packets, 2}).completes(1).completes(2).quiet();
+    qp.post_send(8).out({.opcode = kRcSendOnly, .psn = first_packets + 1, .payload = 8, .ack_req = true});
+    qp.in(Ack{first_packets + 1, 3}).completes(3).quiet();
+  }
+  SECTION("only what came before") {
+    qp.at(6ms).in(Ack{0, 1}).completes(1).completes(2, WcStatus::kLocProtErr).is_in(QpState::kError).quiet();
+  }
+}
+
 TEST_CASE("requester does not send again what an ACK covers that comes while it goes back",
           "[rc][go-back-n]") {
   RcScript qp{{.mtu = 256}};
