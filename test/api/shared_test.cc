@@ -21,7 +21,7 @@ struct Crowd {
         srq(must(Srq::create(link.b.pd, {.max_wr = 64}))),
         memory(must(Mr::alloc(link.b.pd, 64 * kBytes, access::kLocalWrite))) {
     for (std::size_t i = 0; i < kQps; ++i) {
-      senders.push_back(must(Qp::create(link.a.pd, send_cq, send_cq, {})));
+      senders.push_back(must(Qp::create(link.a.pd, send_cq, send_cq, {.max_inline_data = 16})));
       receivers.push_back(must(Qp::create(link.b.pd, recv_cq, recv_cq, srq, {})));
       REQUIRE(join(link.a, senders[i], link.b, receivers[i]));
     }

@@ -47,7 +47,8 @@ class Traffic {
 
   void post_receive(Side& side) {
     const Sge sge = inbox.sge(0, kLongest);
-    if (side.qp.context().receives.own.put({.wr_id = 1, .sges = {&sge, 1}}, 0)) side.qp.context().receives.own.publish(1);
+    if (side.qp.context().receives.own.put({.wr_id = 1, .sges = {&sge, 1}}, 0))
+      side.qp.context().receives.own.publish(1);
   }
 
   /// Both applications and both QPs, once.
