@@ -1,6 +1,9 @@
+#include <rte_mbuf.h>
+
 #include <array>
 #include <catch2/catch.hpp>
 #include <thread>
+#include <vector>
 
 #include "drivers/registry.h"
 #include "eal/frames.h"
@@ -22,7 +25,61 @@ unsigned receive(port::Port& port, std::uint64_t& next, std::uint32_t len) {
   return count;
 }
 
+/// All buffers of the process, taken from under the port.
+class Hoard {
+ public:
+  Hoard() {
+    rte_mempool_walk(
+        [](rte_mempool* pool, void* self) {
+          while (rte_mbuf* mbuf = rte_pktmbuf_alloc(pool)) static_cast<Hoard*>(self)->held_.push_back(mbuf);
+        },
+        this);
+  }
+  ~Hoard() { release(); }
+  Hoard(const Hoard&) = delete;
+  Hoard& operator=(const Hoard&) = delete;
+  void release() {
+    for (rte_mbuf* mbuf : held_) rte_pktmbuf_free(mbuf);
+    held_.clear();
+  }
+  [[nodiscard]] std::size_t size() const { return held_.size(); }
+
+ private:
+  std::vector<rte_mbuf*> held_;
+};
+
 }  // namespace
+
+TEST_CASE("a port without buffers has no room, loses nothing that it has, and goes on", "[eal][ring][R7]") {
+  auto port = open_port("ring");
+  REQUIRE(port);
+  port::Port& ring = **port;
+  std::uint64_t sent = 0;
+  const auto send = [&] {
+    std::byte* room = ring.tx_claim(200);
+    if (room == nullptr) return false;
+    write_frame(room, 200, sent++, false);
+    ring.tx_commit();
+    ring.tx_flush();
+    return true;
+  };
+  REQUIRE(send());
+  Hoard hoard;
+  REQUIRE(hoard.size() > 1000);
+  while (sent < 1000 && send()) {
+  }
+  REQUIRE(sent < 1000);  // what the port had put aside for itself
+  CHECK(ring.counters().tx_no_room == 1);
+  CHECK_FALSE(send());
+  hoard.release();
+  std::uint64_t next = 0;
+  for (int turns = 0; next < sent && turns < 1000; ++turns) receive(ring, next, 200);
+  CHECK(next == sent);
+  REQUIRE(send());
+  for (int turns = 0; next < sent && turns < 1000; ++turns) receive(ring, next, 200);
+  CHECK(next == sent);
+  CHECK(ring.counters().tx_dropped == 0);
+}
 
 TEST_CASE("a full link keeps what it was given, refuses more, and goes on after it is drained",
           "[eal][ring]") {
