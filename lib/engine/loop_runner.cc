@@ -31,6 +31,18 @@ Status pin_this_thread(std::thread& thread, unsigned core) {
   return {};
 }
 
+/// Releases the token also when a command throws: memory may run out.
+class Held {
+ public:
+  explicit Held(LoopToken& token) noexcept : token_(token) {}
+  ~Held() { token_.release(); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+ private:
+  LoopToken& token_;
+};
+
 void drain(int fd) noexcept {
   std::uint64_t value = 0;
   if (read(fd, &value, sizeof value) < 0) return;  // empty already
@@ -81,8 +93,10 @@ void LoopRunner::execute(const std::function<void(PollLoop&, Ticks)>& command) {
     }
   }
   waiting_.fetch_sub(1, std::memory_order_relaxed);
-  command(loop_, clock_.now());
-  token_.release();
+  {
+    const Held held(token_);
+    command(loop_, clock_.now());
+  }
   kick();
 }
 

@@ -216,7 +216,8 @@ void PollLoop::on_roce(const wire::PacketView& packet, Ticks now) noexcept {
     counters_.add(Count::kDropWrongAddress);
     return;
   }
-  const Gid& local = addresses_.own()[qp->context().attr.sgid_index].gid;
+  const auto& own = addresses_.own();
+  const Gid& local = own[std::min<std::size_t>(qp->context().attr.sgid_index, own.size() - 1)].gid;
   bool wants = false;
   const Count verdict = as_rc(*qp, [&](auto& one) {
     const Count taken = one.on_packet(packet, local, now);
@@ -285,7 +286,8 @@ void PollLoop::on_timer(QueuePair& qp, Ticks now) noexcept {
 
 void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcept {
   handles_.for_each([&](transport::AddressHandle& handle) {
-    if (addresses_.next_hop(handle.attr.dgid) == change.gid) address(handle, change.mac);
+    const bool is_group = handle.attr.dgid.is_multicast();  // has an Ethernet address of its own
+    if (!is_group && addresses_.next_hop(handle.attr.dgid) == change.gid) address(handle, change.mac);
   });
   qps_.for_each([&](QueuePair& qp) {
     const QpState state = qp.state();
@@ -333,6 +335,7 @@ void PollLoop::address(transport::AddressHandle& handle, const MacAddress& mac) 
   const Qpn index{static_cast<std::uint32_t>(raw(handle.id)) & Psn::kMask};
   handle.head = frames_to(handle.attr, mac, wire::udp_source_port(handle.attr.flow_label, index, index));
   handle.resolved = true;
+  handle.give_up = Ticks{};
 }
 
 void PollLoop::add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks now) {

@@ -120,10 +120,15 @@ std::byte* KeyTable::resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t 
   return fault == KeyFault::kNone ? reinterpret_cast<std::byte*>(addr) : nullptr;
 }
 
-bool KeyTable::invalidate(std::uint32_t key, std::uint32_t pd) noexcept {
+KeyTable::Slot* KeyTable::find_invalidatable(std::uint32_t key, std::uint32_t pd) const noexcept {
   Slot* slot = key > kRemoved ? find(*table_.load(std::memory_order_acquire), key) : nullptr;
-  if (slot == nullptr || slot->region.pd != pd || (slot->region.access & access::kInvalidatable) == 0)
-    return false;
+  if (slot == nullptr || slot->region.pd != pd) return nullptr;
+  return (slot->region.access & access::kInvalidatable) != 0 ? slot : nullptr;
+}
+
+bool KeyTable::invalidate(std::uint32_t key, std::uint32_t pd) noexcept {
+  Slot* slot = find_invalidatable(key, pd);
+  if (slot == nullptr) return false;
   slot->valid.store(false, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with copy()
   if (Table* next = next_.load()) {

@@ -54,6 +54,10 @@ class KeyTable {
   /// Makes the key unusable from the loop (SEND with invalidate); the region stays until remove().
   /// @return false if the key is unknown, of another PD or not marked access::kInvalidatable.
   bool invalidate(std::uint32_t key, std::uint32_t pd) noexcept;
+  /// Whether invalidate() would.
+  [[nodiscard]] bool may_invalidate(std::uint32_t key, std::uint32_t pd) const noexcept {
+    return find_invalidatable(key, pd) != nullptr;
+  }
 
   [[nodiscard]] std::size_t size() const noexcept { return live_; }
 
@@ -72,6 +76,7 @@ class KeyTable {
 
   [[nodiscard]] static std::size_t hash(std::uint32_t key) noexcept { return key * 0x9e3779b1U >> 7; }
   [[nodiscard]] static Slot* find(Table& table, std::uint32_t key) noexcept;
+  [[nodiscard]] Slot* find_invalidatable(std::uint32_t key, std::uint32_t pd) const noexcept;
   static Slot& place(Table& table, std::uint32_t key, const Region& region, bool valid);
   static void copy(const Table& from, Table& to);
   void rebuild(std::size_t capacity);

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/time.h"
 #include "uroce/ah_attr.h"
 #include "wire/frame_template.h"
 
@@ -18,6 +19,7 @@ struct AddressHandle {
   AhAttr attr;
   wire::FrameTemplate head;  ///< valid once `resolved`
   bool resolved = false;
+  Ticks give_up;  ///< not resolved: datagrams wait until then, and those after it do not wait
 };
 
 /// Who sent a datagram, and to which of our addresses or groups.
@@ -36,17 +38,19 @@ struct DatagramOrigin {
 /// Threads: loop.
 class AddressHandles {
  public:
-  [[nodiscard]] const AddressHandle* find(AhId id) const noexcept {
+  [[nodiscard]] AddressHandle* find(AhId id) noexcept {
     const std::size_t index = raw(id) & 0xffff'ffff;
     return index < handles_.size() && raw(id) != 0 && handles_[index].id == id ? &handles_[index] : nullptr;
   }
   AddressHandle& insert(AhId id, std::uint32_t pd, const AhAttr& attr) {
     const std::size_t index = raw(id) & 0xffff'ffff;
     if (index >= handles_.size()) handles_.resize(index + 1);
-    handles_[index] = {.id = id, .pd = pd, .attr = attr, .head = {}, .resolved = false};
+    handles_[index] = {.id = id, .pd = pd, .attr = attr, .head = {}, .resolved = false, .give_up = {}};
     return handles_[index];
   }
-  void erase(AhId id) noexcept { handles_[raw(id) & 0xffff'ffff].id = AhId{}; }
+  void erase(AhId id) noexcept {
+    if (AddressHandle* handle = find(id)) handle->id = AhId{};
+  }
 
   template <typename F>
   void for_each(F&& use) {

@@ -142,7 +142,8 @@ void Requester::on_nak(std::uint8_t syndrome, Ticks now) noexcept {
 /// A response that ends the QP if it is the peer's. A hardened QP drops some first: what was answered falsely
 /// is answered again, by an ACK if the false word was not the peer's, else not at all or in the same way.
 void Requester::on_bad_response(Fault fault) noexcept {
-  if (tolerated_ >= qp_.hardened) {
+  const bool asks_again = qp_.attr.timeout != 0;  // else a doubt would never be settled
+  if (tolerated_ >= qp_.hardened || !asks_again) {
     fail_oldest(fault);
     return;
   }

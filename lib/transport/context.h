@@ -52,17 +52,17 @@ struct QpContext {
 
   std::atomic<QpState> state{QpState::kReset};
   QpAttr attr;
-  std::uint32_t mtu = 1024;                 ///< bytes(attr.path_mtu)
-  std::uint32_t max_unacked = 256;          ///< packets in flight
-  std::uint32_t hardened = 0;               ///< bad packets in a row that are dropped before one is believed
-  std::uint64_t rnr_cap_ns = 0;             ///< longest wait granted to an RNR NAK; 0: none
-  wire::FrameTemplate head;                 ///< valid once `resolved`
-  const AddressHandles* handles = nullptr;  ///< of the loop; UD only
-  bool resolved = false;                    ///< the peer's Ethernet address is known
-  Fault fatal = Fault::kNone;               ///< why the QP is in Error
-  Fault send_fault = Fault::kNone;          ///< why an unreliable QP is in SQE
-  bool fatal_blames_wr = false;             ///< a work request carries the reason
-  const CqRing* full_cq = nullptr;          ///< the first CQ that had no room for a completion
+  std::uint32_t mtu = 1024;           ///< bytes(attr.path_mtu)
+  std::uint32_t max_unacked = 256;    ///< packets in flight
+  std::uint32_t hardened = 0;         ///< bad packets in a row that are dropped before one is believed
+  std::uint64_t rnr_cap_ns = 0;       ///< longest wait granted to an RNR NAK; 0: none
+  wire::FrameTemplate head;           ///< valid once `resolved`
+  AddressHandles* handles = nullptr;  ///< of the loop; UD only
+  bool resolved = false;              ///< the peer's Ethernet address is known
+  Fault fatal = Fault::kNone;         ///< why the QP is in Error
+  Fault send_fault = Fault::kNone;    ///< why an unreliable QP is in SQE
+  bool fatal_blames_wr = false;       ///< a work request carries the reason
+  const CqRing* full_cq = nullptr;    ///< the first CQ that had no room for a completion
 
   /// Adds a completion; a full CQ moves the QP to Error. IBA 11.6.3.3 ?
   void complete(CqRing& cq, const Wc& wc, bool solicited = false) noexcept {

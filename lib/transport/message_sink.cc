@@ -27,6 +27,9 @@ Fault MessageSink::check(const wire::PacketView& packet) const noexcept {
   if (fault == Fault::kNone) fault = check_resources(op);
   if (fault == Fault::kNone) fault = check_length(packet);
   if (fault == Fault::kNone) fault = check_remote_key(packet);
+  if (fault == Fault::kNone && op.has_ieth && !qp_.keys.may_invalidate(raw(packet.ieth().rkey), qp_.pd)) {
+    fault = Fault::kInvalidateRefused;
+  }
   return fault;
 }
 

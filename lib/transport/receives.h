@@ -63,7 +63,11 @@ class SharedReceives {
     limit_reached_ = true;
   }
   /// Control, while the caller owns the loop: room for what one more QP may give back.
-  void add_user() { returned_.emplace_back(max_sge); }
+  void add_user() {
+    if (returned_.size() == users_) returned_.emplace_back(max_sge);
+    ++users_;
+  }
+  void remove_user() noexcept { --users_; }
   /// A QP that goes has no use for what it took.
   void give_back(const TakenReceive& taken) noexcept { returned_[returned_count_++].copy(taken.wqe()); }
 
@@ -80,8 +84,9 @@ class SharedReceives {
   std::uint32_t head_ = 0;
   std::uint32_t limit_ = 0;
   bool limit_reached_ = false;
-  std::vector<TakenReceive> returned_;  // never fewer than QPs
+  std::vector<TakenReceive> returned_;  // room for one of each QP, as many as there ever were at once
   std::uint32_t returned_count_ = 0;
+  std::size_t users_ = 0;  // QPs
 };
 
 /// The receives of one QP, oldest first.
@@ -125,12 +130,16 @@ class Receives {
       has_taken_ = false;
     }
   }
+  /// The message came to nothing: a shared receive is for others again.
+  void put_back() noexcept {
+    if (has_taken_) shared_->give_back(taken_);
+    has_taken_ = false;
+  }
   /// Forgets its own, and gives back what it shares.
   void reset() noexcept {
     head_ = own.tail();
     own.retire(head_);
-    if (has_taken_) shared_->give_back(taken_);
-    has_taken_ = false;
+    put_back();
   }
 
  private:

@@ -55,7 +55,9 @@ void Responder::on_gap() noexcept {
 }
 
 void Responder::on_new_request(const wire::PacketView& packet) noexcept {
-  const Fault fault = check(packet);
+  Fault fault = check(packet);
+  const bool remembered = packet.op->is_read_request || packet.op->is_atomic_request;
+  if (fault == Fault::kNone && remembered && !resources_.has_room()) fault = Fault::kReadDepth;
   if (fault != Fault::kNone && fault != Fault::kRnr && tolerated_ < qp_.hardened) {
     // Perhaps not the peer's: its own packet with this PSN may still come. If it is the peer's, it comes
     // again.
@@ -82,7 +84,9 @@ void Responder::on_fault(const wire::PacketView& packet, Fault fault) noexcept {
     return;
   }
   const bool has_recv = message_ == Message::kSend || (packet.op->takes_recv && has_receive());
-  fail(fault, has_recv && (fault == Fault::kReceiveTooSmall || message_ == Message::kSend));
+  const bool blames_recv =
+      fault == Fault::kReceiveTooSmall || fault == Fault::kInvalidateRefused || message_ == Message::kSend;
+  fail(fault, has_recv && blames_recv);
 }
 
 /// The request cannot be executed: NAK it, once, and move to Error. IBA 9.9.3.
@@ -90,8 +94,8 @@ void Responder::on_fault(const wire::PacketView& packet, Fault fault) noexcept {
 void Responder::fail(Fault fault, bool blames_recv) noexcept {
   nak_pending_ = row(fault).nak;
   ack_pending_ = false;
+  qp_.fail(fault, blames_recv);  // before a full CQ becomes the reason
   if (blames_recv) fail_receive(fault);
-  qp_.fail(fault, blames_recv);
 }
 
 void Responder::execute(const wire::PacketView& packet) noexcept {

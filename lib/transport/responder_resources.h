@@ -34,6 +34,10 @@ class ResponderResources {
   void resize(std::size_t depth);
   void clear() noexcept;
 
+  /// Whether add() has an entry.
+  [[nodiscard]] bool has_room() const noexcept {
+    return !entries_.empty() && (!entries_[newest_].queued || entries_[newest_].answered);
+  }
   /// The entry for a new request, or nullptr if the oldest one has not been answered at all. A replay of the
   /// oldest is given up: a peer that sends another request no longer waits for it.
   [[nodiscard]] ResponderResource* add() noexcept;

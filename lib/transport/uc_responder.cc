@@ -35,6 +35,7 @@ void UcResponder::on_request(const wire::PacketView& packet) noexcept {
 void UcResponder::abandon_message() noexcept {
   if (message_ != Message::kNone) qp_.counters.add(Count::kResponderDroppedMessages);
   message_ = Message::kNone;
+  qp_.receives.put_back();
 }
 
 }  // namespace uroce::transport

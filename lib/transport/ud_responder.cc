@@ -18,6 +18,7 @@ void UdResponder::on_request(const wire::PacketView& packet) noexcept {
   const auto length = static_cast<std::uint32_t>(kGrhBytes + packet.payload.size());
   if (wqe.length < length) {
     qp_.counters.add(Count::kDropReceiveTooSmall);
+    qp_.receives.put_back();
     return;
   }
   std::array<std::byte, kGrhBytes> grh;

@@ -24,7 +24,7 @@ void UnreliableSender::reset() noexcept {
   qp_.sq.retire(head_);
   sent_packets_ = 0;
   psn_ = Psn{};
-  give_up_ = Ticks{};
+  give_up_ = peer_patience_ = Ticks{};
   cursor_.rewind();
 }
 
@@ -48,7 +48,9 @@ Gate UnreliableSender::gate(Ticks) const noexcept {
   const QpState state = qp_.state.load(std::memory_order_relaxed);
   const bool sends = state == QpState::kRts || (state == QpState::kSqd && sent_packets_ > 0);
   if (!sends || qp_.has_failed() || qp_.send_fault != Fault::kNone) return Gate::kStopped;
-  return is_resolved(qp_.sq.at(head_)) ? Gate::kOpen : Gate::kUnresolved;
+  const SendWqe& wqe = qp_.sq.at(head_);
+  // What cannot be sent at all need not wait for an address.
+  return is_resolved(wqe) || check(wqe) != Fault::kNone ? Gate::kOpen : Gate::kUnresolved;
 }
 
 Gate UnreliableSender::transmit(TxContext& tx) noexcept {
@@ -59,11 +61,18 @@ Gate UnreliableSender::transmit(TxContext& tx) noexcept {
   }
   if (why == Gate::kUnresolved) {
     qp_.counters.add(Count::kGateUnresolved);
-    if (!give_up_.is_set()) give_up_ = tx.now + kAddressPatienceNs;
+    Ticks& until = patience();
+    if (!until.is_set()) until = tx.now + kAddressPatienceNs;
+    give_up_ = until;
   } else {
     give_up_ = Ticks{};
   }
   return why;
+}
+
+/// How long the destination of the WQE at the head is waited for; all that goes there waits together.
+Ticks& UnreliableSender::patience() noexcept {
+  return is_datagram() ? qp_.handles->find(qp_.sq.at(head_).ah())->give_up : peer_patience_;
 }
 
 void UnreliableSender::on_timer(Ticks now) noexcept {

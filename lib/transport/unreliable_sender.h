@@ -24,7 +24,7 @@ class UnreliableSender {
   /// Takes the attributes of the move to RTS.
   void start() noexcept { psn_ = qp_.attr.sq_psn; }
   void resize_read_window() noexcept {}
-  void on_resolved() noexcept { give_up_ = Ticks{}; }
+  void on_resolved() noexcept { give_up_ = peer_patience_ = Ticks{}; }
 
   [[nodiscard]] Gate gate(Ticks now) const noexcept;
   /// @return the gate that ended it; kOpen if budget or room ended it.
@@ -44,6 +44,7 @@ class UnreliableSender {
   [[nodiscard]] bool is_datagram() const noexcept { return qp_.init.type == QpType::kUd; }
   [[nodiscard]] Fault check(const SendWqe& wqe) const noexcept;
   [[nodiscard]] bool is_resolved(const SendWqe& wqe) const noexcept;
+  [[nodiscard]] Ticks& patience() noexcept;
   bool emit(TxContext& tx) noexcept;
   bool emit_packet(const SendWqe& wqe, TxContext& tx) noexcept;
   bool emit_datagram(const SendWqe& wqe, TxContext& tx) noexcept;
@@ -56,6 +57,7 @@ class UnreliableSender {
   std::uint32_t sent_packets_ = 0;  // of it
   Psn psn_;                         // of the next packet
   Ticks give_up_;                   // waiting for an Ethernet address until then
+  Ticks peer_patience_;             // UC: with that of the peer
   mem::SgeCursor cursor_;
 };
 

@@ -25,7 +25,9 @@ struct Qp::Impl {
   ~Impl() {
     runner.execute([this](engine::PollLoop& loop, Ticks now) {
       loop.remove(*qp, now);
-      qp->context().receives.reset();  // what it took from an SRQ goes back there
+      transport::Receives& receives = qp->context().receives;
+      receives.reset();  // what it took from an SRQ goes back there
+      if (receives.shared() != nullptr) receives.shared()->remove_user();
       purge();
     });
     device.release_qpn(qp->context().qpn);

@@ -55,6 +55,15 @@ TEST_CASE("one forged request ends an ordinary QP and does not harm a hardened o
   }
 }
 
+TEST_CASE("a forged SEND with invalidate changes nothing of a hardened QP", "[rc][hardened][S4][inv]") {
+  RcScript qp{{.hardened = 2}};
+  qp.post_recv(64);
+  qp.in({.opcode = kRcSendOnlyInv, .psn = 0, .payload = 8, .ieth = 0x1234'5678, .data = Pattern{9, 0}});
+  qp.quiet().is_in(QpState::kRts).counted(Count::kResponderTolerated, 1);
+  CHECK(qp.inbox.is_untouched());
+  qp.in({.opcode = kRcSendOnly, .psn = 0, .payload = 4, .ack_req = true}).out(Ack{0, 1}).receives(1, 4);
+}
+
 TEST_CASE("a hardened QP believes what is said once more than it tolerates", "[rc][hardened][S4]") {
   const std::uint32_t tolerated = GENERATE(1U, 3U, 100U);
   RcScript qp{{.hardened = tolerated}};

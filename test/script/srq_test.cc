@@ -85,6 +85,22 @@ TEST_CASE("a QP that is reset gives back what it took", "[srq][reset]") {
   CHECK(qp.shared().count() == 1);
 }
 
+TEST_CASE("a message that comes to nothing leaves its receive to others", "[srq][ud][uc]") {
+  SECTION("a datagram that is too long") {
+    RcScript qp{{.type = QpType::kUd, .shared_wrs = 8}};
+    qp.post_shared(43);
+    qp.in({.opcode = kUdSendOnly, .payload = 4, .deth = wire::Deth{0x1111'1111, RcScript::kPeer}});
+    qp.counted(Count::kDropReceiveTooSmall, 1).quiet();
+    CHECK(qp.shared().count() == 1);
+  }
+  SECTION("a UC message that lost a packet") {
+    RcScript qp{{.type = QpType::kUc, .mtu = 256, .shared_wrs = 8}};
+    qp.post_shared(1000).in({send_packet(kUcSendFirst, 0, 256), send_packet(kUcSendLast, 2, 4)}).quiet();
+    CHECK(qp.shared().count() == 1);
+    qp.in(send_packet(kUcSendOnly, 3, 4)).receives(1, 4);
+  }
+}
+
 TEST_CASE("a message longer than the shared receive it took ends the QP", "[srq][fault]") {
   RcScript qp{{.shared_wrs = 8}};
   qp.post_shared(8).post_shared(8);
