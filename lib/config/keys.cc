@@ -257,6 +257,17 @@ constexpr std::array kKeys = {
                     return set_number("hardened", t, {0, 100}, c.hardened);
                   },
               .get = [](const Config& c) { return std::to_string(c.hardened); }},
+    ConfigKey{.name = "probe-us",
+              .metavar = "US",
+              .help = "margin over the measured round trip after which a late answer is asked for again; 0: "
+                      "only after the ack timeout",
+              .allowed = "0..1000000",
+              .type = ConfigType::kInteger,
+              .set =
+                  [](Config& c, std::string_view t) {
+                    return set_number("probe-us", t, {0, 1'000'000}, c.probe_us);
+                  },
+              .get = [](const Config& c) { return std::to_string(c.probe_us); }},
     ConfigKey{.name = "rnr-cap-ms",
               .metavar = "MS",
               .help = "longest wait that a peer's RNR NAK is granted; 0: whatever it says, up to 655",

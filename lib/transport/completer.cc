@@ -99,7 +99,14 @@ void Requester::on_progress(Ticks now) noexcept {
   tolerated_ = 0;
   window_ = std::min(qp_.max_unacked, 2 * window_);
   rnr_until_ = Ticks{};  // the packet that was refused is among what the peer has taken
-  ack_deadline_ = in_flight() > 0 ? ack_deadline_from(now) : Ticks{};
+  timer_.on_answered(unacked_psn_, now);
+  if (in_flight() > 0) {
+    start_timer(now);
+  } else {
+    timer_.stop();
+  }
+  if (window_before_probe_ != 0) [[unlikely]]
+    end_probe();
   while (reads_in_flight_ > 0 && before(read_ends_[read_head_], unacked_psn_)) {
     read_head_ = static_cast<std::uint32_t>((read_head_ + 1) % read_ends_.size());
     --reads_in_flight_;
@@ -162,8 +169,8 @@ void Requester::on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept {
     }
     --rnr_retries_left_;
   }
-  go_back(now);
-  ack_deadline_ = Ticks{};
+  rewind();
+  timer_.stop();
   const std::uint64_t wait = wire::rnr_timer_ns(timer_code);
   rnr_until_ = now + (qp_.rnr_cap_ns == 0 ? wait : std::min(wait, qp_.rnr_cap_ns));
 }
@@ -214,22 +221,43 @@ void Requester::on_atomic_response(const wire::PacketView& packet, Ticks now) no
 
 void Requester::on_timer(Ticks now) noexcept {
   if (rnr_until_.is_set() && rnr_until_ <= now) rnr_until_ = Ticks{};
-  if (!ack_deadline_.is_set() || now < ack_deadline_) return;
-  ack_deadline_ = Ticks{};
+  const LossTimer::Expiry expiry = timer_.expire(now);
+  if (expiry == LossTimer::Expiry::kProbe) probe();
+  if (expiry != LossTimer::Expiry::kTimeout) return;
   if (in_flight() == 0 && qp_.resolved) return;
   qp_.counters.add(Count::kRequesterTimeouts);
   if (!take_retry()) return;
   go_back(now);
-  recovering_ = false;  // the peer may still tell of a gap that we do not know
+  recovering_ = false;  // as after a probe
   // A peer that is only slow has to answer every duplicate: with whole windows of them it would never catch
   // up.
   window_ = std::min(window_, kWindowAfterTimeout);
 }
 
+/// The answer is late, which is no failure yet: the oldest packet goes once more, and the next ones as answers
+/// come in. If nothing was lost, the first answer says so and sending goes on where it was.
+void Requester::probe() noexcept {
+  if (in_flight() == 0 || !qp_.resolved) return;
+  qp_.counters.add(Count::kRequesterProbes);
+  if (window_before_probe_ == 0) {
+    window_before_probe_ = window_;
+    probe_end_ = sent_psn_;
+  }
+  rewind();
+  recovering_ = false;  // the peer may still tell of a gap that we do not know
+  window_ = 1;
+}
+
+void Requester::end_probe() noexcept {
+  if (before(unacked_psn_, probe_end_)) return;
+  window_ = std::max(window_, window_before_probe_);
+  window_before_probe_ = 0;
+}
+
 void Requester::on_resolved() noexcept {
   retries_left_ = qp_.attr.retry_cnt;
   if (in_flight() > 0) return;
-  ack_deadline_ = Ticks{};
+  timer_.stop();
   window_ = qp_.max_unacked;
 }
 
@@ -245,6 +273,11 @@ bool Requester::take_retry() noexcept {
 
 /// Sends everything again from the oldest unacknowledged PSN.
 void Requester::go_back(Ticks now) noexcept {
+  rewind();
+  start_timer(now);
+}
+
+void Requester::rewind() noexcept {
   qp_.counters.add(Count::kRequesterGoBacks);
   current_ = oldest_;
   sent_packets_ = oldest_ == started_ ? 0 : span_from(unacked_psn_, progress(oldest_).first_psn);
@@ -252,7 +285,7 @@ void Requester::go_back(Ticks now) noexcept {
   since_ack_req_ = 0;
   broken_ = Fault::kNone;
   cursor_.rewind();
-  ack_deadline_ = ack_deadline_from(now);
+  timer_.on_sent_again();
 }
 
 /// Completes the oldest WQE.
@@ -282,7 +315,8 @@ void Requester::flush() noexcept {
   started_ = oldest_;
   sent_psn_ = unacked_psn_;
   reads_in_flight_ = 0;
-  ack_deadline_ = rnr_until_ = Ticks{};
+  timer_.stop();
+  rnr_until_ = Ticks{};
 }
 
 }  // namespace uroce::transport

@@ -56,6 +56,7 @@ struct QpContext {
   std::uint32_t max_unacked = 256;    ///< packets in flight
   std::uint32_t hardened = 0;         ///< bad packets in a row that are dropped before one is believed
   std::uint64_t rnr_cap_ns = 0;       ///< longest wait granted to an RNR NAK; 0: none
+  std::uint64_t probe_floor_ns = 0;   ///< least margin over the round trip before a probe; 0: no probes
   wire::FrameTemplate head;           ///< valid once `resolved`
   AddressHandles* handles = nullptr;  ///< of the loop; UD only
   bool resolved = false;              ///< the peer's Ethernet address is known

@@ -19,8 +19,9 @@ struct QpBounds {
   std::uint32_t gid_count = 1;
   std::uint32_t max_rd_atomic = 128;
   std::uint32_t max_unacked = 256;
-  std::uint32_t hardened = 0;    ///< Config::hardened
-  std::uint64_t rnr_cap_ns = 0;  ///< 0: none
+  std::uint32_t hardened = 0;        ///< Config::hardened
+  std::uint64_t rnr_cap_ns = 0;      ///< 0: none
+  std::uint64_t probe_floor_ns = 0;  ///< 0: no probes
 };
 
 /// One QP. IBA 10.3.1. What is particular to a transport is in QueuePairOf.

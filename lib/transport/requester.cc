@@ -34,7 +34,8 @@ void Requester::reset() noexcept {
   broken_ = doubted_ = Fault::kNone;
   tolerated_ = 0;
   recovering_ = false;
-  ack_deadline_ = rnr_until_ = Ticks{};
+  timer_.stop();
+  rnr_until_ = Ticks{};
   cursor_.rewind();
   read_cursor_.rewind();
 }
@@ -44,6 +45,8 @@ void Requester::start() noexcept {
   retries_left_ = qp_.attr.retry_cnt;
   rnr_retries_left_ = qp_.attr.rnr_retry;
   window_ = qp_.max_unacked;
+  window_before_probe_ = 0;
+  timer_.reset(qp_.probe_floor_ns);
 }
 
 void Requester::resize_read_window() {
@@ -81,7 +84,7 @@ Gate Requester::transmit(TxContext& tx) noexcept {
   }
   switch (why) {
     case Gate::kUnresolved:
-      if (!ack_deadline_.is_set()) ack_deadline_ = ack_deadline_from(tx.now);
+      if (!timer_.is_running()) start_timer(tx.now);
       qp_.counters.add(Count::kGateUnresolved);
       break;
     case Gate::kRnrWait:
@@ -212,8 +215,11 @@ void Requester::on_sent(std::uint32_t packets, Ticks now) noexcept {
     cursor_.rewind();
   }
   const Psn next = send_psn();
-  if (before(sent_psn_, next)) sent_psn_ = next;
-  if (!ack_deadline_.is_set()) ack_deadline_ = ack_deadline_from(now);
+  if (before(sent_psn_, next)) {
+    if (since_ack_req_ == 0) timer_.on_sent(next - packets, now);
+    sent_psn_ = next;
+  }
+  if (!timer_.is_running()) start_timer(now);
 }
 
 /// The current WQE cannot be sent. It completes with `fault` once it is the oldest. IBA 9.9.2.3
@@ -222,9 +228,8 @@ void Requester::break_wqe(Fault fault) noexcept {
   if (current_ == oldest_) fail_oldest(fault);
 }
 
-Ticks Requester::ack_deadline_from(Ticks now) const noexcept {
-  const std::uint64_t timeout = wire::ack_timeout_ns(qp_.attr.timeout);
-  return timeout == 0 ? Ticks{} : now + timeout;
+void Requester::start_timer(Ticks now) noexcept {
+  timer_.start(now, wire::ack_timeout_ns(qp_.attr.timeout));
 }
 
 }  // namespace uroce::transport

@@ -7,6 +7,7 @@
 
 #include "mem/sge_cursor.h"
 #include "transport/context.h"
+#include "transport/loss_timer.h"
 #include "wire/packet.h"
 
 namespace uroce::transport {
@@ -53,7 +54,7 @@ class Requester {
   void on_response(const wire::PacketView& packet, Ticks now) noexcept;
   /// Handles whatever deadline has passed.
   void on_timer(Ticks now) noexcept;
-  [[nodiscard]] Ticks deadline() const noexcept { return earlier(ack_deadline_, rnr_until_); }
+  [[nodiscard]] Ticks deadline() const noexcept { return earlier(timer_.due(), rnr_until_); }
 
   /// Completes everything in the send queue: the oldest with the status of `first` (kFlushed: like the rest).
   void flush() noexcept;
@@ -98,12 +99,15 @@ class Requester {
   void on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept;
   void on_read_response(const wire::PacketView& packet, Ticks now) noexcept;
   void on_atomic_response(const wire::PacketView& packet, Ticks now) noexcept;
+  void probe() noexcept;
+  void end_probe() noexcept;
   void go_back(Ticks now) noexcept;
+  void rewind() noexcept;
   bool take_retry() noexcept;
   void retire(Fault fault) noexcept;
   void fail_oldest(Fault fault) noexcept;
   void catch_up() noexcept;
-  [[nodiscard]] Ticks ack_deadline_from(Ticks now) const noexcept;
+  void start_timer(Ticks now) noexcept;
 
   QpContext& qp_;
   std::uint32_t mask_;
@@ -123,7 +127,9 @@ class Requester {
   std::uint32_t reads_unfinished_ =
       0;  // READ and atomic WQEs that started and have not completed, for fences
   std::uint32_t since_ack_req_ = 0;
-  std::uint32_t window_ = 0;  // packets in flight now: max_unacked, less after a timeout
+  std::uint32_t window_ = 0;  // packets in flight now: max_unacked, less after a timeout or a probe
+  std::uint32_t window_before_probe_ = 0;  // 0: no probe is unanswered
+  Psn probe_end_;                          // what was in flight at the first probe ends here
 
   Fault broken_ = Fault::kNone;   // `current_` cannot be sent; takes effect when it is the oldest
   Fault doubted_ = Fault::kNone;  // what a NAK said that was not believed; true if nothing contradicts it
@@ -131,7 +137,7 @@ class Requester {
   bool recovering_ = false;       // went back; further NAKs for the same PSN say nothing new
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
-  Ticks ack_deadline_;
+  LossTimer timer_;
   Ticks rnr_until_;
   mem::SgeCursor cursor_;
   mem::SgeCursor read_cursor_;

@@ -56,7 +56,8 @@ struct Qp::Impl {
             .max_rd_atomic = device.limits.max_rd_atomic,
             .max_unacked = device.config.max_unacked,
             .hardened = device.config.hardened,
-            .rnr_cap_ns = std::uint64_t{device.config.rnr_cap_ms} * 1'000'000};
+            .rnr_cap_ns = std::uint64_t{device.config.rnr_cap_ms} * 1'000'000,
+            .probe_floor_ns = std::uint64_t{device.config.probe_us} * 1000};
   }
 
   Device::Impl& device;

@@ -80,10 +80,12 @@ void print(const Totals& totals, double seconds) {
               number(totals.schedules), number(totals.messages), number(totals.packets),
               static_cast<double>(totals.virtual_ns) / 1e9, seconds);
   std::printf(
-      "%llu damaged, %llu go-backs, %llu timeouts, %llu RNR NAKs, %llu implied NAKs, %llu duplicates, "
+      "%llu damaged, %llu go-backs, %llu timeouts, %llu probes, %llu RNR NAKs, %llu implied NAKs, %llu "
+      "duplicates, "
       "%llu replays\n",
-      number(totals.damaged), number(totals.go_backs), number(totals.timeouts), number(totals.rnr_naks),
-      number(totals.implied_naks), number(totals.duplicates), number(totals.replays));
+      number(totals.damaged), number(totals.go_backs), number(totals.timeouts), number(totals.probes),
+      number(totals.rnr_naks), number(totals.implied_naks), number(totals.duplicates),
+      number(totals.replays));
 }
 
 }  // namespace

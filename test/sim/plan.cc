@@ -57,6 +57,7 @@ class Planner {
     plan_.mtu = PathMtu{static_cast<std::uint8_t>(between(1, 5))};
     plan_.max_unacked = chance(50) ? 256 : static_cast<std::uint32_t>(between(1, 128));
     plan_.timeout = static_cast<std::uint8_t>(between(9, 11));
+    if (chance(50)) plan_.probe_floor_ns = between(5, 200) * 1000;
     if (chance(30)) {
       plan_.stall = 0.02;
       plan_.stall_ns = between(100, 200'000);

@@ -79,11 +79,12 @@ struct Plan {
   NetConfig net;
   PathMtu mtu = PathMtu::k1024;
   std::uint32_t max_unacked = 256;
-  std::uint8_t timeout = 8;    ///< ack timeout code
-  double stall = 0;            ///< probability that an endpoint is not polled in a step
-  std::uint64_t stall_ns = 0;  ///< longest time for which it is not
-  bool one_cq = false;         ///< one CQ per endpoint for sends and receives
-  bool disturbed = false;      ///< somebody else than chance decides over packets
+  std::uint8_t timeout = 8;          ///< ack timeout code
+  std::uint64_t probe_floor_ns = 0;  ///< 0: no probes
+  double stall = 0;                  ///< probability that an endpoint is not polled in a step
+  std::uint64_t stall_ns = 0;        ///< longest time for which it is not
+  bool one_cq = false;               ///< one CQ per endpoint for sends and receives
+  bool disturbed = false;            ///< somebody else than chance decides over packets
   std::vector<EndpointPlan> endpoints;
   std::vector<FlowPlan> flows;  ///< 2 i and 2 i + 1 are the directions of one connection
 

@@ -75,7 +75,8 @@ void World::connect(const FlowPlan& flow, const FlowPlan& back, transport::RcQp&
               .max_dest_rd_atomic = flow.max_dest_rd_atomic,
               .min_rnr_timer = flow.min_rnr_timer,
               .timeout = plan_.timeout};
-  const transport::QpBounds bounds{.gid_count = 2, .max_unacked = plan_.max_unacked};
+  const transport::QpBounds bounds{
+      .gid_count = 2, .max_unacked = plan_.max_unacked, .probe_floor_ns = plan_.probe_floor_ns};
   for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
                                     {QpState::kRtr, qp_attr::kRtrMask},
                                     {QpState::kRts, qp_attr::kRtsMask}}) {
@@ -312,7 +313,7 @@ void World::check_counters(unsigned index) {
 void World::check_clean_counters(unsigned index) const {
   const Counters& counters = endpoints_[index]->loop.counters();
   const bool had_rnr = counters.get(Count::kRequesterRnrNaks) + counters.get(Count::kResponderRnrNaks) > 0;
-  if (had_rnr || counters.get(Count::kRequesterTimeouts) > 0) return;
+  if (had_rnr || counters.get(Count::kRequesterTimeouts) + counters.get(Count::kRequesterProbes) > 0) return;
   for (const Count what : {Count::kRequesterGoBacks, Count::kRequesterSeqNaks, Count::kRequesterImpliedNaks,
                            Count::kRequesterGhostResponses, Count::kDropBadIcrc}) {
     require(counters.get(what) == 0,
@@ -329,6 +330,7 @@ void World::add_to(Totals& totals) const {
     totals.packets += counters.get(Count::kTxRoce);
     totals.go_backs += counters.get(Count::kRequesterGoBacks);
     totals.timeouts += counters.get(Count::kRequesterTimeouts);
+    totals.probes += counters.get(Count::kRequesterProbes);
     totals.rnr_naks += counters.get(Count::kRequesterRnrNaks);
     totals.duplicates += counters.get(Count::kResponderDuplicateRequests);
     totals.replays +=

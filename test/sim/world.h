@@ -21,6 +21,7 @@ struct Totals {
   std::uint64_t packets = 0;
   std::uint64_t go_backs = 0;
   std::uint64_t timeouts = 0;
+  std::uint64_t probes = 0;
   std::uint64_t rnr_naks = 0;
   std::uint64_t duplicates = 0;
   std::uint64_t replays = 0;

@@ -1,0 +1,100 @@
+/// When a requester stops waiting for an answer.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
+#include "base/time.h"
+#include "uroce/types.h"
+
+namespace uroce::transport {
+
+/// The ack timeout of a QP, IBA 9.7.6.1.3, and within it probes: the oldest packet is sent once more when an
+/// answer is late by what round trips have taken so far. A lost tail so costs a round trip and not a timeout
+/// of seconds; how long a silent peer is waited for stays what the QP was told. The round trip is estimated
+/// as in RFC 6298, the time to a probe follows RFC 9002, 6.2: it doubles with each that is not answered.
+///
+/// Threads: loop.
+class LossTimer {
+ public:
+  /// Forgets what it has learnt.
+  /// @param floor_ns  least margin over the round trip before a probe; 0: no probes
+  void reset(std::uint64_t floor_ns) noexcept {
+    *this = LossTimer{};
+    floor_ns_ = floor_ns;
+    if (floor_ns != 0) probe_ns_ = std::max(kUnmeasuredNs, floor_ns);
+  }
+
+  /// Something is in flight and nothing was before, or something was answered.
+  /// @param timeout_ns  the QP's ack timeout; 0: for ever
+  void start(Ticks now, std::uint64_t timeout_ns) noexcept {
+    wait_ns_ = probe_ns_;
+    timeout_at_ = timeout_ns == 0 ? Ticks{} : now + timeout_ns;
+    due_ = probe_ns_ < timeout_ns ? now + probe_ns_ : timeout_at_;
+  }
+  void stop() noexcept { due_ = Ticks{}; }
+  [[nodiscard]] bool is_running() const noexcept { return due_.is_set(); }
+  [[nodiscard]] Ticks due() const noexcept { return due_; }
+
+  enum class Expiry : std::uint8_t { kNone, kProbe, kTimeout };
+  /// What has fallen due. A probe leaves the timer running, a timeout stops it.
+  Expiry expire(Ticks now) noexcept {
+    if (!due_.is_set() || now < due_) return Expiry::kNone;
+    if (now >= timeout_at_) {
+      due_ = Ticks{};
+      return Expiry::kTimeout;
+    }
+    wait_ns_ *= 2;
+    due_ = std::min(now + wait_ns_, timeout_at_);
+    return Expiry::kProbe;
+  }
+
+  /// A packet that asks for an ACK leaves for the first time.
+  void on_sent(Psn psn, Ticks now) noexcept {
+    if (is_timing_) return;
+    is_timing_ = true;
+    timed_psn_ = psn;
+    sent_at_ = now;
+  }
+  /// Everything before `unacked` has been answered.
+  void on_answered(Psn unacked, Ticks now) noexcept {
+    if (!is_timing_ || !before(timed_psn_, unacked)) return;
+    is_timing_ = false;
+    take_sample(now.ns() - sent_at_.ns());
+  }
+  /// What is answered from now on may have been sent twice: it tells no time. Karn's rule, RFC 6298, 3.
+  void on_sent_again() noexcept { is_timing_ = false; }
+
+  /// Smoothed round trip, ns; 0: not measured yet.
+  [[nodiscard]] std::uint64_t round_trip_ns() const noexcept { return smoothed_ns_; }
+
+ private:
+  static constexpr std::uint64_t kUnmeasuredNs = 4'000'000;  // to the first probe
+  static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+
+  void take_sample(std::uint64_t sample) noexcept {
+    if (smoothed_ns_ == 0) {
+      smoothed_ns_ = std::max<std::uint64_t>(sample, 1);
+      variation_ns_ = sample / 2;
+    } else {
+      const std::uint64_t off = sample > smoothed_ns_ ? sample - smoothed_ns_ : smoothed_ns_ - sample;
+      variation_ns_ = variation_ns_ - variation_ns_ / 4 + off / 4;
+      smoothed_ns_ = std::max<std::uint64_t>(smoothed_ns_ - smoothed_ns_ / 8 + sample / 8, 1);
+    }
+    if (floor_ns_ != 0) probe_ns_ = smoothed_ns_ + std::max(4 * variation_ns_, floor_ns_);
+  }
+
+  Ticks due_;         // of whatever comes first
+  Ticks timeout_at_;  // of the ack timeout
+  std::uint64_t probe_ns_ = kNever;
+  std::uint64_t wait_ns_ = kNever;  // probe_ns_, doubled by each probe
+  bool is_timing_ = false;
+  Psn timed_psn_;
+  Ticks sent_at_;
+  std::uint64_t smoothed_ns_ = 0;
+  std::uint64_t variation_ns_ = 0;
+  std::uint64_t floor_ns_ = 0;
+};
+
+}  // namespace uroce::transport
