@@ -27,12 +27,14 @@ struct End {
   Device device;
   Pd pd;
 
-  static End open(const std::string& port, Mode mode, std::uint32_t max_qp = 65536) {
+  static End open(const std::string& port, Mode mode, std::uint32_t max_qp = 65536,
+                  const std::string& fault = "") {
     Config config;
     config.port = port;
     config.no_huge = true;
     config.mode = mode;
     config.max_qp = max_qp;
+    config.fault = fault;
     Device device = must(Device::open(config));
     Pd pd = must(Pd::create(device));
     return {std::move(device), std::move(pd)};
