@@ -11,7 +11,12 @@ inline constexpr std::uint32_t kLocalWrite = 1;
 inline constexpr std::uint32_t kRemoteWrite = 2;
 inline constexpr std::uint32_t kRemoteRead = 4;
 inline constexpr std::uint32_t kRemoteAtomic = 8;
-inline constexpr std::uint32_t kAll = 15;
+inline constexpr std::uint32_t kAll = 15;     ///< all of the above
+inline constexpr std::uint32_t kMwBind = 16;  ///< memory windows may be bound to the region
+inline constexpr std::uint32_t kFlushGlobal = 256;
+/// The region is persistent memory, which only the caller can know. FLUSH then writes the processor's caches
+/// back to it.
+inline constexpr std::uint32_t kFlushPersistent = 512;
 /// The peer may invalidate the region's key by SEND with invalidate. An extension: verbs has no such flag.
 inline constexpr std::uint32_t kInvalidatable = 1U << 30;
 }  // namespace access

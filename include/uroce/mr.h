@@ -18,7 +18,8 @@ namespace uroce {
 class Mr {
  public:
   /// Registers `memory`, which the caller keeps mapped until the region is destroyed.
-  /// @return kInvalid for remote write or atomic without local write.
+  /// @return kInvalid for remote write or atomic without local write; kUnsupported for
+  /// access::kFlushPersistent where caches cannot be written back.
   static Result<Mr> reg(Pd& pd, std::span<std::byte> memory, std::uint32_t access_flags);
   /// Allocates hugepage-backed zeroed memory (ordinary pages with Config::no_huge) and registers it.
   /// @return kNoHugepages with the command that mends it.

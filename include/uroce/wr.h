@@ -18,6 +18,8 @@ enum class WrOpcode : std::uint8_t {
   kAtomicCmpAndSwp = 5,
   kAtomicFetchAndAdd = 6,
   kSendWithInv = 9,
+  kFlush = 14,
+  kAtomicWrite = 15,
 };
 
 /// Bits of SendWr::flags. Same values as enum ibv_send_flags.
@@ -39,6 +41,22 @@ struct Sge {
   Lkey lkey{};
 };
 
+/// What a FLUSH promises once it has completed. Same values as enum ibv_placement_type; may be combined.
+namespace flush_placement {
+inline constexpr std::uint8_t kGlobal = 1;  ///< all earlier WRITEs of the QP are visible to everybody there
+inline constexpr std::uint8_t kPersistent = 2;  ///< and what they wrote outlives a loss of power
+}  // namespace flush_placement
+
+/// What a FLUSH reaches. Same values as enum ibv_selectivity_level.
+enum class FlushScope : std::uint8_t { kRange = 0, kMr = 1 };
+
+/// What is particular to a FLUSH. IBA A19.
+struct FlushWr {
+  std::uint32_t length = 0;  ///< bytes from SendWr::remote_addr on; kMr: not looked at
+  std::uint8_t placement = flush_placement::kGlobal;
+  FlushScope scope = FlushScope::kRange;
+};
+
 /// Send work request. Its SGE list is copied at post time.
 struct SendWr {
   std::uint64_t wr_id = 0;
@@ -51,6 +69,7 @@ struct SendWr {
   Rkey rkey{};                    ///< RDMA and atomics
   std::uint64_t compare_add = 0;  ///< compare value, or the addend
   std::uint64_t swap = 0;         ///< new value of a compare-and-swap
+  FlushWr flush{};                ///< for kFlush, which has no SGEs
   AhId ah{};                      ///< UD: where to; see Ah
   Qpn remote_qpn{};               ///< UD: which QP there; 0xffffff for a multicast group
   std::uint32_t remote_qkey =

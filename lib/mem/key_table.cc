@@ -120,6 +120,14 @@ std::byte* KeyTable::resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t 
   return fault == KeyFault::kNone ? reinterpret_cast<std::byte*>(addr) : nullptr;
 }
 
+std::span<std::byte> KeyTable::resolve_all(std::uint32_t key, std::uint32_t pd, std::uint32_t access,
+                                           KeyFault& fault) const noexcept {
+  const Slot* slot = key > kRemoved ? find(*table_.load(std::memory_order_acquire), key) : nullptr;
+  const std::uint64_t addr = slot == nullptr ? 0 : slot->region.addr;
+  const std::uint64_t length = slot == nullptr ? 0 : slot->region.length;
+  return {resolve(key, pd, access, addr, length, fault), length};
+}
+
 KeyTable::Slot* KeyTable::find_invalidatable(std::uint32_t key, std::uint32_t pd) const noexcept {
   Slot* slot = key > kRemoved ? find(*table_.load(std::memory_order_acquire), key) : nullptr;
   if (slot == nullptr || slot->region.pd != pd) return nullptr;

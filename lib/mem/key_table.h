@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <unordered_set>
 #include <vector>
 
@@ -51,6 +52,9 @@ class KeyTable {
   /// A zero length is not looked up at all. @return nullptr with `fault` set, or the address.
   [[nodiscard]] std::byte* resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t access,
                                    std::uint64_t addr, std::uint64_t length, KeyFault& fault) const noexcept;
+  /// All bytes of the region, likewise.
+  [[nodiscard]] std::span<std::byte> resolve_all(std::uint32_t key, std::uint32_t pd, std::uint32_t access,
+                                                 KeyFault& fault) const noexcept;
   /// Makes the key unusable from the loop (SEND with invalidate); the region stays until remove().
   /// @return false if the key is unknown, of another PD or not marked access::kInvalidatable.
   bool invalidate(std::uint32_t key, std::uint32_t pd) noexcept;

@@ -65,13 +65,14 @@ void Requester::on_ack(std::uint8_t syndrome, Psn psn, Ticks now) noexcept {
 }
 
 /// Acknowledges `packets` PSNs from the oldest unacknowledged one on.
-/// @return false if a READ or atomic among them lacks its response: an implied NAK. IBA 9.7.5.1.4 ?
+/// @return false if a request among them lacks the response that it must have: an implied NAK. IBA 9.7.5.1.4
+/// ?
 bool Requester::acknowledge(std::uint32_t packets, Ticks now) noexcept {
   bool moved = false;
   while (packets > 0) {
     const Progress& state = progress(oldest_);
     const SendWqe& wqe = qp_.sq.at(oldest_);
-    if (wqe.is_read() || wqe.is_atomic()) {
+    if (wqe.is_answered()) {
       if (moved) on_progress(now);
       qp_.counters.add(Count::kRequesterImpliedNaks);
       if (!recovering_ && take_retry()) {
@@ -179,7 +180,7 @@ void Requester::on_read_response(const wire::PacketView& packet, Ticks now) noex
   if (!acknowledge(span_from(packet.bth.psn, unacked_psn_), now)) return;
   const SendWqe& wqe = qp_.sq.at(oldest_);
   if (!wqe.is_read()) {
-    on_bad_response(Fault::kUnexpectedResponse);
+    on_placed(packet, now);
     return;
   }
   Progress& state = progress(oldest_);
@@ -212,6 +213,23 @@ void Requester::on_atomic_response(const wire::PacketView& packet, Ticks now) no
   if (read_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, 0, std::as_bytes(std::span{&original, 1})) !=
       mem::KeyFault::kNone) {
     fail_oldest(Fault::kLocalKey);
+    return;
+  }
+  unacked_psn_ = unacked_psn_ + 1;
+  retire(Fault::kNone);
+  on_progress(now);
+}
+
+/// A FLUSH or ATOMIC WRITE is answered as a READ of nothing would be. IBA A19.
+void Requester::on_placed(const wire::PacketView& packet, Ticks now) noexcept {
+  const WrOpcode opcode = qp_.sq.at(oldest_).opcode;
+  const bool is_placement = opcode == WrOpcode::kFlush || opcode == WrOpcode::kAtomicWrite;
+  if (!is_placement || !packet.op->is_only()) {
+    on_bad_response(Fault::kUnexpectedResponse);
+    return;
+  }
+  if (!packet.payload.empty()) {
+    on_bad_response(Fault::kReadResponseLength);
     return;
   }
   unacked_psn_ = unacked_psn_ + 1;
@@ -291,8 +309,7 @@ void Requester::rewind() noexcept {
 /// Completes the oldest WQE.
 void Requester::retire(Fault fault) noexcept {
   const SendWqe& wqe = qp_.sq.at(oldest_);
-  const bool reads = wqe.is_read() || wqe.is_atomic();
-  if (reads && oldest_ != started_) --reads_unfinished_;
+  if (wqe.is_answered() && oldest_ != started_) --reads_unfinished_;
   complete_send(qp_, wqe, fault);
   if (oldest_ == started_) ++started_;
   ++oldest_;

@@ -1,6 +1,7 @@
 // Requests that the responder has seen before. They change no state and execute nothing twice. IBA 9.7.5.1.5
 // ?
 #include <algorithm>
+#include <utility>
 
 #include "transport/responder.h"
 
@@ -18,13 +19,15 @@ void Responder::on_duplicate(const wire::PacketView& packet) noexcept {
     return;
   }
   ResponderResource* request = resources_.find(packet.bth.psn);
-  const wire::AtomicEth atomic = packet.atomic_eth();
-  if (request == nullptr || !request->is_atomic || request->va != atomic.va ||
-      request->rkey != raw(atomic.rkey)) {
+  const auto [va, rkey] = op.is_atomic_request ? std::pair{packet.atomic_eth().va, packet.atomic_eth().rkey}
+                                               : std::pair{packet.reth().va, packet.reth().rkey};
+  if (request == nullptr || request->opcode != packet.bth.opcode || request->va != va ||
+      request->rkey != raw(rkey)) {
     qp_.counters.add(Count::kResponderForgottenDuplicates);
     return;
   }
   qp_.counters.add(Count::kResponderReplayedAtomics);
+  request->next = 0;
   resources_.queue(*request);
 }
 
@@ -35,7 +38,7 @@ void Responder::replay_read(const wire::PacketView& packet) noexcept {
   const wire::Reth reth = packet.reth();
   const std::uint32_t skip = request == nullptr ? 0 : span_from(packet.bth.psn, request->first_psn);
   const std::uint64_t skipped = std::uint64_t{skip} * qp_.mtu;
-  if (request == nullptr || request->is_atomic || request->rkey != raw(reth.rkey) ||
+  if (request == nullptr || request->opcode != packet.bth.opcode || request->rkey != raw(reth.rkey) ||
       reth.va != request->va + skipped || skipped + reth.length > request->length) {
     qp_.counters.add(Count::kResponderForgottenDuplicates);
     return;

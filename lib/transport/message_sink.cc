@@ -10,11 +10,18 @@ namespace {
 
 constexpr std::uint32_t kMaxMessage = 1U << 31;  // bytes
 
-constexpr std::uint32_t access_needed(const wire::OpcodeInfo& op) noexcept {
-  if (op.is_write) return access::kRemoteWrite;
+std::uint32_t flush_access(const wire::Feth& feth) noexcept {
+  const std::uint32_t global = (feth.placement & wire::Feth::kGlobal) != 0 ? access::kFlushGlobal : 0;
+  return global | ((feth.placement & wire::Feth::kPersistent) != 0 ? access::kFlushPersistent : 0);
+}
+
+std::uint32_t access_needed(const wire::PacketView& packet) noexcept {
+  const wire::OpcodeInfo& op = *packet.op;
+  if (op.is_send) return 0;
+  if (op.is_write || op.is_atomic_write) return access::kRemoteWrite;
   if (op.is_read_request) return access::kRemoteRead;
   if (op.is_atomic_request) return access::kRemoteAtomic;
-  return 0;
+  return flush_access(packet.feth());
 }
 
 }  // namespace
@@ -23,7 +30,7 @@ constexpr std::uint32_t access_needed(const wire::OpcodeInfo& op) noexcept {
 Fault MessageSink::check(const wire::PacketView& packet) const noexcept {
   const wire::OpcodeInfo& op = *packet.op;
   Fault fault = check_opcode_sequence(op);
-  if (fault == Fault::kNone) fault = check_access(op);
+  if (fault == Fault::kNone) fault = check_access(packet);
   if (fault == Fault::kNone) fault = check_resources(op);
   if (fault == Fault::kNone) fault = check_length(packet);
   if (fault == Fault::kNone) fault = check_remote_key(packet);
@@ -35,20 +42,18 @@ Fault MessageSink::check(const wire::PacketView& packet) const noexcept {
 
 /// A message is First Middle* Last or Only, without anything between. IBA C9-60 ?
 Fault MessageSink::check_opcode_sequence(const wire::OpcodeInfo& op) const noexcept {
-  const bool begins = op.starts_message || op.is_read_request || op.is_atomic_request;
-  if (begins) return message_ == Message::kNone ? Fault::kNone : Fault::kOpcodeSequence;
+  if (op.starts_message) return message_ == Message::kNone ? Fault::kNone : Fault::kOpcodeSequence;
   if (op.is_send) return message_ == Message::kSend ? Fault::kNone : Fault::kOpcodeSequence;
   return message_ == Message::kWrite ? Fault::kNone : Fault::kOpcodeSequence;
 }
 
-Fault MessageSink::check_access(const wire::OpcodeInfo& op) const noexcept {
-  const std::uint32_t needed = access_needed(op);
+Fault MessageSink::check_access(const wire::PacketView& packet) const noexcept {
+  const std::uint32_t needed = access_needed(packet);
   return (qp_.attr.access_flags & needed) == needed ? Fault::kNone : Fault::kAccessDisabled;
 }
 
 Fault MessageSink::check_resources(const wire::OpcodeInfo& op) const noexcept {
-  if ((op.is_read_request || op.is_atomic_request) && qp_.attr.max_dest_rd_atomic == 0)
-    return Fault::kReadDepth;
+  if (op.is_remembered() && qp_.attr.max_dest_rd_atomic == 0) return Fault::kReadDepth;
   if (op.takes_recv && !has_receive()) return Fault::kRnr;
   return Fault::kNone;
 }
@@ -64,9 +69,10 @@ Fault MessageSink::check_length(const wire::PacketView& packet) const noexcept {
   if (op.is_read_request) return packet.reth().length <= kMaxMessage ? Fault::kNone : Fault::kBadLength;
   if (op.is_send) {
     const std::uint64_t before = op.starts_message ? 0 : received_;
-    if (before + size > qp_.receives.front().length) return Fault::kReceiveTooSmall;
+    return before + size > qp_.receives.front().length ? Fault::kReceiveTooSmall : Fault::kNone;
   }
-  return Fault::kNone;
+  if (op.is_atomic_write) return size == 8 && packet.reth().length == 8 ? Fault::kNone : Fault::kBadLength;
+  return op.is_flush && !packet.feth().is_valid() ? Fault::kBadFlush : Fault::kNone;
 }
 
 /// The payloads of a WRITE add up to the RETH's length exactly. IBA C9-66 ?
@@ -81,8 +87,9 @@ Fault MessageSink::check_write_length(const wire::PacketView& packet) const noex
 
 Fault MessageSink::check_remote_key(const wire::PacketView& packet) const noexcept {
   const wire::OpcodeInfo& op = *packet.op;
-  const std::uint32_t needed = access_needed(op);
+  const std::uint32_t needed = access_needed(packet);
   if (needed == 0) return Fault::kNone;
+  if (op.is_flush) return check_flush_key(packet);
   std::uint64_t va = write_va_;
   std::uint64_t length = write_left_;
   std::uint32_t rkey = write_rkey_;
@@ -91,17 +98,35 @@ Fault MessageSink::check_remote_key(const wire::PacketView& packet) const noexce
     va = reth.va;
     length = reth.length;
     rkey = raw(reth.rkey);
-  } else if (op.has_atomic_eth) {
+  } else if (op.is_atomic_request) {
     const wire::AtomicEth atomic = packet.atomic_eth();
-    if (atomic.va % 8 != 0) return Fault::kMisalignedAtomic;
     va = atomic.va;
     length = 8;
     rkey = raw(atomic.rkey);
   }
+  if ((op.is_atomic_request || op.is_atomic_write) && va % 8 != 0) return Fault::kMisalignedAtomic;
   if (length == 0) return Fault::kNone;  // IBA C9-88 ?: no bytes, no key
   mem::KeyFault fault{};
   return qp_.keys.resolve(rkey, qp_.pd, needed, va, length, fault) != nullptr ? Fault::kNone
                                                                               : Fault::kRemoteKey;
+}
+
+/// The key is looked at also if the range is empty.
+Fault MessageSink::check_flush_key(const wire::PacketView& packet) const noexcept {
+  mem::KeyFault fault{};
+  static_cast<void>(flushed_range(packet, fault));
+  return fault == mem::KeyFault::kNone ? Fault::kNone : Fault::kRemoteKey;
+}
+
+std::span<const std::byte> MessageSink::flushed_range(const wire::PacketView& packet,
+                                                      mem::KeyFault& fault) const noexcept {
+  const wire::Feth feth = packet.feth();
+  const wire::Reth reth = packet.reth();
+  if (feth.selectivity == wire::Feth::kWholeMr) {
+    return qp_.keys.resolve_all(raw(reth.rkey), qp_.pd, flush_access(feth), fault);
+  }
+  return {qp_.keys.resolve(raw(reth.rkey), qp_.pd, flush_access(feth), reth.va, reth.length, fault),
+          reth.length};
 }
 
 void MessageSink::reset_message() noexcept {

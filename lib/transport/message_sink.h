@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "mem/sge_cursor.h"
 #include "transport/context.h"
@@ -34,6 +35,10 @@ class MessageSink {
   /// Completes every posted receive with WR_FLUSH_ERR.
   void flush_receives() noexcept;
 
+  /// What a FLUSH is to write back, if key, rights and range allow.
+  [[nodiscard]] std::span<const std::byte> flushed_range(const wire::PacketView& packet,
+                                                         mem::KeyFault& fault) const noexcept;
+
   [[nodiscard]] bool has_receive() const noexcept { return qp_.receives.available(); }
 
   QpContext& qp_;
@@ -41,11 +46,12 @@ class MessageSink {
 
  private:
   [[nodiscard]] Fault check_opcode_sequence(const wire::OpcodeInfo& op) const noexcept;
-  [[nodiscard]] Fault check_access(const wire::OpcodeInfo& op) const noexcept;
+  [[nodiscard]] Fault check_access(const wire::PacketView& packet) const noexcept;
   [[nodiscard]] Fault check_resources(const wire::OpcodeInfo& op) const noexcept;
   [[nodiscard]] Fault check_length(const wire::PacketView& packet) const noexcept;
   [[nodiscard]] Fault check_write_length(const wire::PacketView& packet) const noexcept;
   [[nodiscard]] Fault check_remote_key(const wire::PacketView& packet) const noexcept;
+  [[nodiscard]] Fault check_flush_key(const wire::PacketView& packet) const noexcept;
   [[nodiscard]] Fault place_send(const wire::PacketView& packet) noexcept;
   [[nodiscard]] Fault place_write(const wire::PacketView& packet) noexcept;
 

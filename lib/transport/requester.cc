@@ -6,6 +6,7 @@
 
 #include "transport/send_message.h"
 #include "wire/atomic_eth.h"
+#include "wire/feth.h"
 #include "wire/timer_codes.h"
 
 namespace uroce::transport {
@@ -15,7 +16,13 @@ namespace {
 using wire::Opcode;
 
 constexpr bool is_known(WrOpcode opcode) noexcept {
-  return raw(opcode) <= raw(WrOpcode::kAtomicFetchAndAdd) || opcode == WrOpcode::kSendWithInv;
+  return raw(opcode) <= raw(WrOpcode::kAtomicFetchAndAdd) || opcode == WrOpcode::kSendWithInv ||
+         opcode == WrOpcode::kFlush || opcode == WrOpcode::kAtomicWrite;
+}
+
+/// Moves exactly 8 bytes.
+bool is_word(const SendWqe& wqe) noexcept {
+  return wqe.is_atomic() || wqe.opcode == WrOpcode::kAtomicWrite;
 }
 
 }  // namespace
@@ -68,8 +75,7 @@ Gate Requester::gate(Ticks now) const noexcept {
     return Gate::kFenced;  // IBA 10.8.3.3
   }
   if (span_from(send_psn(), unacked_psn_) >= window_) return Gate::kWindowFull;
-  if ((wqe.is_read() || wqe.is_atomic()) && reads_in_flight_ > 0 &&
-      reads_in_flight_ >= qp_.attr.max_rd_atomic) {
+  if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.attr.max_rd_atomic) {
     return Gate::kReadDepth;
   }
   return Gate::kOpen;
@@ -108,22 +114,23 @@ Gate Requester::transmit(TxContext& tx) noexcept {
 /// Gives the next WQE its PSNs. @return false if it cannot be sent at all.
 bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   Fault fault = Fault::kNone;
-  const bool reads = wqe.is_read() || wqe.is_atomic();
-  if (!is_known(wqe.opcode) || (reads && qp_.attr.max_rd_atomic == 0) ||
-      (reads && wqe.has(send_flag::kInline))) {
+  const bool answered = wqe.is_answered();
+  if (!is_known(wqe.opcode) || (answered && qp_.attr.max_rd_atomic == 0) ||
+      ((wqe.is_read() || wqe.is_atomic()) && wqe.has(send_flag::kInline))) {
     fault = Fault::kLocalOpcode;
-  } else if (wqe.malformed != 0 || (wqe.is_atomic() && wqe.length != 8)) {
+  } else if (wqe.malformed != 0 || (is_word(wqe) && wqe.length != 8)) {
     fault = Fault::kLocalLength;
   }
   if (fault != Fault::kNone) {
     break_wqe(fault);
     return false;
   }
-  const std::uint32_t packets = std::max(1U, (wqe.length + qp_.mtu - 1) / qp_.mtu);
-  progress(started_) = {.first_psn = next_wqe_psn_, .packets = wqe.is_atomic() ? 1 : packets, .received = 0};
+  const bool has_one = answered && !wqe.is_read();
+  const std::uint32_t packets = has_one ? 1 : std::max(1U, (wqe.length + qp_.mtu - 1) / qp_.mtu);
+  progress(started_) = {.first_psn = next_wqe_psn_, .packets = packets, .received = 0};
   next_wqe_psn_ = next_wqe_psn_ + progress(started_).packets;
   ++started_;
-  if (reads) ++reads_unfinished_;
+  if (answered) ++reads_unfinished_;
   cursor_.rewind();
   qp_.counters.add(Count::kRequesterMessages);
   return true;
@@ -134,9 +141,10 @@ bool Requester::emit_current(TxContext& tx) noexcept {
   const SendWqe& wqe = qp_.sq.at(current_);
   if (current_ == started_ && !start_wqe(wqe)) return true;
   const Progress& state = progress(current_);
+  if (!wqe.is_answered()) return emit_data(wqe, state, tx);
   if (wqe.is_read()) return emit_read(wqe, state, tx);
   if (wqe.is_atomic()) return emit_atomic(wqe, state, tx);
-  return emit_data(wqe, state, tx);
+  return wqe.opcode == WrOpcode::kFlush ? emit_flush(wqe, state, tx) : emit_atomic_write(wqe, state, tx);
 }
 
 bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
@@ -195,6 +203,25 @@ bool Requester::emit_atomic(const SendWqe& wqe, const Progress& state, TxContext
                             .rkey = Rkey{wqe.rkey},
                             .swap_add = swaps ? wqe.swap : wqe.compare_add,
                             .compare = swaps ? wqe.compare_add : 0});
+  frame.send(qp_, tx);
+  note_read_in_flight(state.first_psn);
+  on_sent(1, tx.now);
+  return true;
+}
+
+bool Requester::emit_atomic_write(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
+  const Psn psn = state.first_psn;
+  if (!emit_data(wqe, state, tx)) return false;
+  if (broken_ == Fault::kNone) note_read_in_flight(psn);
+  return true;
+}
+
+bool Requester::emit_flush(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
+  FrameWriter frame;
+  if (!frame.begin(qp_, tx, Opcode::kRcFlush, state.first_psn, 0, true)) return false;
+  frame.put(wire::Feth{.placement = static_cast<std::uint8_t>(wqe.imm_or_rkey),
+                       .selectivity = static_cast<std::uint8_t>(wqe.imm_or_rkey >> 8)});
+  frame.put(wire::Reth{.va = wqe.remote_addr, .rkey = Rkey{wqe.rkey}, .length = wqe.length});
   frame.send(qp_, tx);
   note_read_in_flight(state.first_psn);
   on_sent(1, tx.now);

@@ -86,6 +86,8 @@ class Requester {
   bool emit_data(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
   bool emit_read(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
   bool emit_atomic(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
+  bool emit_atomic_write(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
+  bool emit_flush(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
   void note_read_in_flight(Psn last_psn) noexcept;
   void on_sent(std::uint32_t packets, Ticks now) noexcept;
   void break_wqe(Fault fault) noexcept;
@@ -99,6 +101,7 @@ class Requester {
   void on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept;
   void on_read_response(const wire::PacketView& packet, Ticks now) noexcept;
   void on_atomic_response(const wire::PacketView& packet, Ticks now) noexcept;
+  void on_placed(const wire::PacketView& packet, Ticks now) noexcept;
   void probe() noexcept;
   void end_probe() noexcept;
   void go_back(Ticks now) noexcept;
@@ -121,11 +124,10 @@ class Requester {
   Psn sent_psn_;      // one past the newest PSN ever sent
   Psn next_wqe_psn_;  // first PSN of the next WQE to start
 
-  std::vector<Psn> read_ends_;  // ring: last PSN of each READ or atomic request in flight
+  std::vector<Psn> read_ends_;  // ring: last PSN of each request in flight that is answered
   std::uint32_t read_head_ = 0;
   std::uint32_t reads_in_flight_ = 0;
-  std::uint32_t reads_unfinished_ =
-      0;  // READ and atomic WQEs that started and have not completed, for fences
+  std::uint32_t reads_unfinished_ = 0;  // WQEs with an answer that started and have not completed, for fences
   std::uint32_t since_ack_req_ = 0;
   std::uint32_t window_ = 0;  // packets in flight now: max_unacked, less after a timeout or a probe
   std::uint32_t window_before_probe_ = 0;  // 0: no probe is unanswered

@@ -56,8 +56,8 @@ void Responder::on_gap() noexcept {
 
 void Responder::on_new_request(const wire::PacketView& packet) noexcept {
   Fault fault = check(packet);
-  const bool remembered = packet.op->is_read_request || packet.op->is_atomic_request;
-  if (fault == Fault::kNone && remembered && !resources_.has_room()) fault = Fault::kReadDepth;
+  if (fault == Fault::kNone && packet.op->is_remembered() && !resources_.has_room())
+    fault = Fault::kReadDepth;
   if (fault != Fault::kNone && fault != Fault::kRnr && tolerated_ < qp_.hardened) {
     // Perhaps not the peer's: its own packet with this PSN may still come. If it is the peer's, it comes
     // again.
@@ -104,8 +104,10 @@ void Responder::execute(const wire::PacketView& packet) noexcept {
     execute_message(packet);
   } else if (op.is_read_request) {
     execute_read(packet);
-  } else {
+  } else if (op.is_atomic_request) {
     execute_atomic(packet);
+  } else {
+    execute_placement(packet);
   }
 }
 
@@ -162,7 +164,7 @@ void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
   }
   request->first_psn = expected_psn_;
   request->packets = 1;
-  request->is_atomic = true;
+  request->opcode = packet.bth.opcode;
   request->va = atomic.va;
   request->rkey = raw(atomic.rkey);
   request->original = original;
@@ -175,11 +177,11 @@ bool Responder::transmit(TxContext& tx) noexcept {
   while (ResponderResource* request = resources_.front()) {
     if (tx.budget == 0) return false;
     const bool sent =
-        request->is_atomic ? emit_atomic_response(tx, *request) : emit_read_response(tx, *request);
+        request->is_atomic() ? emit_atomic_response(tx, *request) : emit_read_response(tx, *request);
     if (!sent) return false;
     if (before(ack_psn_, request->first_psn))
       ack_pending_ = false;  // the response acknowledges all before it
-    if (request->is_atomic || request->next >= request->end) resources_.pop();
+    if (request->is_atomic() || request->next >= request->end) resources_.pop();
   }
   if (nak_pending_ != 0) {
     if (tx.budget == 0 || !emit_acknowledge(tx, nak_pending_, expected_psn_)) return false;

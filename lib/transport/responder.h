@@ -65,6 +65,11 @@ class Responder : private MessageSink {
   void advance(std::uint32_t packets) noexcept;
   std::uint32_t finish_message() noexcept;
 
+  // placement.cc
+  void execute_placement(const wire::PacketView& packet) noexcept;
+  [[nodiscard]] Fault write_word(const wire::PacketView& packet) noexcept;
+  [[nodiscard]] Fault flush_memory(const wire::PacketView& packet) noexcept;
+
   // duplicates.cc
   void on_duplicate(const wire::PacketView& packet) noexcept;
   void replay_read(const wire::PacketView& packet) noexcept;

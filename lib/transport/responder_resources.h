@@ -1,14 +1,17 @@
-/// What a responder remembers about READs and atomics, to answer them and to answer them again.
+/// What a responder remembers about requests with a response of their own, to answer them and to answer them
+/// again.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
 #include "uroce/types.h"
+#include "wire/opcode.h"
 
 namespace uroce::transport {
 
-/// One READ or atomic request that was accepted.
+/// One READ, atomic, FLUSH or ATOMIC WRITE that was accepted. The latter two are answered like a READ of no
+/// bytes.
 struct ResponderResource {
   Psn first_psn;
   std::uint32_t packets = 0;  ///< PSNs it owns; 0: the entry is unused
@@ -19,9 +22,11 @@ struct ResponderResource {
   std::uint32_t next = 0;  ///< READ: next response packet to send
   std::uint32_t end = 0;   ///< READ: one past the last response packet to send now
   std::uint32_t msn = 0;   ///< MSN that its responses carry
-  bool is_atomic = false;
+  wire::Opcode opcode = wire::Opcode::kRcReadRequest;
   bool queued = false;    ///< waits for its responses to be sent
   bool answered = false;  ///< all responses have been sent once; if queued again, it is a replay
+
+  [[nodiscard]] bool is_atomic() const noexcept { return wire::info(opcode).is_atomic_request; }
 };
 
 /// The last max_dest_rd_atomic requests, and the order in which they are to be answered. Entries are evicted

@@ -15,7 +15,7 @@
 
 namespace uroce::transport {
 
-/// The packet opcodes of a SEND or WRITE, by place in the message.
+/// The packet opcodes of what carries data, by place in the message.
 struct DataOpcodes {
   wire::Opcode first, middle, last, only;
 
@@ -35,6 +35,8 @@ struct DataOpcodes {
       return {kRcSendFirst, kRcSendMiddle, kRcSendLastImm, kRcSendOnlyImm};
     case WrOpcode::kSendWithInv:
       return {kRcSendFirst, kRcSendMiddle, kRcSendLastInv, kRcSendOnlyInv};
+    case WrOpcode::kAtomicWrite:
+      return {kRcAtomicWrite, kRcAtomicWrite, kRcAtomicWrite, kRcAtomicWrite};
     default:
       return {kRcSendFirst, kRcSendMiddle, kRcSendLast, kRcSendOnly};
   }
@@ -59,6 +61,10 @@ static_assert(uc_opcodes(WrOpcode::kRdmaWriteWithImm).only == wire::Opcode::kUcW
       return WcOpcode::kCompSwap;
     case WrOpcode::kAtomicFetchAndAdd:
       return WcOpcode::kFetchAdd;
+    case WrOpcode::kFlush:
+      return WcOpcode::kFlush;
+    case WrOpcode::kAtomicWrite:
+      return WcOpcode::kAtomicWrite;
     default:
       return WcOpcode::kSend;
   }

@@ -32,6 +32,13 @@ void copy_inline(std::span<const Sge> sges, std::byte* out) noexcept {
   }
 }
 
+/// @param data  bytes named by SGEs, of which a FLUSH has none
+void put_flush(SendWqe& wqe, const SendWr& wr, std::uint64_t data) noexcept {
+  wqe.length = wr.flush.length;
+  wqe.imm_or_rkey = (wr.flush.placement & 0xfU) | (raw(wr.flush.scope) & 3U) << 8;
+  wqe.malformed = data != 0;
+}
+
 }  // namespace
 
 SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, bool is_datagram)
@@ -58,6 +65,8 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
           .flags = wr.flags,
           .num_sge = static_cast<std::uint8_t>(is_inline ? 0 : wr.sges.size()),
           .malformed = length > kMaxMessage};
+  if (wr.opcode == WrOpcode::kFlush) [[unlikely]]
+    put_flush(*wqe, wr, length);
   std::byte* body = body_of(wqe, sizeof(SendWqe));
   if (is_inline) {
     copy_inline(wr.sges, body);

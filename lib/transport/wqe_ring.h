@@ -21,8 +21,8 @@ struct SendWqe {
   std::uint64_t remote_addr;
   std::uint64_t compare_add;
   std::uint64_t swap;
-  std::uint32_t length;       // bytes of the message
-  std::uint32_t imm_or_rkey;  // immediate data, or the rkey to invalidate
+  std::uint32_t length;       // bytes of the message; FLUSH: of the range
+  std::uint32_t imm_or_rkey;  // immediate data, the rkey to invalidate, or the placement and scope of a FLUSH
   std::uint32_t rkey;
   WrOpcode opcode;
   std::uint8_t flags;
@@ -38,6 +38,15 @@ struct SendWqe {
   [[nodiscard]] bool is_read() const noexcept { return opcode == WrOpcode::kRdmaRead; }
   [[nodiscard]] bool is_atomic() const noexcept {
     return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kAtomicFetchAndAdd;
+  }
+  /// Whether a response of its own completes it: READ, atomics, FLUSH, ATOMIC WRITE. They count against
+  /// max_rd_atomic.
+  [[nodiscard]] bool is_answered() const noexcept {
+    constexpr std::uint32_t kAnswered = 1U << raw(WrOpcode::kRdmaRead) |
+                                        1U << raw(WrOpcode::kAtomicCmpAndSwp) |
+                                        1U << raw(WrOpcode::kAtomicFetchAndAdd) |
+                                        1U << raw(WrOpcode::kFlush) | 1U << raw(WrOpcode::kAtomicWrite);
+    return raw(opcode) < 32 && (kAnswered >> raw(opcode) & 1) != 0;
   }
   [[nodiscard]] std::span<const Sge> sges() const noexcept {
     return {static_cast<const Sge*>(static_cast<const void*>(this + 1)), num_sge};

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "mem/hugepage.h"
+#include "mem/write_back.h"
 #include "uroce/wr.h"
 #include "verbs/device_impl.h"
 
@@ -13,6 +14,13 @@ Result<Pd> Pd::create(Device& device) {
   const std::lock_guard lock(device.impl().control);
   return Pd(device.impl(), device.impl().next_pd++);
 }
+
+namespace {
+
+constexpr std::uint32_t kKnownAccess =
+    access::kAll | access::kFlushGlobal | access::kFlushPersistent | access::kInvalidatable;
+
+}  // namespace
 
 struct Mr::Impl {
   Impl(Device::Impl& device_impl, std::span<std::byte> bytes, std::uint32_t region_key)
@@ -37,8 +45,9 @@ Result<Mr> Mr::reg(Pd& pd, std::span<std::byte> memory, std::uint32_t access_fla
   if ((access_flags & writes) != 0 && (access_flags & access::kLocalWrite) == 0) {
     return Error{Errc::kInvalid, "remote write and atomic access need local write access too"};
   }
-  if ((access_flags & ~(access::kAll | access::kInvalidatable)) != 0) {
-    return Error{Errc::kInvalid, "unknown access flags"};
+  if ((access_flags & ~kKnownAccess) != 0) return Error{Errc::kInvalid, "unknown access flags"};
+  if ((access_flags & access::kFlushPersistent) != 0 && !mem::can_write_back()) {
+    return Error{Errc::kUnsupported, "this processor cannot write its caches back from user space"};
   }
   Device::Impl& device = pd.device();
   auto key = device.keys.insert({.addr = std::bit_cast<std::uint64_t>(memory.data()),

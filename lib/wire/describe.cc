@@ -26,11 +26,15 @@ void append_extension_headers(Line line, const PacketView& packet) {
     const Deth deth = packet.deth();
     fmt::format_to(line, " deth qkey {:#010x} src_qpn {:#08x}", deth.qkey, raw(deth.src_qpn));
   }
+  if (op.is_flush) {
+    const Feth feth = packet.feth();
+    fmt::format_to(line, " feth placement {} selectivity {}", feth.placement, feth.selectivity);
+  }
   if (op.has_reth) {
     const Reth reth = packet.reth();
     fmt::format_to(line, " reth va {:#x} rkey {:#010x} len {}", reth.va, raw(reth.rkey), reth.length);
   }
-  if (op.has_atomic_eth) {
+  if (op.is_atomic_request) {
     const AtomicEth atomic = packet.atomic_eth();
     fmt::format_to(line, " atomic_eth va {:#x} rkey {:#010x} swap_add {:#x} compare {:#x}", atomic.va,
                    raw(atomic.rkey), atomic.swap_add, atomic.compare);
@@ -39,7 +43,7 @@ void append_extension_headers(Line line, const PacketView& packet) {
     const Aeth aeth = packet.aeth();
     fmt::format_to(line, " aeth {} msn {}", describe_syndrome(aeth.syndrome), aeth.msn);
   }
-  if (op.has_atomic_ack) fmt::format_to(line, " original {:#x}", packet.atomic_ack_eth().original);
+  if (op.is_atomic_ack) fmt::format_to(line, " original {:#x}", packet.atomic_ack_eth().original);
   if (op.has_imm) fmt::format_to(line, " imm {:#010x}", packet.imm().value);
   if (op.has_ieth) fmt::format_to(line, " ieth rkey {:#010x}", raw(packet.ieth().rkey));
 }

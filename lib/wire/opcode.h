@@ -35,6 +35,8 @@ enum class Opcode : std::uint8_t {
   kRcFetchAdd,
   kRcSendLastInv = 0x16,
   kRcSendOnlyInv = 0x17,
+  kRcFlush = 0x1c,
+  kRcAtomicWrite = 0x1d,
 
   kUcSendFirst = 0x20,
   kUcSendMiddle,
@@ -79,20 +81,21 @@ struct OpcodeInfo {
   bool is_write = false;
   bool is_read_request = false;
   bool is_read_response = false;
-  bool is_atomic_request = false;
-  bool is_ack = false;  ///< plain acknowledge, ACK or NAK
-  bool is_atomic_ack = false;
+  bool is_atomic_request = false;  ///< has an AtomicETH
+  bool is_flush = false;           ///< has a FETH
+  bool is_atomic_write = false;
+  bool is_ack = false;         ///< plain acknowledge, ACK or NAK
+  bool is_atomic_ack = false;  ///< has an AtomicAckETH
 
   // The place in its message; both for ONLY, neither for MIDDLE.
   bool starts_message = false;
   bool ends_message = false;
 
-  // Headers, in wire order; has_atomic_ack implies has_aeth.
+  // Headers, in wire order, but for those that only one operation has: FETH before RETH, AtomicETH,
+  // AtomicAckETH behind AETH.
   bool has_deth = false;
   bool has_reth = false;
-  bool has_atomic_eth = false;
   bool has_aeth = false;
-  bool has_atomic_ack = false;
   bool has_imm = false;
   bool has_ieth = false;
 
@@ -103,6 +106,9 @@ struct OpcodeInfo {
       false;  ///< this packet takes a receive WQE: start of a SEND, end of a WRITE with immediate
 
   [[nodiscard]] constexpr bool is_only() const noexcept { return starts_message && ends_message; }
+  /// A request with a response of its own, which the responder remembers for duplicates: READ, atomics, FLUSH
+  /// and ATOMIC WRITE.
+  [[nodiscard]] constexpr bool is_remembered() const noexcept { return is_request && !is_send && !is_write; }
   /// LAST carries at least one byte, ONLY may be empty.
   [[nodiscard]] constexpr bool payload_may_be_empty() const noexcept { return is_only(); }
 };
@@ -115,9 +121,10 @@ constexpr std::uint8_t header_bytes(const OpcodeInfo& row) noexcept {
   unsigned size = 12;  // BTH
   if (row.has_deth) size += 8;
   if (row.has_reth) size += 16;
-  if (row.has_atomic_eth) size += 28;
+  if (row.is_flush) size += 4;
+  if (row.is_atomic_request) size += 28;
   if (row.has_aeth) size += 4;
-  if (row.has_atomic_ack) size += 8;
+  if (row.is_atomic_ack) size += 8;
   if (row.has_imm) size += 4;
   if (row.has_ieth) size += 4;
   if (row.transport == Transport::kCnp) size += 16;  // reserved, zero
@@ -128,9 +135,10 @@ constexpr std::uint8_t header_bytes(const OpcodeInfo& row) noexcept {
 constexpr OpcodeInfo complete(OpcodeInfo row) noexcept {
   row.known = true;
   row.header_bytes = header_bytes(row);
-  row.is_request = row.is_send || row.is_write || row.is_read_request || row.is_atomic_request;
+  row.is_request = row.is_send || row.is_write || row.is_read_request || row.is_atomic_request ||
+                   row.is_flush || row.is_atomic_write;
   row.is_response = row.is_read_response || row.is_ack || row.is_atomic_ack;
-  row.has_payload = row.is_send || row.is_write || row.is_read_response;
+  row.has_payload = row.is_send || row.is_write || row.is_read_response || row.is_atomic_write;
   row.payload_is_mtu = row.has_payload && !row.ends_message;
   row.takes_recv = (row.is_send && row.starts_message) || (row.is_write && row.has_imm);
   return row;
@@ -174,7 +182,7 @@ constexpr void add_connected_rows(OpcodeTable& t, Transport x, std::size_t base)
             .has_imm = true};
 }
 
-/// READ, ACK, atomics and SEND with invalidate: RC alone.
+/// READ, ACK, atomics, SEND with invalidate, FLUSH and ATOMIC WRITE: RC alone.
 constexpr void add_reliable_rows(OpcodeTable& t) noexcept {
   OpcodeInfo* row = &t[0x0c];
   *row++ = {.name = "READ_REQUEST",
@@ -196,14 +204,9 @@ constexpr void add_reliable_rows(OpcodeTable& t) noexcept {
             .is_atomic_ack = true,
             .starts_message = true,
             .ends_message = true,
-            .has_aeth = true,
-            .has_atomic_ack = true};
+            .has_aeth = true};
   for (const char* atomic : {"COMPARE_SWAP", "FETCH_ADD"}) {
-    *row++ = {.name = atomic,
-              .is_atomic_request = true,
-              .starts_message = true,
-              .ends_message = true,
-              .has_atomic_eth = true};
+    *row++ = {.name = atomic, .is_atomic_request = true, .starts_message = true, .ends_message = true};
   }
   t[0x16] = {.name = "SEND_LAST_INV", .is_send = true, .ends_message = true, .has_ieth = true};
   t[0x17] = {.name = "SEND_ONLY_INV",
@@ -211,6 +214,13 @@ constexpr void add_reliable_rows(OpcodeTable& t) noexcept {
              .starts_message = true,
              .ends_message = true,
              .has_ieth = true};
+  t[0x1c] = {
+      .name = "FLUSH", .is_flush = true, .starts_message = true, .ends_message = true, .has_reth = true};
+  t[0x1d] = {.name = "ATOMIC_WRITE",
+             .is_atomic_write = true,
+             .starts_message = true,
+             .ends_message = true,
+             .has_reth = true};
 }
 
 constexpr OpcodeTable make_opcode_table() noexcept {
@@ -245,25 +255,28 @@ inline constexpr OpcodeTable kOpcodeTable = make_opcode_table();
   return detail::kOpcodeTable[raw(opcode)];
 }
 
-static_assert([] {  // 23 RC, 12 UC, 2 UD opcodes and CNP; whatever is known is one operation of one side
+static_assert([] {  // 25 RC, 12 UC, 2 UD opcodes and CNP; whatever is known is one operation of one side
   std::size_t known = 0;
   for (const OpcodeInfo& row : detail::kOpcodeTable) {
     if (!row.known) continue;
     ++known;
     const int operations = row.is_send + row.is_write + row.is_read_request + row.is_read_response +
-                           row.is_atomic_request + row.is_ack + row.is_atomic_ack;
+                           row.is_atomic_request + row.is_flush + row.is_atomic_write + row.is_ack +
+                           row.is_atomic_ack;
     const int sides = row.is_request + row.is_response;
     const int wanted = row.transport == Transport::kCnp ? 0 : 1;
     if (operations != wanted || sides != wanted) return false;
     if (row.header_bytes % 4 != 0 || row.header_bytes < 12) return false;
   }
-  return known == 38;
+  return known == 40;
 }());
 static_assert(info(Opcode::kRcWriteOnlyImm).header_bytes == 32 && info(Opcode::kRcWriteOnlyImm).takes_recv);
-static_assert(info(Opcode::kRcFetchAdd).header_bytes == 40 && info(Opcode::kRcFetchAdd).has_atomic_eth);
+static_assert(info(Opcode::kRcFetchAdd).header_bytes == 40 && info(Opcode::kRcFetchAdd).is_remembered());
 static_assert(info(Opcode::kRcAtomicAck).header_bytes == 24 && info(Opcode::kRcAck).header_bytes == 16);
 static_assert(info(Opcode::kRcReadResponseMiddle).header_bytes == 12);
 static_assert(info(Opcode::kRcReadResponseMiddle).payload_is_mtu);
+static_assert(info(Opcode::kRcFlush).header_bytes == 32 && !info(Opcode::kRcFlush).has_payload);
+static_assert(info(Opcode::kRcAtomicWrite).header_bytes == 28 && info(Opcode::kRcAtomicWrite).has_payload);
 static_assert(info(Opcode::kRcSendOnlyInv).has_ieth && info(Opcode::kRcSendOnlyInv).takes_recv);
 static_assert(!info(Opcode::kRcSendLast).takes_recv && !info(Opcode::kRcWriteOnly).takes_recv);
 static_assert(info(Opcode::kUdSendOnlyImm).header_bytes == 24 && info(Opcode::kCnp).header_bytes == 28);

@@ -14,6 +14,7 @@
 #include "wire/bth.h"
 #include "wire/deth.h"
 #include "wire/ether.h"
+#include "wire/feth.h"
 #include "wire/icrc.h"
 #include "wire/ieth.h"
 #include "wire/imm_dt.h"
@@ -70,7 +71,8 @@ struct PacketView {
   std::span<const std::byte> payload{};     ///< without pad
   std::span<const std::byte> ip_payload{};  ///< all that the IP header claims behind itself
 
-  [[nodiscard]] Reth reth() const noexcept { return parse_at<Reth>(ext); }
+  [[nodiscard]] Reth reth() const noexcept { return parse_at<Reth>(ext + (op->is_flush ? Feth::kSize : 0)); }
+  [[nodiscard]] Feth feth() const noexcept { return parse_at<Feth>(ext); }
   [[nodiscard]] AtomicEth atomic_eth() const noexcept { return parse_at<AtomicEth>(ext); }
   [[nodiscard]] Deth deth() const noexcept { return parse_at<Deth>(ext); }
   [[nodiscard]] Aeth aeth() const noexcept { return parse_at<Aeth>(ext); }

@@ -20,6 +20,7 @@ constexpr Qpn kOwn{0x11};
 constexpr Qpn kPeer{0x22};
 constexpr MacAddress kPeerMac{{2, 0, 0, 0, 0, 2}};
 constexpr std::size_t kGuard = 512;
+constexpr std::uint32_t kRights = access::kAll | access::kFlushGlobal | access::kFlushPersistent;
 constexpr std::size_t kInbox = 0, kSink = 1, kTarget = 2, kSource = 3, kInvalidatable = 5;
 constexpr std::uint32_t kMtu = 256;
 
@@ -98,7 +99,7 @@ void Machine::map_memory() {
   std::memcpy(memory_ + page, pristine_.data(), pristine_.size());
   add_area(8192, kPd, access::kLocalWrite, true);                    // kInbox
   add_area(8192, kPd, access::kLocalWrite, true);                    // kSink
-  add_area(8192, kPd, access::kAll, true);                           // kTarget
+  add_area(8192, kPd, kRights, true);                                // kTarget
   add_area(8192, kPd, 0, false);                                     // kSource
   add_area(4096, kPd + 1, access::kAll, false);                      // of another protection domain
   add_area(4096, kPd, access::kAll | access::kInvalidatable, true);  // kInvalidatable
@@ -124,7 +125,7 @@ void Machine::connect() {
   attr.dest_qpn = kPeer;
   attr.rq_psn = Psn{0xff'fffa};
   attr.sq_psn = Psn{0xff'fff0};
-  attr.access_flags = access::kAll;
+  attr.access_flags = kRights;
   attr.dgid = Gid::from_v4({10, 0, 0, 2});
   attr.max_rd_atomic = attr.max_dest_rd_atomic = 4;
   attr.min_rnr_timer = 1;
@@ -250,16 +251,20 @@ std::uint64_t Machine::choose_va(Choices& choices) {
 std::byte* Machine::emit_extensions(std::byte* at, const wire::OpcodeInfo& op, std::uint32_t payload,
                                     Choices& choices) {
   if (op.has_deth) at = wire::emit_at(at, wire::Deth{});
+  if (op.is_flush) {
+    at = wire::emit_at(at, wire::Feth{.placement = static_cast<std::uint8_t>(choices.below(5)),
+                                      .selectivity = static_cast<std::uint8_t>(choices.below(3))});
+  }
   if (op.has_reth) {
     std::uint32_t length = payload;
     if (op.is_write && !op.ends_message) length += 1 + choices.below(2) * kMtu + choices.byte();
-    if (op.is_read_request) length = choose_len(choices) * (1 + choices.below(4));
+    if (op.is_read_request || op.is_flush) length = choose_len(choices) * (1 + choices.below(4));
     if (choices.below(32) == 0) length = choices.word();
     write_left_ = length;
     at = wire::emit_at(
         at, wire::Reth{.va = choose_va(choices), .rkey = Rkey{choose_key(choices)}, .length = length});
   }
-  if (op.has_atomic_eth) {
+  if (op.is_atomic_request) {
     at = wire::emit_at(at, wire::AtomicEth{.va = choose_va(choices),
                                            .rkey = Rkey{choose_key(choices)},
                                            .swap_add = choices.word(),
@@ -270,7 +275,7 @@ std::byte* Machine::emit_extensions(std::byte* at, const wire::OpcodeInfo& op, s
     const auto syndrome = static_cast<std::uint8_t>(kind == 0 ? choices.byte() : kind == 1 ? 0x60 : 0x1f);
     at = wire::emit_at(at, wire::Aeth{.syndrome = syndrome, .msn = choices.byte()});
   }
-  if (op.has_atomic_ack) at = wire::emit_at(at, wire::AtomicAckEth{.original = choices.word()});
+  if (op.is_atomic_ack) at = wire::emit_at(at, wire::AtomicAckEth{.original = choices.word()});
   if (op.has_imm) at = wire::emit_at(at, wire::ImmDt{.value = choices.word()});
   if (op.has_ieth)
     at = wire::emit_at(at, wire::Ieth{.rkey = Rkey{choices.below(4) == 0 ? choose_key(choices)
@@ -285,14 +290,14 @@ std::uint8_t Machine::choose_opcode(Choices& choices) {
   if (dice == 0) return static_cast<std::uint8_t>(choices.byte());
   const wire::OpcodeInfo& before = wire::info(last_in_);
   const bool goes_on = (before.is_send || before.is_write) && !before.ends_message;
-  if (dice == 1) return static_cast<std::uint8_t>(choices.below(0x18));
+  if (dice == 1) return static_cast<std::uint8_t>(choices.below(0x1e));
   if (!goes_on) {
     constexpr std::array kStarts{
-        kRcSendFirst, kRcSendOnly,     kRcSendOnlyImm, kRcSendOnlyInv,      kRcWriteFirst,
-        kRcWriteOnly, kRcWriteOnlyImm, kRcReadRequest, kRcCompareSwap,      kRcFetchAdd,
-        kRcAck,       kRcAck,          kRcAtomicAck,   kRcReadResponseOnly, kRcReadResponseFirst,
-        kRcWriteFirst};
-    return raw(kStarts[choices.below(16)]);
+        kRcSendFirst,  kRcSendOnly,     kRcSendOnlyImm, kRcSendOnlyInv,      kRcWriteFirst,
+        kRcWriteOnly,  kRcWriteOnlyImm, kRcReadRequest, kRcCompareSwap,      kRcFetchAdd,
+        kRcAck,        kRcAck,          kRcAtomicAck,   kRcReadResponseOnly, kRcReadResponseFirst,
+        kRcWriteFirst, kRcFlush,        kRcAtomicWrite};
+    return raw(kStarts[choices.below(kStarts.size())]);
   }
   if (before.is_send)
     return raw(std::array{kRcSendMiddle, kRcSendLast, kRcSendLastImm, kRcSendLastInv}[dice % 4]);
@@ -304,6 +309,7 @@ std::uint32_t Machine::choose_payload(const wire::OpcodeInfo& op, Choices& choic
   if (dice == 0) return choose_len(choices);
   if (!op.has_payload) return 0;
   if (op.payload_is_mtu) return kMtu;
+  if (op.is_atomic_write) return 8;
   if (op.is_write && !op.starts_message) return std::min(write_left_, kMtu);
   return choose_len(choices) % (kMtu + 1);
 }
@@ -361,23 +367,29 @@ void Machine::receive_raw(Choices& choices) {
 }
 
 void Machine::post_send(Choices& choices) {
-  constexpr WrOpcode kOpcodes[] = {
-      WrOpcode::kRdmaWrite,         WrOpcode::kRdmaWriteWithImm, WrOpcode::kSend,
-      WrOpcode::kSendWithImm,       WrOpcode::kRdmaRead,         WrOpcode::kAtomicCmpAndSwp,
-      WrOpcode::kAtomicFetchAndAdd, WrOpcode::kSendWithInv,      WrOpcode{77}};
+  constexpr WrOpcode kOpcodes[] = {WrOpcode::kRdmaWrite,
+                                   WrOpcode::kRdmaWriteWithImm,
+                                   WrOpcode::kSend,
+                                   WrOpcode::kSendWithImm,
+                                   WrOpcode::kRdmaRead,
+                                   WrOpcode::kAtomicCmpAndSwp,
+                                   WrOpcode::kAtomicFetchAndAdd,
+                                   WrOpcode::kSendWithInv,
+                                   WrOpcode::kFlush,
+                                   WrOpcode::kAtomicWrite,
+                                   WrOpcode{77}};
   SendWr wr;
-  wr.opcode = kOpcodes[choices.below(9)];
+  wr.opcode = kOpcodes[choices.below(std::size(kOpcodes))];
   wr.flags = static_cast<std::uint8_t>(choices.below(16));
   const bool reads =
       raw(wr.opcode) >= raw(WrOpcode::kRdmaRead) && raw(wr.opcode) <= raw(WrOpcode::kAtomicFetchAndAdd);
   const Area& area = areas_[reads ? kSink : kSource];
   Sge sges[3];
-  const std::uint32_t count = choices.below(4);
+  const bool is_word = reads ? wr.opcode != WrOpcode::kRdmaRead : wr.opcode == WrOpcode::kAtomicWrite;
+  const std::uint32_t count = wr.opcode == WrOpcode::kFlush ? 0 : choices.below(4);
   for (std::uint32_t i = 0; i < count; ++i) {
     sges[i] = {.addr = std::bit_cast<std::uint64_t>(memory_ + area.at) + 16 * choices.byte(),
-               .length = raw(wr.opcode) > raw(WrOpcode::kRdmaRead) && reads
-                             ? 8
-                             : choices.byte() * (1 + choices.below(8)),
+               .length = is_word ? 8 : choices.byte() * (1 + choices.below(8)),
                .lkey = Lkey{choices.below(16) == 0 ? choose_key(choices) : area.key}};
   }
   wr.sges = std::span(sges).first(count);
@@ -419,7 +431,7 @@ void Machine::modify(Choices& choices) {
   attr.dgid = Gid::from_v4({10, 0, 0, 2});
   attr.dest_qpn = kPeer;
   attr.path_mtu = PathMtu::k256;
-  attr.access_flags = access::kAll;
+  attr.access_flags = kRights;
   attr.max_dest_rd_atomic = static_cast<std::uint8_t>(choices.below(8));
   attr.max_rd_atomic = static_cast<std::uint8_t>(choices.below(8));
   static_cast<void>(loop_.modify(qp_, attr, mask, bounds, Ticks{now_ns_}));

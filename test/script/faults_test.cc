@@ -33,7 +33,8 @@ Packet make(RcScript& qp, wire::Opcode opcode, std::uint32_t psn) {
   Packet packet{.opcode = opcode, .psn = psn, .ack_req = true};
   packet.payload = op.payload_is_mtu ? 256 : op.has_payload ? 8 : 0;
   if (op.has_reth) packet.reth = own(qp, op.is_read_request || op.ends_message ? 8 : 512);
-  if (op.has_atomic_eth) {
+  if (op.is_flush) packet.feth = wire::Feth{.placement = wire::Feth::kGlobal};
+  if (op.is_atomic_request) {
     packet.atomic =
         wire::AtomicEth{.va = qp.target.addr(), .rkey = qp.target.rkey(), .swap_add = 0, .compare = 0};
   }
@@ -61,7 +62,7 @@ TEST_CASE("each request opcode is taken only where it may stand in a message", "
   const auto opcode = GENERATE(values<wire::Opcode>(
       {kRcSendFirst, kRcSendMiddle, kRcSendLast, kRcSendLastImm, kRcSendOnly, kRcSendOnlyImm, kRcSendLastInv,
        kRcSendOnlyInv, kRcWriteFirst, kRcWriteMiddle, kRcWriteLast, kRcWriteLastImm, kRcWriteOnly,
-       kRcWriteOnlyImm, kRcReadRequest, kRcCompareSwap, kRcFetchAdd}));
+       kRcWriteOnlyImm, kRcReadRequest, kRcCompareSwap, kRcFetchAdd, kRcFlush, kRcAtomicWrite}));
   const Before before = GENERATE(Before::kNothing, Before::kSend, Before::kWrite);
   CAPTURE(wire::info(opcode).name, before);
   RcScript qp{{.mtu = 256}};
@@ -110,6 +111,8 @@ TEST_CASE("RDMA that the QP does not allow is refused", "[rc][fault][access]") {
   const auto row = GENERATE(values<Row>({{access::kRemoteRead | access::kRemoteAtomic, kRcWriteOnly},
                                          {access::kRemoteWrite | access::kRemoteAtomic, kRcReadRequest},
                                          {access::kRemoteWrite | access::kRemoteRead, kRcFetchAdd},
+                                         {access::kRemoteRead | access::kFlushGlobal, kRcAtomicWrite},
+                                         {access::kAll | access::kFlushPersistent, kRcFlush},
                                          {0, kRcCompareSwap},
                                          {0, kRcWriteFirst}}));
   RcScript qp{{.mtu = 256, .access_flags = row.allowed}};
@@ -118,7 +121,7 @@ TEST_CASE("RDMA that the QP does not allow is refused", "[rc][fault][access]") {
 }
 
 TEST_CASE("READs and atomics are refused while max_dest_rd_atomic is 0", "[rc][fault][depth]") {
-  const auto opcode = GENERATE(values<wire::Opcode>({kRcReadRequest, kRcFetchAdd}));
+  const auto opcode = GENERATE(values<wire::Opcode>({kRcReadRequest, kRcFetchAdd, kRcFlush, kRcAtomicWrite}));
   RcScript qp{{.max_dest_rd_atomic = 0}};
   refuses(qp, make(qp, opcode, 0), 0x61, AsyncEventType::kQpReqErr);
 }
@@ -246,9 +249,10 @@ TEST_CASE("a key or range that the peer has no right to is a remote access error
   const auto insert = [&](std::uint32_t pd, std::uint32_t access) {
     return qp.keys().insert({.addr = base, .length = 64, .pd = pd, .access = access}).value();
   };
-  const auto opcode = GENERATE(values<wire::Opcode>({kRcWriteOnly, kRcReadRequest, kRcFetchAdd}));
+  const auto opcode =
+      GENERATE(values<wire::Opcode>({kRcWriteOnly, kRcReadRequest, kRcFetchAdd, kRcFlush, kRcAtomicWrite}));
   constexpr std::uint64_t kMax = ~std::uint64_t{0};
-  std::uint32_t key = insert(RcScript::kPd, access::kAll);
+  std::uint32_t key = insert(RcScript::kPd, kAllRights);
   std::uint64_t va = base;
   std::uint32_t length = 8;
   SECTION("8 bytes below the start") {
@@ -280,7 +284,7 @@ TEST_CASE("a key or range that the peer has no right to is a remote access error
     key = 1;
   }
   SECTION("the key of another protection domain") {
-    key = insert(RcScript::kPd + 1, access::kAll);
+    key = insert(RcScript::kPd + 1, kAllRights);
   }
   SECTION("a region without the right") {
     key = insert(RcScript::kPd, access::kLocalWrite);
@@ -289,10 +293,11 @@ TEST_CASE("a key or range that the peer has no right to is a remote access error
     qp.keys().remove(key);
   }
   const wire::OpcodeInfo& op = wire::info(opcode);
-  if (op.is_write) length = 8;
-  Packet packet{.opcode = opcode, .payload = op.is_write ? 8U : 0U, .ack_req = true, .data = kData};
+  if (op.has_payload) length = 8;
+  Packet packet{.opcode = opcode, .payload = op.has_payload ? 8U : 0U, .ack_req = true, .data = kData};
+  if (op.is_flush) packet.feth = wire::Feth{.placement = wire::Feth::kGlobal};
   if (op.has_reth) packet.reth = wire::Reth{.va = va, .rkey = Rkey{key}, .length = length};
-  if (op.has_atomic_eth)
+  if (op.is_atomic_request)
     packet.atomic = wire::AtomicEth{.va = va, .rkey = Rkey{key}, .swap_add = 1, .compare = 0};
   refuses(qp, packet, 0x62, AsyncEventType::kQpAccessErr);
   CHECK(qp.target.is_untouched());

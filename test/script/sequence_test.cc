@@ -27,13 +27,15 @@ constexpr wire::Opcode kOpcodes[] = {kRcSendFirst,
                                      kRcReadRequest,
                                      kRcCompareSwap,
                                      kRcFetchAdd,
+                                     kRcFlush,
+                                     kRcAtomicWrite,
                                      kRcReadResponseOnly,
                                      kRcReadResponseLast,
                                      kRcReadResponseFirst,
                                      kRcReadResponseMiddle,
                                      kRcAtomicAck,
                                      kRcAck};
-static_assert(std::size(kOpcodes) == 23);  // all that RC has
+static_assert(std::size(kOpcodes) == 25);  // all that RC has
 
 /// The message that is coming in, as the peer's packets make it.
 enum class Message { kNone, kSend, kWrite };
@@ -92,7 +94,8 @@ class Peer {
     Packet packet{.opcode = opcode, .psn = psn_, .ack_req = true};
     packet.payload = op.payload_is_mtu ? kMtu : op.has_payload ? 8 : 0;
     if (op.has_reth) packet.reth = own(qp, op.is_read_request ? 8 : packet.payload + left_behind);
-    if (op.has_atomic_eth) {
+    if (op.is_flush) packet.feth = wire::Feth{.placement = wire::Feth::kGlobal};
+    if (op.is_atomic_request) {
       packet.atomic =
           wire::AtomicEth{.va = qp.target.addr(), .rkey = qp.target.rkey(), .swap_add = 0, .compare = 0};
     }
@@ -131,6 +134,8 @@ class Peer {
       qp.out({kRcReadResponseOnly, last_psn_, 8});
     } else if (taken.opcode == kRcCompareSwap || taken.opcode == kRcFetchAdd) {
       qp.out({kRcAtomicAck, last_psn_});
+    } else if (taken.opcode == kRcFlush || taken.opcode == kRcAtomicWrite) {
+      qp.out({kRcReadResponseOnly, last_psn_});
     } else {
       qp.out(Ack{last_psn_, qp.qp().responder().msn()});
     }

@@ -32,6 +32,10 @@ WcOpcode wc_opcode(WrOpcode opcode) {
       return WcOpcode::kCompSwap;
     case WrOpcode::kAtomicFetchAndAdd:
       return WcOpcode::kFetchAdd;
+    case WrOpcode::kFlush:
+      return WcOpcode::kFlush;
+    case WrOpcode::kAtomicWrite:
+      return WcOpcode::kAtomicWrite;
     default:
       return WcOpcode::kSend;
   }
@@ -154,7 +158,10 @@ bool Flow::post(const Message& message, std::size_t index) {
                   .remote_addr = to_.memory.remote.addr(message.remote_at),
                   .rkey = Rkey{to_.memory.remote.key()},
                   .compare_add = running.compare,
-                  .swap = message.swap};
+                  .swap = message.swap,
+                  .flush = {.length = message.length,
+                            .placement = static_cast<std::uint8_t>(1 + message.seed % 3),
+                            .scope = FlushScope{static_cast<std::uint8_t>(message.seed / 3 % 2)}}};
   if (!qp_.context().sq.put(wr, 0)) return false;
   qp_.context().sq.publish(1);
   ++posted_;
@@ -176,7 +183,7 @@ void Flow::apply(const Message& message, Running& running) {
       std::copy(part.begin(), part.end(), from_.memory.sink.image(piece.at, piece.len).begin());
       at += piece.len;
     }
-  } else if (!message.is_send()) {
+  } else if (!message.is_send() && !message.is_flush()) {
     std::copy(scratch_.begin(), scratch_.end(), remote.image(message.remote_at, message.length).begin());
   }
 }

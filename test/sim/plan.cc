@@ -177,7 +177,7 @@ class Planner {
         WrOpcode::kRdmaWrite,   WrOpcode::kRdmaWriteWithImm, WrOpcode::kSend,
         WrOpcode::kSendWithImm, WrOpcode::kSendWithInv,      WrOpcode::kRdmaRead,
         WrOpcode::kRdmaRead,    WrOpcode::kAtomicCmpAndSwp,  WrOpcode::kAtomicFetchAndAdd,
-        WrOpcode::kRdmaWrite};
+        WrOpcode::kRdmaWrite,   WrOpcode::kAtomicWrite,      WrOpcode::kFlush};
     return pick(kOpcodes);
   }
 
@@ -202,6 +202,8 @@ class Planner {
         message.remote_at = slots[slot] + upto(slot_bytes - message.length);
         // A READ's answer must not depend on when it is repeated: a later WRITE to the same bytes waits for
         // it.
+        if (message.opcode == WrOpcode::kAtomicWrite)
+          message.remote_at = (slots[slot] + 7 + upto(64)) & ~std::size_t{7};
         if (!message.is_read() && read_since_fence[slot]) message.flags |= send_flag::kFence;
       }
       if ((message.flags & send_flag::kFence) != 0) read_since_fence.assign(slots.size(), false);
@@ -234,8 +236,9 @@ class Planner {
                           : message.sharing == Sharing::kTicket ? to.ticket_at
                                                                 : to.lock_at;
     } else {
-      message.length = draw_length(longest);
+      message.length = message.opcode == WrOpcode::kAtomicWrite ? 8 : draw_length(longest);
     }
+    if (message.is_flush()) return message;
     const bool reads = message.is_read() || message.is_atomic();
     message.local = draw_pieces(reads ? from.sink : from.source, message.length);
     if (!reads && message.length <= kInline && chance(30)) message.flags |= send_flag::kInline;

@@ -12,6 +12,9 @@
 
 namespace uroce::sim {
 
+/// Of memory that peers use.
+inline constexpr std::uint32_t kRemoteRights = access::kAll | access::kFlushGlobal | access::kFlushPersistent;
+
 /// What a message does with memory that others use too.
 enum class Sharing : std::uint8_t {
   kNone,
@@ -37,6 +40,7 @@ struct Message {
   [[nodiscard]] bool is_atomic() const noexcept {
     return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kAtomicFetchAndAdd;
   }
+  [[nodiscard]] bool is_flush() const noexcept { return opcode == WrOpcode::kFlush; }
   [[nodiscard]] bool is_send() const noexcept {
     return opcode == WrOpcode::kSend || opcode == WrOpcode::kSendWithImm || opcode == WrOpcode::kSendWithInv;
   }
@@ -71,7 +75,7 @@ struct EndpointPlan {
   Bank source{0};
   Bank sink{access::kLocalWrite};
   Bank inbox{access::kLocalWrite};
-  Bank remote{access::kAll};
+  Bank remote{kRemoteRights};
 };
 
 struct Plan {

@@ -69,7 +69,7 @@ void World::connect(const FlowPlan& flow, const FlowPlan& back, transport::RcQp&
               .dest_qpn = flow.dest_qpn,
               .rq_psn = back.first_psn,
               .sq_psn = flow.first_psn,
-              .access_flags = access::kAll,
+              .access_flags = kRemoteRights,
               .dgid = plan_.endpoints[flow.to].gid,
               .max_rd_atomic = flow.max_rd_atomic,
               .max_dest_rd_atomic = flow.max_dest_rd_atomic,

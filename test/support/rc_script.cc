@@ -57,7 +57,7 @@ RcScript::RcScript(const ScriptConfig& config)
       source(keys_, kPd, config.area_bytes, 0, 0x10),
       sink(keys_, kPd, config.area_bytes, access::kLocalWrite, 0x50),
       inbox(keys_, kPd, config.area_bytes, access::kLocalWrite, 0x90),
-      target(keys_, kPd, config.area_bytes, access::kAll, 0xd0) {
+      target(keys_, kPd, config.area_bytes, kAllRights, 0xd0) {
   connect(config);
 }
 
@@ -212,6 +212,23 @@ RcScript& RcScript::post_add(std::uint64_t addend, std::uint8_t flags) {
                .remote_addr = kRemoteVa,
                .rkey = kRemoteKey,
                .compare_add = addend});
+}
+
+RcScript& RcScript::post_atomic_write(std::uint8_t flags) {
+  const Sge sge = source.sge(0, 8);
+  return post({.sges = {&sge, 1},
+               .opcode = WrOpcode::kAtomicWrite,
+               .flags = flags,
+               .remote_addr = kRemoteVa,
+               .rkey = kRemoteKey});
+}
+
+RcScript& RcScript::post_flush(const FlushWr& flush, std::uint8_t flags) {
+  return post({.opcode = WrOpcode::kFlush,
+               .flags = flags,
+               .remote_addr = kRemoteVa,
+               .rkey = kRemoteKey,
+               .flush = flush});
 }
 
 RcScript& RcScript::post_datagram(std::uint32_t bytes, std::uint32_t qkey, std::uint8_t flags) {

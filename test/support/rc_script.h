@@ -24,6 +24,9 @@
 
 namespace uroce::test {
 
+/// All rights that a peer can have.
+inline constexpr std::uint32_t kAllRights = access::kAll | access::kFlushGlobal | access::kFlushPersistent;
+
 /// The QP under test and the work it may do.
 struct ScriptConfig {
   QpType type = QpType::kRc;
@@ -41,7 +44,7 @@ struct ScriptConfig {
   std::uint32_t hardened = 0;       ///< Config::hardened
   std::uint64_t rnr_cap_ns = 0;
   std::uint64_t probe_floor_ns = 0;  ///< Config::probe_us; 0: no probes
-  std::uint32_t access_flags = access::kAll;
+  std::uint32_t access_flags = kAllRights;
   bool sig_all = true;
   std::uint32_t send_wrs = 64;
   std::uint32_t recv_wrs = 64;
@@ -84,6 +87,8 @@ class RcScript {
   RcScript& post_read(std::uint32_t bytes, std::uint8_t flags = 0);
   RcScript& post_swap(std::uint64_t compare, std::uint64_t swap, std::uint8_t flags = 0);
   RcScript& post_add(std::uint64_t addend, std::uint8_t flags = 0);
+  RcScript& post_atomic_write(std::uint8_t flags = 0);
+  RcScript& post_flush(const FlushWr& flush, std::uint8_t flags = 0);
   RcScript& post_datagram(std::uint32_t bytes, std::uint32_t qkey, std::uint8_t flags = 0);
   RcScript& post_recv(std::uint32_t bytes);
   RcScript& post_recv(std::span<const Sge> sges);

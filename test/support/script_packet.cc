@@ -13,10 +13,11 @@ Bytes extension_headers(const Packet& packet, const wire::OpcodeInfo& op) {
   Bytes out(op.header_bytes);  // never longer
   std::byte* at = out.data();
   if (op.has_deth) at = wire::emit_at(at, packet.deth.value_or(wire::Deth{}));
+  if (op.is_flush) at = wire::emit_at(at, packet.feth.value_or(wire::Feth{}));
   if (op.has_reth) at = wire::emit_at(at, packet.reth.value_or(wire::Reth{}));
-  if (op.has_atomic_eth) at = wire::emit_at(at, packet.atomic.value_or(wire::AtomicEth{}));
+  if (op.is_atomic_request) at = wire::emit_at(at, packet.atomic.value_or(wire::AtomicEth{}));
   if (op.has_aeth) at = wire::emit_at(at, packet.aeth.value_or(wire::Aeth{}));
-  if (op.has_atomic_ack) at = wire::emit_at(at, wire::AtomicAckEth{.original = packet.original.value_or(0)});
+  if (op.is_atomic_ack) at = wire::emit_at(at, wire::AtomicAckEth{.original = packet.original.value_or(0)});
   if (op.has_imm) at = wire::emit_at(at, wire::ImmDt{.value = packet.imm.value_or(0)});
   if (op.has_ieth) at = wire::emit_at(at, wire::Ieth{.rkey = Rkey{packet.ieth.value_or(0)}});
   out.resize(op.header_bytes - wire::Bth::kSize);  // a CNP has zeros behind its BTH
@@ -65,6 +66,7 @@ std::string difference(const Packet& expected, const wire::PacketView& seen) {
   if (bth.ack_req != expected.ack_req) return "ack_req";
   if (bth.solicited != expected.solicited) return "solicited";
   if (expected.deth && seen.deth() != *expected.deth) return "deth";
+  if (expected.feth && seen.feth() != *expected.feth) return "feth";
   if (expected.reth && seen.reth() != *expected.reth) return "reth";
   if (expected.atomic && seen.atomic_eth() != *expected.atomic) return "atomic_eth";
   if (expected.aeth && seen.aeth() != *expected.aeth) return "aeth";

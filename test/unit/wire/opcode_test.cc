@@ -6,14 +6,15 @@
 namespace uroce::wire {
 namespace {
 
-/// D deth, R reth, A aeth, T atomic_eth, K atomic_ack, I imm, V ieth.
+/// D deth, F feth, R reth, A aeth, T atomic_eth, K atomic_ack, I imm, V ieth.
 std::string headers(const OpcodeInfo& op) {
   std::string text;
   if (op.has_deth) text += 'D';
+  if (op.is_flush) text += 'F';
   if (op.has_reth) text += 'R';
-  if (op.has_atomic_eth) text += 'T';
+  if (op.is_atomic_request) text += 'T';
   if (op.has_aeth) text += 'A';
-  if (op.has_atomic_ack) text += 'K';
+  if (op.is_atomic_ack) text += 'K';
   if (op.has_imm) text += 'I';
   if (op.has_ieth) text += 'V';
   return text;
@@ -48,7 +49,8 @@ constexpr Row kReliable[] = {
     {0x10, "READ_RESPONSE_ONLY", "A", '0', false},  {0x11, "ACK", "A", '-', false},
     {0x12, "ATOMIC_ACK", "AK", '-', false},         {0x13, "COMPARE_SWAP", "T", '-', false},
     {0x14, "FETCH_ADD", "T", '-', false},           {0x16, "SEND_LAST_INV", "V", '1', false},
-    {0x17, "SEND_ONLY_INV", "V", '0', true},
+    {0x17, "SEND_ONLY_INV", "V", '0', true},        {0x1c, "FLUSH", "FR", '-', false},
+    {0x1d, "ATOMIC_WRITE", "R", '0', false},
 };
 constexpr Row kDatagram[] = {{0x64, "SEND_ONLY", "D", '0', true}, {0x65, "SEND_ONLY_IMM", "DI", '0', true}};
 

@@ -171,9 +171,8 @@ TEST_CASE("one packet of each kind has the ICRC that an independent tool gave it
       {"1300ffff0000001280000020 0000000000002000 00abcd01 0000000000001111 0000000000002222", "ec3cf592",
        kRoce},
       {"1200ffff0000001300000020 1f000002 0000000000002222", "2c3e830b", kRoce},
-      {"1c00ffff0000001280000021 00000001 0000000000002000 00abcd01 00000040", "ac28c1a4", kUnknownOpcode},
-      {"1d00ffff0000001280000022 0000000000002000 00abcd01 00000008 0001020304050607", "9d1431ad",
-       kUnknownOpcode},
+      {"1c00ffff0000001280000021 00000001 0000000000002000 00abcd01 00000040", "ac28c1a4", kRoce},
+      {"1d00ffff0000001280000022 0000000000002000 00abcd01 00000008 0001020304050607", "9d1431ad", kRoce},
       {"1700ffff0000001280000023 00abcd02 61626364", "5db208b9", kRoce},
       {"0b80ffff0000001280000024 0000000000002000 00abcd01 00000004 deadbeef 7778797a", "398e1eaa", kRoce},
       {"6520ffff0000007700000025 11111111 00000078 0000cafe 68690000", "65c70d18", kRoce},
@@ -212,6 +211,17 @@ TEST_CASE("extension headers are found behind one another", "[wire]") {
   REQUIRE(parse(atomic_ack));
   CHECK(packet.aeth() == Aeth{.syndrome = syndrome::ack(), .msn = 2});
   CHECK(packet.atomic_ack_eth() == AtomicAckEth{.original = 0x2222});
+
+  const auto flush = in_frame_a("1c00ffff0000001280000021 00000012 0000000000002000 00abcd01 00000040");
+  REQUIRE(parse(flush));
+  CHECK(packet.feth() == Feth{.placement = Feth::kPersistent, .selectivity = Feth::kWholeMr});
+  CHECK(packet.reth() == Reth{.va = 0x2000, .rkey = Rkey{0xab'cd01}, .length = 64});
+
+  const auto atomic_write =
+      in_frame_a("1d00ffff0000001280000022 0000000000002000 00abcd01 00000008 0001020304050607");
+  REQUIRE(parse(atomic_write));
+  CHECK(packet.reth() == Reth{.va = 0x2000, .rkey = Rkey{0xab'cd01}, .length = 8});
+  CHECK(test::to_hex(packet.payload) == "0001020304050607");
 
   const auto invalidate = in_frame_a("1700ffff0000001280000023 00abcd02 61626364");
   REQUIRE(parse(invalidate));
