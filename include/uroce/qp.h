@@ -11,6 +11,7 @@
 #include "uroce/qp_attr.h"
 #include "uroce/srq.h"
 #include "uroce/wr.h"
+#include "uroce/xrcd.h"
 
 namespace uroce {
 
@@ -28,6 +29,9 @@ class Qp {
   /// Likewise, with receives from `srq`; max_recv_wr and max_recv_sge mean nothing then, and post_recv()
   /// takes nothing.
   static Result<Qp> create(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq& srq, const QpInitAttr& attr);
+  /// The receiving end of an XRC connection: `attr.type` is QpType::kXrcRecv, and the rest of it means
+  /// nothing. It takes receives from every Srq of `domain`, and posts nothing.
+  static Result<Qp> create(Xrcd& domain, const QpInitAttr& attr);
   Qp(Qp&&) noexcept;
   Qp& operator=(Qp&&) noexcept;
   ~Qp();
@@ -57,8 +61,8 @@ class Qp {
   [[nodiscard]] Impl& impl() const noexcept { return *impl_; }
 
  private:
-  explicit Qp(std::unique_ptr<Impl> impl) noexcept;
   static Result<Qp> make(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq* srq, const QpInitAttr& attr);
+  explicit Qp(std::unique_ptr<Impl> impl) noexcept;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -26,6 +26,9 @@ enum class QpType : std::uint8_t {
   kRc = 2,  ///< reliable connection: in order, exactly once
   kUc = 3,  ///< unreliable connection: SEND and WRITE, whole messages or none
   kUd = 4,  ///< unreliable datagram: SENDs of one packet, to anybody
+  kXrcSend =
+      9,  ///< sending end of an extended reliable connection: as RC, into the Srq that each request names
+  kXrcRecv = 10,  ///< its receiving end; see Xrcd
 };
 
 [[nodiscard]] std::string_view to_string(QpType type) noexcept;
@@ -88,6 +91,7 @@ inline constexpr std::uint32_t kRtrMask =
     kState | kAv | kPathMtu | kDestQpn | kRqPsn | kMaxDestRdAtomic | kMinRnrTimer;
 inline constexpr std::uint32_t kRtsMask = kState | kSqPsn | kTimeout | kRetryCnt | kRnrRetry | kMaxQpRdAtomic;
 inline constexpr std::uint32_t kUcRtrMask = kState | kAv | kPathMtu | kDestQpn | kRqPsn;
+inline constexpr std::uint32_t kXrcRecvRtsMask = kState | kSqPsn | kTimeout;
 inline constexpr std::uint32_t kUdInitMask = kState | kPkeyIndex | kPort | kQkey;
 inline constexpr std::uint32_t kUnreliableRtsMask = kState | kSqPsn;
 }  // namespace qp_attr

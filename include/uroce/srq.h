@@ -5,8 +5,10 @@
 #include <memory>
 #include <span>
 
+#include "uroce/cq.h"
 #include "uroce/pd.h"
 #include "uroce/wr.h"
+#include "uroce/xrcd.h"
 
 namespace uroce {
 
@@ -26,6 +28,9 @@ class Srq {
   /// @param loop  which of the device's loops it belongs to: that of the CQs of its QPs
   /// @return kInvalid if `attr` exceeds Device::limits().
   static Result<Srq> create(Pd& pd, const SrqInitAttr& attr, unsigned loop = 0);
+  /// Receives for whatever the QPs of an XRC domain deliver to number(); they complete in `cq`, which must be
+  /// of the domain's loop. RDMA requests that name it use the rights of `pd`.
+  static Result<Srq> create(Pd& pd, Xrcd& domain, Cq& cq, const SrqInitAttr& attr);
   Srq(Srq&&) noexcept;
   Srq& operator=(Srq&&) noexcept;
   ~Srq();
@@ -40,12 +45,13 @@ class Srq {
   /// The limit that is armed; 0 after its event.
   [[nodiscard]] std::uint32_t limit() const;
   [[nodiscard]] const SrqInitAttr& attr() const noexcept;
-  [[nodiscard]] std::uint32_t number() const noexcept;
+  [[nodiscard]] std::uint32_t number() const noexcept;  ///< 24 bits, unique per Device
 
   struct Impl;
   [[nodiscard]] Impl& impl() const noexcept { return *impl_; }
 
  private:
+  static Result<Srq> make(Pd& pd, const SrqInitAttr& attr, unsigned loop, Xrcd* domain, Cq* cq);
   explicit Srq(std::unique_ptr<Impl> impl) noexcept;
   std::unique_ptr<Impl> impl_;
 };

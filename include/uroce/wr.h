@@ -70,6 +70,7 @@ struct SendWr {
   std::uint64_t compare_add = 0;  ///< compare value, or the addend
   std::uint64_t swap = 0;         ///< new value of a compare-and-swap
   FlushWr flush{};                ///< for kFlush, which has no SGEs
+  std::uint32_t remote_srq = 0;   ///< XRC: number of the Srq that takes it, or whose PD gives the rights
   AhId ah{};                      ///< UD: where to; see Ah
   Qpn remote_qpn{};               ///< UD: which QP there; 0xffffff for a multicast group
   std::uint32_t remote_qkey =

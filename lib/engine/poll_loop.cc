@@ -393,7 +393,7 @@ void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
     wheel_.arm(qp, due < now ? now : due);
   }
   wake(qp.context().send_cq);
-  wake(qp.context().recv_cq);
+  wake(*qp.context().recv_cq);
   if (const std::uint32_t events = qp.take_events(); events != 0) report(qp, events);
 }
 

@@ -252,8 +252,8 @@ void Requester::on_timer(Ticks now) noexcept {
   window_ = std::min(window_, kWindowAfterTimeout);
 }
 
-/// The answer is late, which is no failure yet: the oldest packet goes once more, and the next ones as answers
-/// come in. If nothing was lost, the first answer says so and sending goes on where it was.
+/// The answer is late, which is no failure yet: the oldest packet goes once more, and the next ones as
+/// answers come in. If nothing was lost, the first answer says so and sending goes on where it was.
 void Requester::probe() noexcept {
   if (in_flight() == 0 || !qp_.resolved) return;
   qp_.counters.add(Count::kRequesterProbes);

@@ -15,8 +15,11 @@
 #include "transport/wqe_ring.h"
 #include "uroce/qp_attr.h"
 #include "wire/frame_template.h"
+#include "wire/opcode.h"
 
 namespace uroce::transport {
+
+class XrcDomain;
 
 /// P_Key of the default partition, full member. IBA 10.9.2.
 inline constexpr std::uint16_t kDefaultPkey = 0xffff;
@@ -33,22 +36,25 @@ struct QpContext {
         keys(key_table),
         counters(count),
         send_cq(send),
-        recv_cq(recv),
-        sq(capacities.max_send_wr, capacities.max_send_sge, capacities.max_inline_data,
-           capacities.type == QpType::kUd),
+        recv_cq(&recv),
+        opcode_base(capacities.type == QpType::kXrcSend || capacities.type == QpType::kXrcRecv
+                        ? raw(wire::Opcode::kXrcSendFirst)
+                        : std::uint8_t{0}),
+        sq(capacities.max_send_wr, capacities.max_send_sge, capacities.max_inline_data, capacities.type),
         receives(capacities.max_recv_wr, capacities.max_recv_sge, shared),
         recv_pd(shared == nullptr ? pd_number : shared->pd) {}
 
   const Qpn qpn;
-  const std::uint32_t pd;
+  std::uint32_t pd;  ///< protection domain; of an XRC target: that of the receives in use
   const QpInitAttr init;
   mem::KeyTable& keys;
   Counters& counters;
   CqRing& send_cq;
-  CqRing& recv_cq;
+  CqRing* recv_cq;                 ///< of an XRC target: that of the receives in use
+  const std::uint8_t opcode_base;  ///< of the transport, where it has the operations of RC
   SendQueue sq;
   Receives receives;
-  const std::uint32_t recv_pd;  ///< protection domain of the receives' memory
+  std::uint32_t recv_pd;  ///< protection domain of the receives' memory
 
   std::atomic<QpState> state{QpState::kReset};
   QpAttr attr;
@@ -59,6 +65,8 @@ struct QpContext {
   std::uint64_t probe_floor_ns = 0;   ///< least margin over the round trip before a probe; 0: no probes
   wire::FrameTemplate head;           ///< valid once `resolved`
   AddressHandles* handles = nullptr;  ///< of the loop; UD only
+  const XrcDomain* domain = nullptr;  ///< XRC target only
+  std::uint32_t remote_srq = 0;       ///< XRC initiator: of the request that is being sent
   bool resolved = false;              ///< the peer's Ethernet address is known
   Fault fatal = Fault::kNone;         ///< why the QP is in Error
   Fault send_fault = Fault::kNone;    ///< why an unreliable QP is in SQE

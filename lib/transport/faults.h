@@ -28,6 +28,7 @@ enum class Fault : std::uint8_t {
   kReceiveKey,
   kInvalidateRefused,
   kBadFlush,
+  kNoSuchSrq,
   // Found by the requester. IBA 9.9.2.
   kLocalKey,
   kLocalLength,
@@ -85,6 +86,8 @@ inline constexpr std::array<FaultRow, static_cast<std::size_t>(Fault::kCount)> k
       {0x62, kRemAccessErr, kNaks, Event::kQpAccessErr, "the peer may not invalidate the key it named"},
       {0x61, kRemInvReqErr, kNaks, Event::kQpReqErr,
        "a FLUSH asks for a placement or range that is not defined"},
+      {0x61, kRemInvReqErr, kNaks, Event::kQpAccessErr,
+       "a request names a shared receive queue that is not of this QP's XRC domain"},
       {0, kLocProtErr, kLocal, Event::kQpFatal, "an SGE names memory that is not registered for it"},
       {0, kLocLenErr, kLocal, Event::kQpFatal,
        "a message is longer than allowed (2^31 bytes; atomics and ATOMIC WRITE: 8)"},

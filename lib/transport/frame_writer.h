@@ -7,6 +7,7 @@
 #include "transport/context.h"
 #include "wire/bth.h"
 #include "wire/opcode.h"
+#include "wire/xrceth.h"
 
 namespace uroce::transport {
 
@@ -17,7 +18,11 @@ class FrameWriter {
   /// @return false if the port has no room now; nothing has happened then.
   [[nodiscard]] bool begin(const QpContext& qp, TxContext& tx, wire::Opcode opcode, Psn psn,
                            std::uint32_t payload_len, bool ack_req = false, bool solicited = false) noexcept {
-    return begin(qp.head, qp.attr.dest_qpn, tx, opcode, psn, payload_len, ack_req, solicited);
+    const auto spoken = wire::Opcode{static_cast<std::uint8_t>(raw(opcode) | qp.opcode_base)};
+    if (!begin(qp.head, qp.attr.dest_qpn, tx, spoken, psn, payload_len, ack_req, solicited)) return false;
+    if (qp.opcode_base != 0 && wire::info(spoken).has_xrceth()) [[unlikely]]
+      put(wire::Xrceth{.srq = qp.remote_srq});
+    return true;
   }
   /// Likewise, to somebody else than the QP's peer.
   [[nodiscard]] bool begin(const wire::FrameTemplate& head, Qpn dest, TxContext& tx, wire::Opcode opcode,

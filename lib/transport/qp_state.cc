@@ -22,6 +22,10 @@ std::string_view to_string(QpType type) noexcept {
       return "UC";
     case QpType::kUd:
       return "UD";
+    case QpType::kXrcSend:
+      return "XRC_SEND";
+    case QpType::kXrcRecv:
+      return "XRC_RECV";
   }
   return "?";
 }
@@ -75,6 +79,32 @@ constexpr std::array<Move, 9> kUcMoves{{
     {kSqe, kRts, 0, kUcLive},
 }};
 
+constexpr std::uint32_t kXrcSendDrained = kRcDrained & ~(kMaxDestRdAtomic | kMinRnrTimer);
+
+constexpr std::array<Move, 8> kXrcSendMoves{{
+    {kReset, kInit, kConnectedInit, 0},
+    {kInit, kInit, 0, kConnectedInit},
+    {kInit, kRtr, kConnectedAddress, kAccessFlags | kPkeyIndex},
+    {kRtr, kRts, kSqPsn | kTimeout | kRetryCnt | kRnrRetry | kMaxQpRdAtomic, kUcLive},
+    {kRts, kRts, 0, kUcLive},
+    {kRts, kSqd, 0, kEnSqdAsyncNotify},
+    {kSqd, kRts, 0, kUcLive},
+    {kSqd, kSqd, 0, kXrcSendDrained},
+}};
+
+constexpr std::uint32_t kXrcRecvDrained = kRcDrained & ~(kMaxQpRdAtomic | kRetryCnt | kRnrRetry);
+
+constexpr std::array<Move, 8> kXrcRecvMoves{{
+    {kReset, kInit, kConnectedInit, 0},
+    {kInit, kInit, 0, kConnectedInit},
+    {kInit, kRtr, kConnectedAddress | kMaxDestRdAtomic | kMinRnrTimer, kAccessFlags | kPkeyIndex},
+    {kRtr, kRts, kSqPsn | kTimeout, kRcLive},
+    {kRts, kRts, 0, kRcLive},
+    {kRts, kSqd, 0, kEnSqdAsyncNotify},
+    {kSqd, kRts, 0, kRcLive},
+    {kSqd, kSqd, 0, kXrcRecvDrained},
+}};
+
 constexpr std::uint32_t kUdInit = kPkeyIndex | kPort | kQkey;
 constexpr std::uint32_t kUdLive = kCurState | kQkey;
 
@@ -93,6 +123,8 @@ constexpr std::array<Move, 9> kUdMoves{{
 constexpr std::span<const Move> moves_of(QpType type) noexcept {
   if (type == QpType::kUc) return kUcMoves;
   if (type == QpType::kUd) return kUdMoves;
+  if (type == QpType::kXrcSend) return kXrcSendMoves;
+  if (type == QpType::kXrcRecv) return kXrcRecvMoves;
   return kRcMoves;
 }
 

@@ -53,7 +53,7 @@ void QueuePair::settle_what_happened(Ticks now) noexcept {
 /// What users of a shared receive queue wait for. IBA 11.6.3.1 ?
 void QueuePair::report_shared() noexcept {
   if (ctx_.receives.shared()->take_limit_event()) raise(AsyncEventType::kSrqLimitReached);
-  if (state() != QpState::kError || last_wqe_reported_) return;
+  if (state() != QpState::kError || last_wqe_reported_ || ctx_.domain != nullptr) return;
   last_wqe_reported_ = true;
   raise(AsyncEventType::kQpLastWqeReached);
 }

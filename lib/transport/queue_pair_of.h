@@ -92,6 +92,7 @@ class QueuePairOf final : public QueuePair {
   [[nodiscard]] Count refuse(const wire::PacketView& packet) const noexcept {
     const wire::OpcodeInfo& op = *packet.op;
     if (op.transport != Receiver::kTransport) return Count::kDropWrongTransport;
+    if (op.is_response ? !Sender::kSends : !Receiver::kReceives) return Count::kDropWrongTransport;
     const QpState now = state();
     const bool receives =
         now == QpState::kRtr || now == QpState::kRts || now == QpState::kSqd || now == QpState::kSqe;

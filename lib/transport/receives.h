@@ -97,13 +97,19 @@ class Receives {
   Receives(std::uint32_t depth, std::uint32_t max_sge, SharedReceives* shared)
       : own(shared == nullptr ? depth : 1, shared == nullptr ? max_sge : 1),
         shared_(shared),
-        taken_(shared == nullptr ? 1 : shared->max_sge) {}
+        taken_(shared == nullptr ? max_sge : shared->max_sge) {}
   Receives(const Receives&) = delete;
   Receives& operator=(const Receives&) = delete;
 
   RecvQueue own;
 
   [[nodiscard]] SharedReceives* shared() const noexcept { return shared_; }
+  /// XRC target: takes from another shared queue, or from none, from now on. Not within a message.
+  void use(SharedReceives* other) noexcept {
+    if (shared_ == other) return;
+    put_back();
+    shared_ = other;
+  }
   /// Whether there is one for the next message.
   [[nodiscard]] bool available() const noexcept {
     if (shared_ != nullptr) [[unlikely]]

@@ -141,6 +141,7 @@ bool Requester::emit_current(TxContext& tx) noexcept {
   const SendWqe& wqe = qp_.sq.at(current_);
   if (current_ == started_ && !start_wqe(wqe)) return true;
   const Progress& state = progress(current_);
+  if (qp_.opcode_base != 0) qp_.remote_srq = wqe.remote_srq();
   if (!wqe.is_answered()) return emit_data(wqe, state, tx);
   if (wqe.is_read()) return emit_read(wqe, state, tx);
   if (wqe.is_atomic()) return emit_atomic(wqe, state, tx);

@@ -33,6 +33,8 @@ enum class Gate : std::uint8_t {
 /// Threads: loop.
 class Requester {
  public:
+  static constexpr bool kSends = true;
+
   explicit Requester(QpContext& qp);
 
   /// Back to the state of a new QP; what is still in the send queue is forgotten.

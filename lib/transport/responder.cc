@@ -7,6 +7,7 @@
 #include "base/copy.h"
 #include "base/endian.h"
 #include "transport/frame_writer.h"
+#include "transport/xrc_domain.h"
 #include "uroce/access.h"
 #include "wire/aeth.h"
 
@@ -55,7 +56,8 @@ void Responder::on_gap() noexcept {
 }
 
 void Responder::on_new_request(const wire::PacketView& packet) noexcept {
-  Fault fault = check(packet);
+  Fault fault = qp_.domain == nullptr ? Fault::kNone : choose_receives(packet);
+  if (fault == Fault::kNone) fault = check(packet);
   if (fault == Fault::kNone && packet.op->is_remembered() && !resources_.has_room())
     fault = Fault::kReadDepth;
   if (fault != Fault::kNone && fault != Fault::kRnr && tolerated_ < qp_.hardened) {
@@ -76,6 +78,20 @@ void Responder::on_new_request(const wire::PacketView& packet) noexcept {
   execute(packet);
 }
 
+/// XRC: receives, their CQ and the protection domain are those of the queue that the request names; one and
+/// the same for a whole message. IBA A14 ?
+Fault Responder::choose_receives(const wire::PacketView& packet) noexcept {
+  const std::uint32_t number = packet.xrceth().srq;
+  const SharedReceives* in_use = qp_.receives.shared();
+  if (in_use != nullptr && in_use->number == number) return Fault::kNone;
+  const XrcDomain::Entry* entry = message_ == Message::kNone ? qp_.domain->find(number) : nullptr;
+  if (entry == nullptr) return Fault::kNoSuchSrq;
+  qp_.receives.use(entry->receives);
+  qp_.recv_cq = entry->cq;
+  qp_.pd = qp_.recv_pd = entry->receives->pd;
+  return Fault::kNone;
+}
+
 void Responder::on_fault(const wire::PacketView& packet, Fault fault) noexcept {
   if (fault == Fault::kRnr) {
     qp_.counters.add(Count::kResponderRnrNaks);
@@ -83,7 +99,7 @@ void Responder::on_fault(const wire::PacketView& packet, Fault fault) noexcept {
     gap_reported_ = true;  // what follows the refused packet is not worth a NAK of its own
     return;
   }
-  const bool has_recv = message_ == Message::kSend || (packet.op->takes_recv && has_receive());
+  const bool has_recv = has_receive() && (message_ == Message::kSend || packet.op->takes_recv);
   const bool blames_recv =
       fault == Fault::kReceiveTooSmall || fault == Fault::kInvalidateRefused || message_ == Message::kSend;
   fail(fault, has_recv && blames_recv);
@@ -140,7 +156,9 @@ void Responder::execute_read(const wire::PacketView& packet) noexcept {
   request->packets = packets;
   request->va = reth.va;
   request->length = reth.length;
+  request->opcode = packet.bth.opcode;
   request->rkey = raw(reth.rkey);
+  request->pd = qp_.pd;
   request->end = packets;
   request->msn = finish_message();
   resources_.queue(*request);
@@ -157,7 +175,7 @@ void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
   if (memory == nullptr) return fail(Fault::kRemoteKey, false);
   std::atomic_ref<std::uint64_t> target(*static_cast<std::uint64_t*>(memory));
   std::uint64_t original = atomic.compare;
-  if (packet.bth.opcode == Opcode::kRcCompareSwap) {
+  if (raw(packet.bth.opcode) == (raw(Opcode::kRcCompareSwap) | qp_.opcode_base)) {
     target.compare_exchange_strong(original, atomic.swap_add, std::memory_order_acq_rel);
   } else {
     original = target.fetch_add(atomic.swap_add, std::memory_order_acq_rel);
@@ -216,7 +234,7 @@ bool Responder::emit_read_response(TxContext& tx, ResponderResource& request) no
   const std::byte* memory = nullptr;
   if (size > 0) {
     mem::KeyFault fault{};
-    memory = qp_.keys.resolve(request.rkey, qp_.pd, access::kRemoteRead, request.va + at, size, fault);
+    memory = qp_.keys.resolve(request.rkey, request.pd, access::kRemoteRead, request.va + at, size, fault);
     if (memory == nullptr) {
       const Psn refused = request.first_psn + request.next;
       if (!emit_acknowledge(tx, row(Fault::kRemoteKey).nak, refused)) return false;

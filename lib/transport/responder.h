@@ -19,6 +19,7 @@ class Responder : private MessageSink {
  public:
   static constexpr wire::Transport kTransport = wire::Transport::kRc;
   static constexpr bool kIsConnected = true;
+  static constexpr bool kReceives = true;
 
   explicit Responder(QpContext& qp) noexcept : MessageSink(qp) {}
 
@@ -55,6 +56,7 @@ class Responder : private MessageSink {
  private:
   // responder.cc: act
   void on_new_request(const wire::PacketView& packet) noexcept;
+  [[nodiscard]] Fault choose_receives(const wire::PacketView& packet) noexcept;
   void on_gap() noexcept;
   void on_fault(const wire::PacketView& packet, Fault fault) noexcept;
   void execute(const wire::PacketView& packet) noexcept;

@@ -19,6 +19,7 @@ struct ResponderResource {
   std::uint64_t original = 0;  ///< atomic: the value before it
   std::uint32_t length = 0;    ///< READ: bytes
   std::uint32_t rkey = 0;
+  std::uint32_t pd = 0;    ///< READ: protection domain that has the rights
   std::uint32_t next = 0;  ///< READ: next response packet to send
   std::uint32_t end = 0;   ///< READ: one past the last response packet to send now
   std::uint32_t msn = 0;   ///< MSN that its responses carry

@@ -12,6 +12,7 @@ class UcResponder : private MessageSink {
  public:
   static constexpr wire::Transport kTransport = wire::Transport::kUc;
   static constexpr bool kIsConnected = true;
+  static constexpr bool kReceives = true;
 
   explicit UcResponder(QpContext& qp) noexcept : MessageSink(qp) {}
 

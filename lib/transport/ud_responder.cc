@@ -46,15 +46,15 @@ void UdResponder::on_request(const wire::PacketView& packet) noexcept {
   qp_.receives.pop();
   qp_.counters.add(Count::kResponderPackets);
   qp_.counters.add(Count::kResponderMessages);
-  qp_.complete(qp_.recv_cq, wc, packet.bth.solicited);
+  qp_.complete(*qp_.recv_cq, wc, packet.bth.solicited);
 }
 
 void UdResponder::fail_receive(Fault fault) noexcept {
-  qp_.complete(qp_.recv_cq, {.wr_id = qp_.receives.front().wr_id,
-                             .qpn = qp_.qpn,
-                             .status = row(fault).status,
-                             .opcode = WcOpcode::kRecv,
-                             .vendor_err = raw(fault)});
+  qp_.complete(*qp_.recv_cq, {.wr_id = qp_.receives.front().wr_id,
+                              .qpn = qp_.qpn,
+                              .status = row(fault).status,
+                              .opcode = WcOpcode::kRecv,
+                              .vendor_err = raw(fault)});
   qp_.receives.pop();
 }
 

@@ -13,6 +13,7 @@ class UdResponder {
  public:
   static constexpr wire::Transport kTransport = wire::Transport::kUd;
   static constexpr bool kIsConnected = false;
+  static constexpr bool kReceives = true;
 
   explicit UdResponder(QpContext& qp) noexcept : qp_(qp) {}
 

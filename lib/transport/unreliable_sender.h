@@ -17,6 +17,8 @@ namespace uroce::transport {
 /// Threads: loop.
 class UnreliableSender {
  public:
+  static constexpr bool kSends = true;
+
   explicit UnreliableSender(QpContext& qp) noexcept : qp_(qp) {}
 
   /// Back to the state of a new QP; what is still in the send queue is forgotten.

@@ -39,13 +39,22 @@ void put_flush(SendWqe& wqe, const SendWr& wr, std::uint64_t data) noexcept {
   wqe.malformed = data != 0;
 }
 
+void put_srq(SendWqe& wqe, std::uint32_t number) noexcept {
+  if (wqe.is_atomic()) {
+    wqe.imm_or_rkey = number;
+  } else {
+    wqe.compare_add = number;
+  }
+}
+
 }  // namespace
 
-SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, bool is_datagram)
+SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, QpType type)
     : WqeRing(depth, send_stride(max_sge, max_inline)),
       max_sge_(max_sge),
       max_inline_(max_inline),
-      is_datagram_(is_datagram) {}
+      is_datagram_(type == QpType::kUd),
+      is_xrc_(type == QpType::kXrcSend) {}
 
 bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
   const bool is_inline = (wr.flags & send_flag::kInline) != 0;
@@ -67,6 +76,8 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
           .malformed = length > kMaxMessage};
   if (wr.opcode == WrOpcode::kFlush) [[unlikely]]
     put_flush(*wqe, wr, length);
+  if (is_xrc_) [[unlikely]]
+    put_srq(*wqe, wr.remote_srq);
   std::byte* body = body_of(wqe, sizeof(SendWqe));
   if (is_inline) {
     copy_inline(wr.sges, body);

@@ -11,6 +11,7 @@
 #include <new>
 #include <span>
 
+#include "uroce/qp_attr.h"
 #include "uroce/wr.h"
 
 namespace uroce::transport {
@@ -33,6 +34,11 @@ struct SendWqe {
   [[nodiscard]] AhId ah() const noexcept { return AhId{remote_addr}; }
   [[nodiscard]] Qpn remote_qpn() const noexcept { return Qpn{static_cast<std::uint32_t>(compare_add)}; }
   [[nodiscard]] std::uint32_t remote_qkey() const noexcept { return static_cast<std::uint32_t>(swap); }
+
+  /// XRC likewise: atomics need all but the place of the immediate.
+  [[nodiscard]] std::uint32_t remote_srq() const noexcept {
+    return is_atomic() ? imm_or_rkey : static_cast<std::uint32_t>(compare_add);
+  }
 
   [[nodiscard]] bool has(std::uint8_t flag) const noexcept { return (flags & flag) != 0; }
   [[nodiscard]] bool is_read() const noexcept { return opcode == WrOpcode::kRdmaRead; }
@@ -132,7 +138,7 @@ class WqeRing {
 /// What a QP's send queue holds, and how a SendWr gets into it.
 class SendQueue : public WqeRing<SendWqe> {
  public:
-  SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, bool is_datagram = false);
+  SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, QpType type = QpType::kRc);
 
   /// Copies `wr` into the slot `ahead` of the tail; publish() makes it visible.
   /// @return false if the ring is full or `wr` exceeds the QP's capacities.
@@ -143,6 +149,7 @@ class SendQueue : public WqeRing<SendWqe> {
   std::uint32_t max_sge_;
   std::uint32_t max_inline_;
   bool is_datagram_;
+  bool is_xrc_;
 };
 
 class RecvQueue : public WqeRing<RecvWqe> {

@@ -7,27 +7,40 @@
 
 #include "transport/rc_qp.h"
 #include "transport/unreliable_qp.h"
+#include "transport/xrc_qp.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
 #include "verbs/srq_impl.h"
+#include "verbs/xrcd_impl.h"
 
 namespace uroce {
 
 struct Qp::Impl {
-  Impl(Device::Impl& device_impl, Cq::Impl& send, Cq::Impl& recv, Srq* srq, Qpn qpn, std::uint32_t pd,
-       const QpInitAttr& init)
-      : device(device_impl),
-        runner(send.runner),
-        send_cq(send),
-        recv_cq(recv),
-        qp(make(qpn, pd, init, srq == nullptr ? nullptr : &srq->impl().shared)) {}
+  /// What a QP is made of. An XRC target has a domain, and neither PD nor CQs nor SRQ of its own.
+  struct Parts {
+    Device::Impl& device;
+    engine::LoopRunner& runner;
+    unsigned loop = 0;
+    std::uint32_t pd = 0;
+    Cq::Impl* send_cq = nullptr;
+    Cq::Impl* recv_cq = nullptr;
+    transport::SharedReceives* shared = nullptr;
+    Xrcd::Impl* xrcd = nullptr;
+  };
+
+  /// A QP that its loop knows.
+  static Result<std::unique_ptr<Impl>> make(const Parts& parts, const QpInitAttr& init);
+
+  Impl(const Parts& made_of, Qpn qpn, const QpInitAttr& init)
+      : device(made_of.device), runner(made_of.runner), parts(made_of), qp(make_queue_pair(qpn, init)) {}
 
   ~Impl() {
     runner.execute([this](engine::PollLoop& loop, Ticks now) {
       loop.remove(*qp, now);
-      transport::Receives& receives = qp->context().receives;
-      receives.reset();  // what it took from an SRQ goes back there
-      if (receives.shared() != nullptr) receives.shared()->remove_user();
+      transport::QpContext& context = qp->context();
+      context.receives.reset();  // what it took from an SRQ goes back there
+      if (parts.shared != nullptr) parts.shared->remove_user();
+      if (parts.xrcd != nullptr) parts.xrcd->domain.remove_target(context);
       purge();
     });
     device.release_qpn(qp->context().qpn);
@@ -35,20 +48,31 @@ struct Qp::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  std::unique_ptr<transport::QueuePair> make(Qpn qpn, std::uint32_t pd, const QpInitAttr& init,
-                                             transport::SharedReceives* shared) {
+  std::unique_ptr<transport::QueuePair> make_queue_pair(Qpn qpn, const QpInitAttr& init) {
     const auto a = [&]<typename Type>(std::type_identity<Type>) -> std::unique_ptr<transport::QueuePair> {
-      return std::make_unique<Type>(qpn, pd, init, device.keys, runner.loop().counters(), send_cq.ring,
-                                    recv_cq.ring, shared);
+      const auto ring = [this](Cq::Impl* cq) -> transport::CqRing& {
+        return cq == nullptr ? parts.xrcd->no_cq : cq->ring;
+      };
+      return std::make_unique<Type>(qpn, parts.pd, init, device.keys, runner.loop().counters(),
+                                    ring(parts.send_cq), ring(parts.recv_cq), parts.shared);
     };
-    if (init.type == QpType::kUc) return a(std::type_identity<transport::UcQp>{});
-    if (init.type == QpType::kUd) return a(std::type_identity<transport::UdQp>{});
-    return a(std::type_identity<transport::RcQp>{});
+    switch (init.type) {
+      case QpType::kUc:
+        return a(std::type_identity<transport::UcQp>{});
+      case QpType::kUd:
+        return a(std::type_identity<transport::UdQp>{});
+      case QpType::kXrcSend:
+        return a(std::type_identity<transport::XrcSendQp>{});
+      case QpType::kXrcRecv:
+        return a(std::type_identity<transport::XrcRecvQp>{});
+      default:
+        return a(std::type_identity<transport::RcQp>{});
+    }
   }
 
   void purge() {
-    send_cq.purge(qp->context().qpn);
-    if (&recv_cq != &send_cq) recv_cq.purge(qp->context().qpn);
+    if (parts.send_cq != nullptr) parts.send_cq->purge(qp->context().qpn);
+    if (parts.recv_cq != nullptr && parts.recv_cq != parts.send_cq) parts.recv_cq->purge(qp->context().qpn);
   }
   [[nodiscard]] transport::QpBounds bounds() const noexcept {
     return {.active_mtu = device.active_mtu(),
@@ -62,16 +86,15 @@ struct Qp::Impl {
 
   Device::Impl& device;
   engine::LoopRunner& runner;
-  Cq::Impl& send_cq;
-  Cq::Impl& recv_cq;
+  const Parts parts;
   std::unique_ptr<transport::QueuePair> qp;
 };
 
 namespace {
 
 Status check_capacities(const QpInitAttr& attr, const Limits& limits) {
-  if (attr.type != QpType::kRc && attr.type != QpType::kUc && attr.type != QpType::kUd) {
-    return Error{Errc::kUnsupported, "QPs are of type RC, UC or UD"};
+  if (to_string(attr.type) == "?") {
+    return Error{Errc::kUnsupported, "QPs are of type RC, UC, UD, XRC_SEND or XRC_RECV"};
   }
   const auto above = [](const char* what, std::uint32_t limit) {
     return Error{Errc::kInvalid, std::string(what) + " is at most " + std::to_string(limit)};
@@ -82,6 +105,12 @@ Status check_capacities(const QpInitAttr& attr, const Limits& limits) {
   if (attr.max_recv_sge > limits.max_sge) return above("max_recv_sge", limits.max_sge);
   if (attr.max_inline_data > limits.max_inline) return above("max_inline_data", limits.max_inline);
   return {};
+}
+
+/// Of its own.
+bool takes_receives(const transport::QpContext& ctx) noexcept {
+  const bool is_xrc = ctx.init.type == QpType::kXrcSend || ctx.init.type == QpType::kXrcRecv;
+  return !is_xrc && ctx.receives.shared() == nullptr;
 }
 
 bool is_of(const Device::Impl& device, const Cq::Impl& cq) noexcept {
@@ -112,6 +141,25 @@ Qp::Qp(Qp&&) noexcept = default;
 Qp& Qp::operator=(Qp&&) noexcept = default;
 Qp::~Qp() = default;
 
+Result<std::unique_ptr<Qp::Impl>> Qp::Impl::make(const Parts& parts, const QpInitAttr& init) {
+  if (Status fits = check_capacities(init, parts.device.limits); !fits) return fits.error();
+  auto qpn = parts.device.take_qpn(parts.loop);
+  if (!qpn) return qpn.error();
+  std::unique_ptr<Impl> impl;
+  try {
+    impl = std::make_unique<Impl>(parts, *qpn, granted(init));
+    impl->runner.execute([&](engine::PollLoop& loop, Ticks) {
+      if (parts.shared != nullptr) parts.shared->add_user();
+      if (parts.xrcd != nullptr) parts.xrcd->domain.add_target(impl->qp->context());
+      loop.add(*impl->qp);
+    });
+    return impl;
+  } catch (const std::bad_alloc&) {
+    if (impl == nullptr) parts.device.release_qpn(*qpn);
+    return Error{Errc::kNoMemory, "no memory for the queues of a QP"};
+  }
+}
+
 Result<Qp> Qp::create(Pd& pd, Cq& send_cq, Cq& recv_cq, const QpInitAttr& attr) {
   return make(pd, send_cq, recv_cq, nullptr, attr);
 }
@@ -126,27 +174,39 @@ Result<Qp> Qp::create(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq& srq, const QpInitAt
 
 Result<Qp> Qp::make(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq* srq, const QpInitAttr& attr) {
   Device::Impl& device = pd.device();
-  if (Status fits = check_capacities(attr, device.limits); !fits) return fits.error();
+  if (attr.type == QpType::kXrcRecv) {
+    return Error{Errc::kInvalid, "a QP of type XRC_RECV is made from an XRC domain"};
+  }
   if (!is_of(device, send_cq.impl()) || !is_of(device, recv_cq.impl())) {
     return Error{Errc::kInvalid, "the CQs and the PD of a QP must belong to the same device"};
   }
   if (send_cq.impl().loop != recv_cq.impl().loop) {
     return Error{Errc::kInvalid, "both CQs of a QP must belong to the same loop"};
   }
-  auto qpn = device.take_qpn(send_cq.impl().loop);
-  if (!qpn) return qpn.error();
-  try {
-    auto impl =
-        std::make_unique<Impl>(device, send_cq.impl(), recv_cq.impl(), srq, *qpn, pd.number(), granted(attr));
-    impl->runner.execute([&](engine::PollLoop& loop, Ticks) {
-      if (srq != nullptr) srq->impl().shared.add_user();
-      loop.add(*impl->qp);
-    });
-    return Qp(std::move(impl));
-  } catch (const std::bad_alloc&) {
-    device.release_qpn(*qpn);
-    return Error{Errc::kNoMemory, "no memory for the queues of a QP"};
+  auto impl = Impl::make({.device = device,
+                          .runner = send_cq.impl().runner,
+                          .loop = send_cq.impl().loop,
+                          .pd = pd.number(),
+                          .send_cq = &send_cq.impl(),
+                          .recv_cq = &recv_cq.impl(),
+                          .shared = srq == nullptr ? nullptr : &srq->impl().shared},
+                         attr);
+  if (!impl) return impl.error();
+  return Qp(std::move(*impl));
+}
+
+Result<Qp> Qp::create(Xrcd& domain, const QpInitAttr& attr) {
+  Xrcd::Impl& xrcd = domain.impl();
+  if (attr.type != QpType::kXrcRecv) {
+    return Error{Errc::kInvalid, "only a QP of type XRC_RECV is made from an XRC domain"};
   }
+  // It has no queues; a receive that it takes may have as many SGEs as any SRQ of the domain allows.
+  const QpInitAttr none{
+      .type = attr.type, .max_send_wr = 1, .max_recv_wr = 1, .max_recv_sge = xrcd.device.limits.max_sge};
+  auto impl =
+      Impl::make({.device = xrcd.device, .runner = xrcd.runner, .loop = xrcd.loop, .xrcd = &xrcd}, none);
+  if (!impl) return impl.error();
+  return Qp(std::move(*impl));
 }
 
 Status Qp::modify(const QpAttr& attr, std::uint32_t mask) {
@@ -159,16 +219,37 @@ Status Qp::modify(const QpAttr& attr, std::uint32_t mask) {
   return status;
 }
 
+namespace {
+
+/// What each move up to RTS needs.
+struct ConnectMasks {
+  std::uint32_t init = qp_attr::kInitMask;
+  std::uint32_t rtr = qp_attr::kRtrMask;
+  std::uint32_t rts = qp_attr::kRtsMask;
+};
+
+constexpr ConnectMasks connect_masks(QpType type) noexcept {
+  switch (type) {
+    case QpType::kUc:
+      return {.rtr = qp_attr::kUcRtrMask, .rts = qp_attr::kUnreliableRtsMask};
+    case QpType::kUd:
+      return {.init = qp_attr::kUdInitMask, .rtr = qp_attr::kState, .rts = qp_attr::kUnreliableRtsMask};
+    case QpType::kXrcSend:
+      return {.rtr = qp_attr::kUcRtrMask};
+    case QpType::kXrcRecv:
+      return {.rts = qp_attr::kXrcRecvRtsMask};
+    default:
+      return {};
+  }
+}
+
+}  // namespace
+
 Status Qp::connect(const QpAttr& attr) {
   QpAttr step = attr;
-  const QpType type = impl_->qp->context().init.type;
-  const bool is_rc = type == QpType::kRc;
-  const bool is_ud = type == QpType::kUd;
-  const std::uint32_t rtr = is_rc ? qp_attr::kRtrMask : is_ud ? qp_attr::kState : qp_attr::kUcRtrMask;
+  const ConnectMasks masks = connect_masks(impl_->qp->context().init.type);
   for (const auto& [state, mask] :
-       {std::pair{QpState::kInit, is_ud ? qp_attr::kUdInitMask : qp_attr::kInitMask},
-        {QpState::kRtr, rtr},
-        {QpState::kRts, is_rc ? qp_attr::kRtsMask : qp_attr::kUnreliableRtsMask}}) {
+       {std::pair{QpState::kInit, masks.init}, {QpState::kRtr, masks.rtr}, {QpState::kRts, masks.rts}}) {
     step.state = state;
     if (Status status = modify(step, mask); !status) return status;
   }
@@ -185,6 +266,7 @@ std::size_t Qp::post_send(std::span<const SendWr> wrs) noexcept {
   transport::QueuePair& qp = *impl_->qp;
   const QpState state = qp.state();
   if (state == QpState::kReset || state == QpState::kInit || state == QpState::kRtr) return 0;
+  if (qp.context().init.type == QpType::kXrcRecv) return 0;
   std::uint32_t taken = 0;
   while (taken < wrs.size() && qp.context().sq.put(wrs[taken], taken)) ++taken;
   if (taken == 0) return 0;
@@ -195,7 +277,7 @@ std::size_t Qp::post_send(std::span<const SendWr> wrs) noexcept {
 
 std::size_t Qp::post_recv(std::span<const RecvWr> wrs) noexcept {
   transport::QueuePair& qp = *impl_->qp;
-  if (qp.state() == QpState::kReset || qp.context().receives.shared() != nullptr) return 0;
+  if (qp.state() == QpState::kReset || !takes_receives(qp.context())) return 0;
   std::uint32_t taken = 0;
   while (taken < wrs.size() && qp.context().receives.own.put(wrs[taken], taken)) ++taken;
   if (taken == 0) return 0;

@@ -3,6 +3,7 @@
 #include <bit>
 #include <new>
 
+#include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
 #include "verbs/srq_impl.h"
 
@@ -14,6 +15,18 @@ Srq& Srq::operator=(Srq&&) noexcept = default;
 Srq::~Srq() = default;
 
 Result<Srq> Srq::create(Pd& pd, const SrqInitAttr& attr, unsigned loop) {
+  return make(pd, attr, loop, nullptr, nullptr);
+}
+
+Result<Srq> Srq::create(Pd& pd, Xrcd& domain, Cq& cq, const SrqInitAttr& attr) {
+  if (&domain.impl().device != &pd.device() || &domain.impl().runner != &cq.impl().runner) {
+    return Error{Errc::kInvalid,
+                 "the CQ and the XRC domain of an SRQ must belong to the same loop of the same device"};
+  }
+  return make(pd, attr, domain.impl().loop, &domain, &cq);
+}
+
+Result<Srq> Srq::make(Pd& pd, const SrqInitAttr& attr, unsigned loop, Xrcd* domain, Cq* cq) {
   Device::Impl& device = pd.device();
   if (attr.max_wr == 0 || attr.max_wr > device.limits.max_qp_wr) {
     return Error{Errc::kInvalid, "an SRQ has 1 to " + std::to_string(device.limits.max_qp_wr) + " receives"};
@@ -30,9 +43,16 @@ Result<Srq> Srq::create(Pd& pd, const SrqInitAttr& attr, unsigned loop) {
     const std::lock_guard lock(device.control);
     number = device.next_srq++;
   }
+  if (number > 0xff'ffff)
+    return Error{Errc::kLimit, "all numbers of SRQs have been used: open the device anew"};
   const SrqInitAttr granted{.max_wr = std::bit_ceil(attr.max_wr), .max_sge = std::max(attr.max_sge, 1U)};
   try {
-    return Srq(std::make_unique<Impl>(*device.runners[loop], loop, number, pd.number(), granted));
+    auto impl = std::make_unique<Impl>(*device.runners[loop], loop, number, pd.number(), granted);
+    if (domain == nullptr) return Srq(std::move(impl));
+    impl->runner.execute(
+        [&](engine::PollLoop&, Ticks) { domain->impl().domain.add(impl->shared, cq->impl().ring); });
+    impl->domain = &domain->impl().domain;
+    return Srq(std::move(impl));
   } catch (const std::bad_alloc&) {
     return Error{Errc::kNoMemory, "no memory for a shared receive queue"};
   }

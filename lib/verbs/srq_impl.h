@@ -4,6 +4,7 @@
 #include "engine/loop_runner.h"
 #include "transport/receives.h"
 #include "uroce/srq.h"
+#include "verbs/xrcd_impl.h"
 
 namespace uroce {
 
@@ -14,11 +15,17 @@ struct Srq::Impl {
         loop(loop_index),
         attr(granted),
         shared(number, pd, granted.max_wr, granted.max_sge) {}
+  ~Impl() {
+    if (domain != nullptr) runner.execute([this](engine::PollLoop&, Ticks) { domain->remove(shared); });
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
 
   engine::LoopRunner& runner;
   const unsigned loop;
   const SrqInitAttr attr;
   transport::SharedReceives shared;
+  transport::XrcDomain* domain = nullptr;  // that it is in
 };
 
 }  // namespace uroce

@@ -26,6 +26,7 @@ void append_extension_headers(Line line, const PacketView& packet) {
     const Deth deth = packet.deth();
     fmt::format_to(line, " deth qkey {:#010x} src_qpn {:#08x}", deth.qkey, raw(deth.src_qpn));
   }
+  if (op.has_xrceth()) fmt::format_to(line, " srq {:#08x}", packet.xrceth().srq);
   if (op.is_flush) {
     const Feth feth = packet.feth();
     fmt::format_to(line, " feth placement {} selectivity {}", feth.placement, feth.selectivity);

@@ -55,13 +55,20 @@ enum class Opcode : std::uint8_t {
   kUdSendOnlyImm = 0x65,
 
   kCnp = 0x81,  // congestion notification packet, IBA A17.9.3
+
+  kXrcSendFirst = 0xa0,  // and so on, with the operations of RC: xrc()
 };
 
+/// What an operation of RC is called in an XRC connection.
+[[nodiscard]] constexpr Opcode xrc(Opcode rc) noexcept {
+  return Opcode{static_cast<std::uint8_t>(raw(Opcode::kXrcSendFirst) | raw(rc))};
+}
+
 /// Which kind of QP a packet belongs to.
-enum class Transport : std::uint8_t { kRc, kUc, kUd, kCnp };
+enum class Transport : std::uint8_t { kRc, kUc, kUd, kXrc, kCnp };
 
 [[nodiscard]] constexpr std::string_view name(Transport transport) noexcept {
-  constexpr std::array<std::string_view, 4> kNames{"RC", "UC", "UD", "CNP"};
+  constexpr std::array<std::string_view, 5> kNames{"RC", "UC", "UD", "XRC", "CNP"};
   return kNames[raw(transport)];
 }
 
@@ -109,6 +116,10 @@ struct OpcodeInfo {
   /// A request with a response of its own, which the responder remembers for duplicates: READ, atomics, FLUSH
   /// and ATOMIC WRITE.
   [[nodiscard]] constexpr bool is_remembered() const noexcept { return is_request && !is_send && !is_write; }
+  /// Requests of XRC say whose receives they take.
+  [[nodiscard]] constexpr bool has_xrceth() const noexcept {
+    return transport == Transport::kXrc && is_request;
+  }
   /// LAST carries at least one byte, ONLY may be empty.
   [[nodiscard]] constexpr bool payload_may_be_empty() const noexcept { return is_only(); }
 };
@@ -120,6 +131,7 @@ namespace detail {
 constexpr std::uint8_t header_bytes(const OpcodeInfo& row) noexcept {
   unsigned size = 12;  // BTH
   if (row.has_deth) size += 8;
+  if (row.has_xrceth()) size += 4;
   if (row.has_reth) size += 16;
   if (row.is_flush) size += 4;
   if (row.is_atomic_request) size += 28;
@@ -134,9 +146,9 @@ constexpr std::uint8_t header_bytes(const OpcodeInfo& row) noexcept {
 /// What follows the operation and its place in the message.
 constexpr OpcodeInfo complete(OpcodeInfo row) noexcept {
   row.known = true;
-  row.header_bytes = header_bytes(row);
   row.is_request = row.is_send || row.is_write || row.is_read_request || row.is_atomic_request ||
                    row.is_flush || row.is_atomic_write;
+  row.header_bytes = header_bytes(row);
   row.is_response = row.is_read_response || row.is_ack || row.is_atomic_ack;
   row.has_payload = row.is_send || row.is_write || row.is_read_response || row.is_atomic_write;
   row.payload_is_mtu = row.has_payload && !row.ends_message;
@@ -182,7 +194,7 @@ constexpr void add_connected_rows(OpcodeTable& t, Transport x, std::size_t base)
             .has_imm = true};
 }
 
-/// READ, ACK, atomics, SEND with invalidate, FLUSH and ATOMIC WRITE: RC alone.
+/// READ, ACK, atomics, SEND with invalidate, FLUSH and ATOMIC WRITE: RC and XRC alone.
 constexpr void add_reliable_rows(OpcodeTable& t) noexcept {
   OpcodeInfo* row = &t[0x0c];
   *row++ = {.name = "READ_REQUEST",
@@ -239,6 +251,10 @@ constexpr OpcodeTable make_opcode_table() noexcept {
   t[0x65].has_imm = true;
   t[0x81] = {.name = "CNP", .transport = Transport::kCnp, .starts_message = true, .ends_message = true};
 
+  for (std::size_t operation = 0; operation < 0x20; ++operation) {
+    t[0xa0 + operation] = t[operation];
+    t[0xa0 + operation].transport = Transport::kXrc;
+  }
   constexpr std::string_view kUnknown = OpcodeInfo{}.name;
   for (OpcodeInfo& row : t) {
     if (row.name != kUnknown) row = complete(row);
@@ -255,21 +271,22 @@ inline constexpr OpcodeTable kOpcodeTable = make_opcode_table();
   return detail::kOpcodeTable[raw(opcode)];
 }
 
-static_assert([] {  // 25 RC, 12 UC, 2 UD opcodes and CNP; whatever is known is one operation of one side
-  std::size_t known = 0;
-  for (const OpcodeInfo& row : detail::kOpcodeTable) {
-    if (!row.known) continue;
-    ++known;
-    const int operations = row.is_send + row.is_write + row.is_read_request + row.is_read_response +
-                           row.is_atomic_request + row.is_flush + row.is_atomic_write + row.is_ack +
-                           row.is_atomic_ack;
-    const int sides = row.is_request + row.is_response;
-    const int wanted = row.transport == Transport::kCnp ? 0 : 1;
-    if (operations != wanted || sides != wanted) return false;
-    if (row.header_bytes % 4 != 0 || row.header_bytes < 12) return false;
-  }
-  return known == 40;
-}());
+static_assert(
+    [] {  // 25 RC, as many XRC, 12 UC, 2 UD opcodes and CNP; whatever is known is one operation of one side
+      std::size_t known = 0;
+      for (const OpcodeInfo& row : detail::kOpcodeTable) {
+        if (!row.known) continue;
+        ++known;
+        const int operations = row.is_send + row.is_write + row.is_read_request + row.is_read_response +
+                               row.is_atomic_request + row.is_flush + row.is_atomic_write + row.is_ack +
+                               row.is_atomic_ack;
+        const int sides = row.is_request + row.is_response;
+        const int wanted = row.transport == Transport::kCnp ? 0 : 1;
+        if (operations != wanted || sides != wanted) return false;
+        if (row.header_bytes % 4 != 0 || row.header_bytes < 12) return false;
+      }
+      return known == 65;
+    }());
 static_assert(info(Opcode::kRcWriteOnlyImm).header_bytes == 32 && info(Opcode::kRcWriteOnlyImm).takes_recv);
 static_assert(info(Opcode::kRcFetchAdd).header_bytes == 40 && info(Opcode::kRcFetchAdd).is_remembered());
 static_assert(info(Opcode::kRcAtomicAck).header_bytes == 24 && info(Opcode::kRcAck).header_bytes == 16);
@@ -280,6 +297,9 @@ static_assert(info(Opcode::kRcAtomicWrite).header_bytes == 28 && info(Opcode::kR
 static_assert(info(Opcode::kRcSendOnlyInv).has_ieth && info(Opcode::kRcSendOnlyInv).takes_recv);
 static_assert(!info(Opcode::kRcSendLast).takes_recv && !info(Opcode::kRcWriteOnly).takes_recv);
 static_assert(info(Opcode::kUdSendOnlyImm).header_bytes == 24 && info(Opcode::kCnp).header_bytes == 28);
+static_assert(info(xrc(Opcode::kRcWriteOnly)).header_bytes == 32 &&
+              info(xrc(Opcode::kRcAck)).header_bytes == 16);
+static_assert(!info(Opcode{0xa0}).is_response && !info(Opcode{0xb5}).known);
 static_assert(!info(Opcode{0x15}).known && !info(Opcode{0x40}).known && !info(Opcode{0xff}).known);
 
 }  // namespace uroce::wire

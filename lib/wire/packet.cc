@@ -92,7 +92,7 @@ ParseResult parse_roce(std::span<const std::byte> ib, PacketView& out) noexcept 
   if (!out.op->has_payload && payload + out.bth.pad != 0) return kBadLength;
 
   out.roce_len = static_cast<std::uint32_t>(ib.size());
-  out.ext = ib.data() + Bth::kSize;
+  out.ext = ib.data() + Bth::kSize + (out.op->has_xrceth() ? Xrceth::kSize : 0);
   out.payload = ib.subspan(headers, payload);
   return kRoce;
 }

@@ -22,6 +22,7 @@
 #include "wire/ipv6.h"
 #include "wire/reth.h"
 #include "wire/udp.h"
+#include "wire/xrceth.h"
 
 namespace uroce::wire {
 
@@ -39,7 +40,7 @@ enum class ParseResult : std::uint8_t {
   kNotUdp,        ///< another IP protocol, or IPv6 extension headers
   kNotRocePort,   ///< UDP to another port
   kBadUdp,        ///< UDP length is not the IP payload's
-  kUnknownOpcode,  ///< or XRC, RD and vendor opcodes, which are not spoken here
+  kUnknownOpcode,  ///< or RD and vendor opcodes, which are not spoken here
   kBadVersion,     ///< TVer is not 0
   kBadLength,      ///< shorter than the headers of the opcode, or payload where it allows none
   kBadPad,         ///< payload and pad are no multiple of 4
@@ -67,13 +68,14 @@ struct PacketView {
   std::uint32_t roce_len = 0;  ///< bytes, BTH up to and with the ICRC
   Bth bth{};
   const OpcodeInfo* op = nullptr;
-  const std::byte* ext = nullptr;           ///< first byte behind the BTH
+  const std::byte* ext = nullptr;           ///< first byte behind the BTH and the XRCETH
   std::span<const std::byte> payload{};     ///< without pad
   std::span<const std::byte> ip_payload{};  ///< all that the IP header claims behind itself
 
   [[nodiscard]] Reth reth() const noexcept { return parse_at<Reth>(ext + (op->is_flush ? Feth::kSize : 0)); }
   [[nodiscard]] Feth feth() const noexcept { return parse_at<Feth>(ext); }
   [[nodiscard]] AtomicEth atomic_eth() const noexcept { return parse_at<AtomicEth>(ext); }
+  [[nodiscard]] Xrceth xrceth() const noexcept { return parse_at<Xrceth>(ext - Xrceth::kSize); }
   [[nodiscard]] Deth deth() const noexcept { return parse_at<Deth>(ext); }
   [[nodiscard]] Aeth aeth() const noexcept { return parse_at<Aeth>(ext); }
   [[nodiscard]] AtomicAckEth atomic_ack_eth() const noexcept {
@@ -129,7 +131,7 @@ struct PacketView {
 
  private:
   [[nodiscard]] const std::byte* last_header(std::size_t size) const noexcept {
-    return ext + op->header_bytes - Bth::kSize - size;
+    return payload.data() - size;
   }
 };
 

@@ -13,6 +13,7 @@ Bytes extension_headers(const Packet& packet, const wire::OpcodeInfo& op) {
   Bytes out(op.header_bytes);  // never longer
   std::byte* at = out.data();
   if (op.has_deth) at = wire::emit_at(at, packet.deth.value_or(wire::Deth{}));
+  if (op.has_xrceth()) at = wire::emit_at(at, wire::Xrceth{.srq = packet.srq.value_or(0)});
   if (op.is_flush) at = wire::emit_at(at, packet.feth.value_or(wire::Feth{}));
   if (op.has_reth) at = wire::emit_at(at, packet.reth.value_or(wire::Reth{}));
   if (op.is_atomic_request) at = wire::emit_at(at, packet.atomic.value_or(wire::AtomicEth{}));
@@ -66,6 +67,7 @@ std::string difference(const Packet& expected, const wire::PacketView& seen) {
   if (bth.ack_req != expected.ack_req) return "ack_req";
   if (bth.solicited != expected.solicited) return "solicited";
   if (expected.deth && seen.deth() != *expected.deth) return "deth";
+  if (expected.srq && seen.xrceth().srq != *expected.srq) return "xrceth";
   if (expected.feth && seen.feth() != *expected.feth) return "feth";
   if (expected.reth && seen.reth() != *expected.reth) return "reth";
   if (expected.atomic && seen.atomic_eth() != *expected.atomic) return "atomic_eth";

@@ -33,6 +33,7 @@ struct Packet {
   bool ack_req = false;
   bool solicited = false;
   std::optional<wire::Deth> deth = std::nullopt;
+  std::optional<std::uint32_t> srq = std::nullopt;  ///< of XRC requests
   std::optional<wire::Feth> feth = std::nullopt;
   std::optional<wire::Reth> reth = std::nullopt;
   std::optional<wire::AtomicEth> atomic = std::nullopt;

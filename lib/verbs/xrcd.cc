@@ -1,0 +1,21 @@
+#include "uroce/xrcd.h"
+
+#include "verbs/device_impl.h"
+#include "verbs/xrcd_impl.h"
+
+namespace uroce {
+
+Xrcd::Xrcd(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Xrcd::Xrcd(Xrcd&&) noexcept = default;
+Xrcd& Xrcd::operator=(Xrcd&&) noexcept = default;
+Xrcd::~Xrcd() = default;
+
+Result<Xrcd> Xrcd::create(Device& device, unsigned loop) {
+  auto& runners = device.impl().runners;
+  if (loop >= runners.size()) {
+    return Error{Errc::kInvalid, "the device has " + std::to_string(runners.size()) + " loops (--lcores)"};
+  }
+  return Xrcd(std::make_unique<Impl>(device.impl(), *runners[loop], loop));
+}
+
+}  // namespace uroce
