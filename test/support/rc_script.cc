@@ -36,6 +36,18 @@ std::string in_words(std::chrono::nanoseconds time) {
   return std::to_string(static_cast<double>(time.count()) / 1000) + " us";
 }
 
+constexpr std::uint32_t rtr_mask(QpType type) noexcept {
+  if (type == QpType::kUd) return qp_attr::kState;
+  const bool responds = type == QpType::kRc || type == QpType::kXrcRecv;
+  return responds ? qp_attr::kRtrMask : qp_attr::kUcRtrMask;
+}
+
+constexpr std::uint32_t rts_mask(QpType type) noexcept {
+  if (type == QpType::kXrcRecv) return qp_attr::kXrcRecvRtsMask;
+  const bool requests = type == QpType::kRc || type == QpType::kXrcSend;
+  return requests ? qp_attr::kRtsMask : qp_attr::kUnreliableRtsMask;
+}
+
 }  // namespace
 
 RcScript::RcScript(const ScriptConfig& config)
@@ -45,6 +57,7 @@ RcScript::RcScript(const ScriptConfig& config)
       shared_(config.shared_wrs == 0
                   ? nullptr
                   : std::make_unique<transport::SharedReceives>(1, kPd, config.shared_wrs, config.sges)),
+      xrc_(config.type == QpType::kXrcRecv ? std::make_unique<XrcSide>(kOtherPd) : nullptr),
       qp_(make_qp(config)),
       bounds_{.active_mtu = PathMtu::k4096,
               .gid_count = 2,
@@ -64,9 +77,17 @@ RcScript::RcScript(const ScriptConfig& config)
 std::unique_ptr<transport::QueuePair> RcScript::make_qp(const ScriptConfig& config) {
   const auto a = [&]<typename Type>(std::type_identity<Type>) -> std::unique_ptr<transport::QueuePair> {
     return std::make_unique<Type>(kLocal, kPd, capacities(config), keys_, counters_, send_cq_, recv_cq_,
-                                  shared_.get());
+                                  xrc_ == nullptr ? shared_.get() : nullptr);
   };
+  if (xrc_ != nullptr) {
+    auto made = a(std::type_identity<transport::XrcRecvQp>{});
+    xrc_->domain.add(*shared_, recv_cq_);
+    xrc_->domain.add(xrc_->other, xrc_->other_cq);
+    xrc_->domain.add_target(made->context());
+    return made;
+  }
   if (shared_ != nullptr) shared_->add_user();
+  if (config.type == QpType::kXrcSend) return a(std::type_identity<transport::XrcSendQp>{});
   if (config.type == QpType::kUc) return a(std::type_identity<transport::UcQp>{});
   if (config.type == QpType::kUd) return a(std::type_identity<transport::UdQp>{});
   return a(std::type_identity<transport::RcQp>{});
@@ -101,7 +122,6 @@ void RcScript::connect(const ScriptConfig& config) {
     INFO((moved ? "" : moved.error().text));
     REQUIRE(moved.has_value());
   };
-  const bool rc = config.type == QpType::kRc;
   const bool ud = config.type == QpType::kUd;
   wire::FrameAddress address = peer_address();
   std::swap(address.src_mac, address.dst_mac);
@@ -113,11 +133,11 @@ void RcScript::connect(const ScriptConfig& config) {
     made.resolved = config.resolved;
   }
   step(QpState::kInit, ud ? qp_attr::kUdInitMask : qp_attr::kInitMask);
-  step(QpState::kRtr, rc ? qp_attr::kRtrMask : ud ? qp_attr::kState : qp_attr::kUcRtrMask);
+  step(QpState::kRtr, rtr_mask(config.type));
   if (config.resolved && !ud && raw(config.state) >= raw(QpState::kRtr)) {
     qp_->set_resolved(wire::FrameTemplate{address});
   }
-  step(QpState::kRts, rc ? qp_attr::kRtsMask : qp_attr::kUnreliableRtsMask);
+  step(QpState::kRts, rts_mask(config.type));
 }
 
 wire::FrameAddress RcScript::peer_address() const {
@@ -319,7 +339,7 @@ void RcScript::collect() {
 
 RcScript& RcScript::in(std::initializer_list<Packet> packets) {
   for (const Packet& packet : packets) {
-    const Bytes frame = frame_of(packet, peer_address(), kLocal);
+    const Bytes frame = frame_of(spoken(packet), peer_address(), kLocal);
     wire::PacketView view;
     REQUIRE(wire::parse_packet(frame, view) == wire::ParseResult::kRoce);
     REQUIRE(qp_->on_packet(view, peer_address().dgid, ticks()) == Count::kRxRoce);
@@ -343,7 +363,17 @@ RcScript& RcScript::in_from(const wire::FrameAddress& address, const Packet& pac
   return *this;
 }
 
-RcScript& RcScript::out(const Packet& packet) {
+/// In the opcodes of the QP's transport.
+Packet RcScript::spoken(Packet packet) const {
+  const QpType type = qp_->context().init.type;
+  if (type != QpType::kXrcSend && type != QpType::kXrcRecv) return packet;
+  packet.opcode = wire::xrc(packet.opcode);
+  if (wire::info(packet.opcode).has_xrceth() && !packet.srq) packet.srq = 1;
+  return packet;
+}
+
+RcScript& RcScript::out(const Packet& written) {
+  const Packet packet = spoken(written);
   INFO("expected to leave: " << to_string(packet));
   REQUIRE(!sent_.empty());
   const Sent sent = std::move(sent_.front());

@@ -21,6 +21,8 @@
 #include "support/script_packet.h"
 #include "transport/rc_qp.h"
 #include "transport/unreliable_qp.h"
+#include "transport/xrc_domain.h"
+#include "transport/xrc_qp.h"
 
 namespace uroce::test {
 
@@ -58,11 +60,24 @@ struct ScriptConfig {
   std::size_t area_bytes = 64 * 1024;  ///< of each of the four areas
 };
 
+/// What an XRC target has besides: the domain, with the script's shared queue, number 1, and another one,
+/// number 2, which completes in a CQ of its own and belongs to another protection domain.
+struct XrcSide {
+  transport::CqRing other_cq{64};
+  transport::SharedReceives other;
+  transport::XrcDomain domain;
+
+  explicit XrcSide(std::uint32_t pd) : other(2, pd, 8, 4) {}
+};
+
+/// In scripts of XRC QPs packets are written with the opcodes of RC; requests name queue 1 unless they say
+/// otherwise.
 class RcScript {
  public:
   static constexpr Qpn kLocal{0x11};
   static constexpr Qpn kPeer{0x22};
   static constexpr std::uint32_t kPd = 7;
+  static constexpr std::uint32_t kOtherPd = 8;
   static constexpr std::uint64_t kRemoteVa = 0x1000'0000;  ///< what posted RDMA work requests name
   static constexpr Rkey kRemoteKey{0x00ab'cd01};
   static constexpr AhId kPeerHandle{1ULL << 32};
@@ -139,6 +154,7 @@ class RcScript {
   /// Of RC scripts.
   [[nodiscard]] transport::RcQp& qp() noexcept { return static_cast<transport::RcQp&>(*qp_); }
   [[nodiscard]] transport::SharedReceives& shared() noexcept { return *shared_; }
+  [[nodiscard]] XrcSide& xrc() noexcept { return *xrc_; }
   [[nodiscard]] transport::AddressHandles& handles() noexcept { return handles_; }
   [[nodiscard]] mem::KeyTable& keys() noexcept { return keys_; }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
@@ -157,6 +173,7 @@ class RcScript {
   };
 
   void connect(const ScriptConfig& config);
+  [[nodiscard]] Packet spoken(Packet packet) const;
   [[nodiscard]] std::unique_ptr<transport::QueuePair> make_qp(const ScriptConfig& config);
   RcScript& ring();
   void pump();
@@ -174,6 +191,7 @@ class RcScript {
   transport::CqRing recv_cq_;
   transport::AddressHandles handles_;
   std::unique_ptr<transport::SharedReceives> shared_;
+  std::unique_ptr<XrcSide> xrc_;
   std::unique_ptr<transport::QueuePair> qp_;
   transport::QpBounds bounds_;
   CapturePort port_;

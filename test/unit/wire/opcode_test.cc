@@ -6,9 +6,10 @@
 namespace uroce::wire {
 namespace {
 
-/// D deth, F feth, R reth, A aeth, T atomic_eth, K atomic_ack, I imm, V ieth.
+/// X xrceth, D deth, F feth, R reth, A aeth, T atomic_eth, K atomic_ack, I imm, V ieth.
 std::string headers(const OpcodeInfo& op) {
   std::string text;
+  if (op.has_xrceth()) text += 'X';
   if (op.has_deth) text += 'D';
   if (op.is_flush) text += 'F';
   if (op.has_reth) text += 'R';
@@ -60,7 +61,10 @@ void check_row(const Row& row, unsigned base, Transport transport) {
   REQUIRE(op.known);
   CHECK(op.name == std::string_view{row.name});
   CHECK(op.transport == transport);
-  CHECK(headers(op) == row.headers);
+  const bool is_request =
+      row.headers[0] != 'A' && std::string_view(row.name).find("RESPONSE") == std::string_view::npos;
+  const std::string first = transport == Transport::kXrc && is_request ? "X" : "";
+  CHECK(headers(op) == first + row.headers);
   CHECK(payload(op) == row.payload);
   CHECK(op.takes_recv == row.takes_recv);
   CHECK(op.is_request != op.is_response);
@@ -72,8 +76,12 @@ TEST_CASE("every opcode has the headers, payload and effect of the specification
   for (const Row& row : kConnected) {
     check_row(row, 0x00, Transport::kRc);
     check_row(row, 0x20, Transport::kUc);
+    check_row(row, 0xa0, Transport::kXrc);
   }
-  for (const Row& row : kReliable) check_row(row, 0x00, Transport::kRc);
+  for (const Row& row : kReliable) {
+    check_row(row, 0x00, Transport::kRc);
+    check_row(row, 0xa0, Transport::kXrc);
+  }
   for (const Row& row : kDatagram) check_row(row, 0x00, Transport::kUd);
   CHECK(info(Opcode::kCnp).known);
   CHECK(payload(info(Opcode::kCnp)) == '-');
