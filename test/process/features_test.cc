@@ -1,0 +1,216 @@
+// What verbs offer besides RC, each between two processes.
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "process/two_sides.h"
+#include "uroce/ah.h"
+#include "uroce/srq.h"
+#include "uroce/xrcd.h"
+
+namespace uroce::test {
+namespace {
+
+/// Over the link that the program was told of; see meson.build.
+bool played(void (*play)(Side&)) {
+  const char* link = std::getenv("FEATURES_LINK");
+  const std::string name = std::to_string(::getpid());
+  if (link == nullptr || std::string(link) == "shm") {
+    const std::string port = "shm:features" + name;
+    return in_two_processes(port, port, play);
+  }
+  const std::string port = "memif:/tmp/uroce-features-" + name + ".sock";
+  return in_two_processes(port + ",role=server", port + ",role=client", play);
+}
+
+Qp connected(Side& side, const QpInitAttr& init) {
+  Qp qp = must(Qp::create(side.pd, side.cq, side.cq, init));
+  side.own().qpns[0] = qp.qpn();
+  side.meet();
+  must(qp.connect(side.towards_peer()));
+  side.meet();
+  return qp;
+}
+
+void receive(Side& side, Qp& qp, std::uint64_t wr_id, std::size_t at, std::uint32_t bytes) {
+  const Sge sge = side.memory.sge(at, bytes);
+  require(qp.post_recv({.wr_id = wr_id, .sges = {&sge, 1}}), "a receive was not taken");
+}
+
+void send(Side& side, Qp& qp, SendWr wr, std::size_t at, std::uint32_t bytes) {
+  const Sge sge = side.memory.sge(at, bytes);
+  wr.sges = {&sge, 1};
+  wr.flags |= send_flag::kSignaled;
+  require(qp.post_send(wr), "a send was not taken");
+}
+
+void play_uc(Side& side) {
+  constexpr std::uint32_t kLong = 100'000;
+  Qp qp = connected(side, {.type = QpType::kUc});
+  if (!side.is_first()) {
+    receive(side, qp, 1, 0, kLong);
+    receive(side, qp, 2, 0, 0);
+  }
+  side.meet();
+  if (side.is_first()) {
+    side.fill(0, kLong, 1);
+    send(side, qp, {.opcode = WrOpcode::kSend}, 0, kLong);
+    side.succeed();
+    send(side, qp,
+         {.opcode = WrOpcode::kRdmaWriteWithImm,
+          .imm_data = 77,
+          .remote_addr = side.peer().addr + 128 * 1024,
+          .rkey = side.peer().rkey},
+         0, kLong);
+    side.succeed();
+  } else {
+    require(side.succeed().byte_len == kLong, "length of the SEND");
+    side.require_filled(0, kLong, 1);
+    const Wc wc = side.succeed();
+    require(wc.imm_data == 77 && wc.byte_len == kLong, "immediate data of the WRITE");
+    side.require_filled(128 * 1024, kLong, 1);
+  }
+  side.meet();
+}
+
+void play_ud(Side& side) {
+  constexpr std::uint32_t kText = 900;
+  Qp qp = connected(side, {.type = QpType::kUd});
+  receive(side, qp, 1, 0, kGrhBytes + kText);
+  side.meet();
+  side.fill(8192, kText, side.index);
+  const auto send_to = [&](const Ah& there, Qpn qpn) {
+    send(side, qp, {.opcode = WrOpcode::kSend, .ah = there.id(), .remote_qpn = qpn, .remote_qkey = 0x1234},
+         8192, kText);
+  };
+  const auto take = [&] {
+    Wc wc = side.succeed();
+    while (wc.opcode != WcOpcode::kRecv) wc = side.succeed();
+    side.require_filled(kGrhBytes, kText, 1 - side.index);
+    return wc;
+  };
+  if (side.is_first()) {
+    const Ah there = must(Ah::create(side.pd, {.dgid = side.peer().gid}));
+    send_to(there, side.peer().qpns[0]);
+    take();
+  } else {
+    const Wc wc = take();
+    const std::span<const std::byte> head = side.memory.memory().first(kGrhBytes);
+    const Ah back = must(Ah::from_wc(side.pd, wc, head.first<kGrhBytes>()));
+    send_to(back, wc.src_qpn);
+    side.succeed();
+  }
+  side.meet();
+}
+
+void play_srq(Side& side) {
+  constexpr unsigned kQps = 4;
+  Srq srq = must(Srq::create(side.pd, {.max_wr = 16}));
+  std::vector<Qp> qps;
+  for (unsigned i = 0; i < kQps; ++i) {
+    qps.push_back(must(Qp::create(side.pd, side.cq, side.cq, srq, {})));
+    side.own().qpns[i] = qps[i].qpn();
+  }
+  side.meet();
+  for (unsigned i = 0; i < kQps; ++i) must(qps[i].connect(side.towards_peer(i)));
+  for (unsigned i = 0; i < 2 * kQps; ++i) {
+    const Sge sge = side.memory.sge(i * 64, 64);
+    require(srq.post_recv({.wr_id = 100 + i, .sges = {&sge, 1}}), "a receive was not taken");
+  }
+  side.meet();
+  for (unsigned i = 0; i < kQps; ++i) {
+    side.fill(4096 + i * 64, 64, i);
+    send(side, qps[i], {.wr_id = i}, 4096 + i * 64, 64);
+  }
+  unsigned from[kQps] = {};
+  for (unsigned i = 0; i < 2 * kQps; ++i) {
+    const Wc wc = side.succeed();
+    if (wc.opcode != WcOpcode::kRecv) continue;
+    unsigned qp = 0;
+    while (qp < kQps && qps[qp].qpn() != wc.qpn) ++qp;
+    require(qp < kQps, "a receive of an unknown QP");
+    ++from[qp];
+    side.require_filled((wc.wr_id - 100) * 64, 64, qp);
+  }
+  for (const unsigned count : from) require(count == 1, "each QP takes one receive");
+  side.meet();
+}
+
+/// The first side asks, the second one has a connection and two queues.
+void play_xrc(Side& side) {
+  constexpr std::uint32_t kLong = 5000;
+  Cq second_cq = must(Cq::create(side.device, 16));
+  Xrcd domain = must(Xrcd::create(side.device));
+  Srq one = must(Srq::create(side.pd, domain, side.cq, {}));
+  Srq two = must(Srq::create(side.pd, domain, second_cq, {}));
+  Qp qp = side.is_first() ? must(Qp::create(side.pd, side.cq, side.cq, {.type = QpType::kXrcSend}))
+                          : must(Qp::create(domain, {.type = QpType::kXrcRecv}));
+  side.own().qpns[0] = qp.qpn();
+  side.own().numbers[0] = one.number();
+  side.own().numbers[1] = two.number();
+  for (Srq* srq : {&one, &two}) {
+    const Sge sge = side.memory.sge(srq == &one ? 0 : 64 * 1024, kLong);
+    require(srq->post_recv({.wr_id = srq == &one ? 1U : 2U, .sges = {&sge, 1}}), "a receive was not taken");
+  }
+  side.meet();
+  must(qp.connect(side.towards_peer()));
+  side.meet();
+  if (side.is_first()) {
+    side.fill(0, kLong, 3);
+    for (const unsigned queue : {1U, 0U}) {
+      send(side, qp, {.remote_srq = side.peer().numbers[queue]}, 0, kLong);
+      side.succeed();
+    }
+  } else {
+    require(side.succeed().wr_id == 1, "the first queue's receive");
+    require(side.next(second_cq).wr_id == 2, "the second queue's receive");
+    side.require_filled(0, kLong, 3);
+    side.require_filled(64 * 1024, kLong, 3);
+  }
+  side.meet();
+}
+
+void play_placement(Side& side) {
+  Qp qp = connected(side, {});
+  if (side.is_first()) {
+    side.fill(0, 64, 9);
+    const auto& peer = side.peer();
+    send(side, qp, {.opcode = WrOpcode::kRdmaWrite, .remote_addr = peer.addr + 64, .rkey = peer.rkey}, 0, 56);
+    require(qp.post_send({.opcode = WrOpcode::kFlush,
+                          .flags = send_flag::kSignaled,
+                          .remote_addr = peer.addr + 64,
+                          .rkey = peer.rkey,
+                          .flush = {.length = 56}}),
+            "a FLUSH was not taken");
+    send(side, qp, {.opcode = WrOpcode::kAtomicWrite, .remote_addr = peer.addr + 120, .rkey = peer.rkey}, 56,
+         8);
+    require(side.succeed().opcode == WcOpcode::kRdmaWrite, "the WRITE completes first");
+    require(side.succeed().opcode == WcOpcode::kFlush, "then the FLUSH");
+    require(side.succeed().opcode == WcOpcode::kAtomicWrite, "then the ATOMIC WRITE");
+  }
+  side.meet();
+  if (!side.is_first()) side.require_filled(64, 64, 9);
+}
+
+}  // namespace
+
+TEST_CASE("UC carries messages between two processes", "[uc]") {
+  CHECK(played(play_uc));
+}
+
+TEST_CASE("datagrams go to and fro between two processes", "[ud]") {
+  CHECK(played(play_ud));
+}
+
+TEST_CASE("QPs of two processes share receives", "[srq]") {
+  CHECK(played(play_srq));
+}
+
+TEST_CASE("an XRC connection reaches two queues of another process", "[xrc]") {
+  CHECK(played(play_xrc));
+}
+
+TEST_CASE("what is flushed and what is written atomically is there in another process", "[flush]") {
+  CHECK(played(play_placement));
+}
+
+}  // namespace uroce::test
