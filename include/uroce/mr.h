@@ -12,9 +12,17 @@
 
 namespace uroce {
 
+/// What Mr::rereg() changes. Same values as enum ibv_rereg_mr_flags.
+namespace mr_change {
+inline constexpr std::uint32_t kTranslation = 1;  ///< the memory
+inline constexpr std::uint32_t kPd = 2;
+inline constexpr std::uint32_t kAccess = 4;
+}  // namespace mr_change
+
 /// Memory region: bytes that work requests and, with the right flags, the peer may name by key. IBA 10.6.
 ///
-/// Threads: control. Lifetime: after destruction returns no byte is read or written through its keys.
+/// Threads: control. Lifetime: after destruction returns no byte is read or written through its keys, nor
+/// through windows bound to it.
 class Mr {
  public:
   /// Registers `memory`, which the caller keeps mapped until the region is destroyed.
@@ -27,6 +35,16 @@ class Mr {
   Mr(Mr&&) noexcept;
   Mr& operator=(Mr&&) noexcept;
   ~Mr();
+
+  /// Destroys the region, unless memory windows are bound to it.
+  /// @return kBusy if some are; the region is then as it was. Else nothing but destruction may follow.
+  Status dereg();
+  /// Changes what `changes` (mr_change bits) names: memory, protection domain, access flags; the rest of the
+  /// arguments is not looked at. The keys stay the same. An access meanwhile meets the old region or the new
+  /// one; once this returns, the new one. Memory that alloc() made is freed when it is exchanged for other.
+  /// @return kInvalid as for reg() or for a PD of another device, kBusy while memory windows are bound to it,
+  /// kNoMemory; the region is then as it was.
+  Status rereg(std::uint32_t changes, Pd& pd, std::span<std::byte> memory, std::uint32_t access_flags);
 
   [[nodiscard]] std::span<std::byte> memory() const noexcept;
   [[nodiscard]] std::uint64_t addr() const noexcept;

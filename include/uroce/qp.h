@@ -7,6 +7,7 @@
 #include <string>
 
 #include "uroce/cq.h"
+#include "uroce/mw.h"
 #include "uroce/pd.h"
 #include "uroce/qp_attr.h"
 #include "uroce/srq.h"
@@ -51,6 +52,11 @@ class Qp {
   [[nodiscard]] std::size_t post_recv(std::span<const RecvWr> wrs) noexcept;
   [[nodiscard]] bool post_send(const SendWr& wr) noexcept { return post_send(std::span{&wr, 1}) == 1; }
   [[nodiscard]] bool post_recv(const RecvWr& wr) noexcept { return post_recv(std::span{&wr, 1}) == 1; }
+
+  /// Posts a bind of a window of type 1, which is of the QP's PD; see Mw. `flags` are send_flag bits.
+  /// @return the window's key once the bind is done; kInvalid for a window of another type, kBadState if the
+  /// bind cannot be posted now.
+  Result<Rkey> bind_mw(Mw& mw, const MwBind& bind, std::uint64_t wr_id, std::uint8_t flags = 0);
 
   [[nodiscard]] Qpn qpn() const noexcept;                 ///< unique per Device
   [[nodiscard]] const QpInitAttr& attr() const noexcept;  ///< capacities as granted

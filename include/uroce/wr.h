@@ -17,6 +17,8 @@ enum class WrOpcode : std::uint8_t {
   kRdmaRead = 4,
   kAtomicCmpAndSwp = 5,
   kAtomicFetchAndAdd = 6,
+  kLocalInv = 7,
+  kBindMw = 8,
   kSendWithInv = 9,
   kFlush = 14,
   kAtomicWrite = 15,
@@ -57,6 +59,21 @@ struct FlushWr {
   FlushScope scope = FlushScope::kRange;
 };
 
+/// Types of memory windows. IBA 10.6.7.2 ?
+enum class MwType : std::uint8_t {
+  kType1 = 1,   ///< belongs to its protection domain
+  kType2A = 2,  ///< to the QP that binds it
+  kType2B = 3,  ///< to both
+};
+
+/// What a memory window gives access to.
+struct MwBind {
+  Lkey mr{};                 ///< a region with access::kMwBind, of the QP's protection domain
+  std::uint64_t addr = 0;    ///< first byte, inside the region
+  std::uint64_t length = 0;  ///< bytes; 0 binds a window of type 1 to nothing
+  std::uint32_t access = 0;  ///< remote access flags; to write needs local write access of the region
+};
+
 /// Send work request. Its SGE list is copied at post time.
 struct SendWr {
   std::uint64_t wr_id = 0;
@@ -64,13 +81,14 @@ struct SendWr {
   WrOpcode opcode = WrOpcode::kSend;
   std::uint8_t flags = 0;         ///< send_flag bits
   std::uint32_t imm_data = 0;     ///< network byte order, for *WithImm
-  Rkey invalidate_rkey{};         ///< for kSendWithInv
+  Rkey invalidate_rkey{};         ///< for kSendWithInv and kLocalInv
   std::uint64_t remote_addr = 0;  ///< RDMA and atomics
-  Rkey rkey{};                    ///< RDMA and atomics
+  Rkey rkey{};                    ///< RDMA and atomics; kBindMw: the window's key from now on
   std::uint64_t compare_add = 0;  ///< compare value, or the addend
   std::uint64_t swap = 0;         ///< new value of a compare-and-swap
   FlushWr flush{};                ///< for kFlush, which has no SGEs
   std::uint32_t remote_srq = 0;   ///< XRC: number of the Srq that takes it, or whose PD gives the rights
+  const MwBind* bind = nullptr;   ///< for kBindMw, which has no SGEs; copied at post time
   AhId ah{};                      ///< UD: where to; see Ah
   Qpn remote_qpn{};               ///< UD: which QP there; 0xffffff for a multicast group
   std::uint32_t remote_qkey =

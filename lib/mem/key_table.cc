@@ -4,6 +4,25 @@
 
 namespace uroce::mem {
 
+namespace {
+
+/// What a window can give. IBA 10.6.7.2 ?
+constexpr std::uint32_t kWindowRights = access::kRemoteWrite | access::kRemoteRead | access::kRemoteAtomic |
+                                        access::kFlushGlobal | access::kFlushPersistent;
+
+/// Whether a region allows a window with that access to that range.
+bool allows(const Region& region, const MwBind& to) noexcept {
+  constexpr std::uint32_t kWrites = access::kRemoteWrite | access::kRemoteAtomic;
+  constexpr std::uint32_t kFlushes = access::kFlushGlobal | access::kFlushPersistent;
+  if ((region.access & access::kMwBind) == 0 || (to.access & ~kWindowRights) != 0) return false;
+  if ((to.access & kWrites) != 0 && (region.access & access::kLocalWrite) == 0) return false;
+  if ((to.access & kFlushes & ~region.access) != 0) return false;
+  return to.addr >= region.addr && to.length <= region.length &&
+         to.addr - region.addr <= region.length - to.length;
+}
+
+}  // namespace
+
 KeyTable::KeyTable(std::uint64_t seed, std::function<void()> quiesce)
     : table_(new Table(64)), quiesce_(std::move(quiesce)), random_(seed) {}
 
@@ -19,33 +38,41 @@ KeyTable::Slot* KeyTable::find(Table& table, std::uint32_t key) noexcept {
   }
 }
 
-KeyTable::Slot& KeyTable::place(Table& table, std::uint32_t key, const Region& region, bool valid) {
+KeyTable::Slot& KeyTable::place(Table& table, std::uint32_t key, State state, const Region& region,
+                                const Companion& companion) {
   std::size_t i = hash(key) & table.mask;
   while (table.slots[i].key.load(std::memory_order_relaxed) != 0) i = (i + 1) & table.mask;
   table.slots[i].region = region;
-  table.slots[i].valid.store(valid, std::memory_order_relaxed);
+  table.companions[i] = companion;
+  table.slots[i].state.store(state, std::memory_order_relaxed);
   table.slots[i].key.store(key, std::memory_order_release);  // pairs with find()
   return table.slots[i];
 }
 
 /// A loop may invalidate a key meanwhile. It marks the old slot and then looks for the new one, this here
-/// makes the new one and then looks at the old mark: one of them sees the other.
-void KeyTable::copy(const Table& from, Table& to) {
+/// makes the new one and then looks at the old mark: one of them sees the other. Windows are not copied: both
+/// tables name the same one.
+void KeyTable::copy(Table& from, Table& to) {
   for (const Slot& slot : from.slots) {
     const std::uint32_t key = slot.key.load();
     if (key <= kRemoved) continue;
-    Slot& made = place(to, key, slot.region, slot.valid.load());
+    Slot& made = place(to, key, slot.state.load(), slot.region, from.companion(slot));
     std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with invalidate()
-    if (!slot.valid.load()) made.valid.store(false);
+    if (slot.state.load() == State::kInvalid) made.state.store(State::kInvalid);
   }
 }
 
-void KeyTable::rebuild(std::size_t capacity) {
+void KeyTable::rebuild(std::size_t capacity, const Change& change) {
   auto fresh = std::make_unique<Table>(capacity);
   next_.store(fresh.get());
   quiesce_();  // from here on loops invalidate in both
   Table* old = table_.load();
   copy(*old, *fresh);
+  if (Slot* slot = change.key == 0 ? nullptr : find(*fresh, change.key)) {
+    slot->region = change.region;
+    slot->state.store(State::kRegion);
+    fresh->companion(*slot).count = change.count;
+  }
   table_.store(fresh.release(), std::memory_order_release);  // pairs with resolve()
   quiesce_();
   next_.store(nullptr);
@@ -53,10 +80,33 @@ void KeyTable::rebuild(std::size_t capacity) {
   used_ = live_;
 }
 
+void KeyTable::make_room() {
+  if (2 * (used_ + 1) <= table_.load()->slots.size()) return;
+  std::size_t capacity = 64;
+  while (capacity < 4 * (live_ + 1)) capacity *= 2;
+  rebuild(capacity, {});
+}
+
+/// Neither in use nor resting.
+bool KeyTable::is_fresh(std::uint32_t key) const {
+  return key > kVariants && !resting_.contains(key) && find(*table_.load(), key) == nullptr;
+}
+
+/// Neither a key that something has, nor one that a window could be given.
 std::uint32_t KeyTable::new_key() {
   for (;;) {
     const std::uint32_t key = random_.next32();
-    if (key > kRemoved && !resting_.contains(key) && find(*table_.load(), key) == nullptr) return key;
+    if (is_fresh(key) && is_fresh(key & ~kVariants)) return key;
+  }
+}
+
+/// None of the window's keys is one that something else has.
+std::uint32_t KeyTable::new_window_key() {
+  for (;;) {
+    const std::uint32_t first = random_.next32() & ~kVariants;
+    std::uint32_t fresh = 0;
+    while (fresh <= kVariants && is_fresh(first + fresh)) ++fresh;
+    if (fresh > kVariants) return first;
   }
 }
 
@@ -74,32 +124,114 @@ void KeyTable::retire(std::uint32_t key) {
   retired_.pop_front();
 }
 
+WindowCount* KeyTable::add_count(std::uint32_t key, const Region& region) {
+  if ((region.access & access::kMwBind) == 0) return nullptr;
+  return (counts_[key] = std::make_unique<WindowCount>()).get();
+}
+
 Result<std::uint32_t> KeyTable::insert(const Region& region) {
   const std::lock_guard lock(control_);
   try {
-    if (2 * (used_ + 1) > table_.load()->slots.size()) {
-      std::size_t capacity = 64;
-      while (capacity < 4 * (live_ + 1)) capacity *= 2;
-      rebuild(capacity);
-    }
+    make_room();
+    const std::uint32_t key = new_key();
+    place(*table_.load(), key, State::kRegion, region, {.count = add_count(key, region)});
+    ++live_;
+    ++used_;
+    return key;
   } catch (const std::bad_alloc&) {
     return Error{Errc::kNoMemory, "no memory for another memory region"};
   }
-  const std::uint32_t key = new_key();
-  place(*table_.load(), key, region, true);
-  ++live_;
-  ++used_;
-  return key;
 }
 
-void KeyTable::remove(std::uint32_t key) {
-  const std::lock_guard lock(control_);
+/// Takes a key out of the table. No loop uses what it stood for once this has returned.
+void KeyTable::erase(std::uint32_t key) {
   Slot* slot = key > kRemoved ? find(*table_.load(), key) : nullptr;
   if (slot == nullptr) return;
   slot->key.store(kRemoved, std::memory_order_release);
   retire(key);
   --live_;
+  std::vector<std::unique_ptr<WindowCount>> unused;  // before the loops pass a boundary
+  std::erase_if(orphans_, [&unused](auto& orphan) {
+    if (orphan->has_windows()) return false;
+    unused.push_back(std::move(orphan));
+    return true;
+  });
   quiesce_();
+}
+
+void KeyTable::adopt(std::unique_ptr<WindowCount> orphan) {
+  try {
+    orphans_.push_back(std::move(orphan));
+  } catch (const std::bad_alloc&) {
+    static_cast<void>(orphan.release());  // windows still name it, and the removal must not fail
+  }
+}
+
+void KeyTable::remove(std::uint32_t key) {
+  const std::lock_guard lock(control_);
+  auto count = counts_.extract(key);
+  if (!count.empty()) count.mapped()->close();
+  erase(key);
+  if (!count.empty() && count.mapped()->has_windows()) adopt(std::move(count.mapped()));
+}
+
+Status KeyTable::remove_unbound(std::uint32_t key) {
+  {
+    const std::lock_guard lock(control_);
+    const auto count = counts_.find(key);
+    if (count != counts_.end() && !count->second->close_if_none()) {
+      return Error{Errc::kBusy, "memory windows are bound to the region"};
+    }
+  }
+  remove(key);
+  return {};
+}
+
+Status KeyTable::replace(std::uint32_t key, const Region& region) {
+  const std::lock_guard lock(control_);
+  const auto count = counts_.find(key);
+  if (count != counts_.end() && !count->second->close_if_none()) {
+    return Error{Errc::kBusy, "memory windows are bound to the region"};
+  }
+  try {
+    std::unique_ptr<WindowCount> fresh;
+    if ((region.access & access::kMwBind) != 0) fresh = std::make_unique<WindowCount>();
+    std::unique_ptr<WindowCount>& current = counts_[key];
+    rebuild(table_.load()->slots.size(), {.key = key, .region = region, .count = fresh.get()});
+    current.swap(fresh);  // no loop uses the old one any more
+  } catch (const std::bad_alloc&) {
+    const auto kept = counts_.find(key);
+    if (kept != counts_.end() && kept->second != nullptr) kept->second->reopen();
+    return Error{Errc::kNoMemory, "no memory to register a region anew"};
+  }
+  if (counts_[key] == nullptr) counts_.erase(key);
+  return {};
+}
+
+Result<std::uint32_t> KeyTable::insert_window(MwType type, std::uint32_t pd) {
+  const std::lock_guard lock(control_);
+  try {
+    make_room();
+    const std::uint32_t key = new_window_key();
+    Window* window = (windows_[key] = std::make_unique<Window>(type, pd)).get();
+    place(*table_.load(), key, State::kWindow, {}, {.window = window});
+    ++live_;
+    ++used_;
+    return key;
+  } catch (const std::bad_alloc&) {
+    return Error{Errc::kNoMemory, "no memory for another memory window"};
+  }
+}
+
+void KeyTable::remove_window(std::uint32_t key) {
+  const std::lock_guard lock(control_);
+  erase(key);
+  windows_.erase(key);
+}
+
+void KeyTable::release_windows(Qpn qpn) {
+  const std::lock_guard lock(control_);
+  for (auto& [key, window] : windows_) window->release(qpn);
 }
 
 std::byte* KeyTable::resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t access, std::uint64_t addr,
@@ -107,7 +239,7 @@ std::byte* KeyTable::resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t 
   Table& table = *table_.load(std::memory_order_acquire);  // pairs with rebuild()
   const Slot* slot = key > kRemoved ? find(table, key) : nullptr;
   fault = KeyFault::kNone;
-  if (slot == nullptr || !slot->valid.load(std::memory_order_relaxed)) {
+  if (slot == nullptr || slot->state.load(std::memory_order_relaxed) != State::kRegion) {
     fault = KeyFault::kUnknownKey;
   } else if (slot->region.pd != pd) {
     fault = KeyFault::kWrongPd;
@@ -120,29 +252,80 @@ std::byte* KeyTable::resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t 
   return fault == KeyFault::kNone ? reinterpret_cast<std::byte*>(addr) : nullptr;
 }
 
-std::span<std::byte> KeyTable::resolve_all(std::uint32_t key, std::uint32_t pd, std::uint32_t access,
-                                           KeyFault& fault) const noexcept {
-  const Slot* slot = key > kRemoved ? find(*table_.load(std::memory_order_acquire), key) : nullptr;
-  const std::uint64_t addr = slot == nullptr ? 0 : slot->region.addr;
-  const std::uint64_t length = slot == nullptr ? 0 : slot->region.length;
-  return {resolve(key, pd, access, addr, length, fault), length};
+/// The window that has `key` among its keys, bound or not.
+Window* KeyTable::find_window(std::uint32_t key) const noexcept {
+  Table& table = *table_.load(std::memory_order_acquire);
+  const Slot* slot = key > kVariants ? find(table, key & ~kVariants) : nullptr;
+  return slot == nullptr ? nullptr : table.companion(*slot).window;
 }
 
-KeyTable::Slot* KeyTable::find_invalidatable(std::uint32_t key, std::uint32_t pd) const noexcept {
-  Slot* slot = key > kRemoved ? find(*table_.load(std::memory_order_acquire), key) : nullptr;
-  if (slot == nullptr || slot->region.pd != pd) return nullptr;
+std::byte* KeyTable::resolve_window(std::uint32_t key, const KeyUser& user, std::uint32_t access,
+                                    std::uint64_t addr, std::uint64_t length,
+                                    KeyFault& fault) const noexcept {
+  const Window* window = find_window(key);
+  return window == nullptr ? nullptr : window->resolve(key, user, access, addr, length, fault);
+}
+
+std::span<std::byte> KeyTable::resolve_all(std::uint32_t key, const KeyUser& user, std::uint32_t access,
+                                           KeyFault& fault) const noexcept {
+  Table& table = *table_.load(std::memory_order_acquire);
+  const Slot* slot = key > kRemoved ? find(table, key) : nullptr;
+  std::uint64_t addr = 0;
+  std::uint64_t length = 0;
+  if (const Window* window = find_window(key)) {
+    addr = std::bit_cast<std::uint64_t>(window->range().data());
+    length = window->range().size();
+  } else if (slot != nullptr) {
+    addr = slot->region.addr;
+    length = slot->region.length;
+  }
+  return {resolve_remote(key, user, access, addr, length, fault), length};
+}
+
+KeyTable::Slot* KeyTable::find_invalidatable(std::uint32_t key, const KeyUser& user) const noexcept {
+  Table& table = *table_.load(std::memory_order_acquire);
+  Slot* slot = key > kRemoved ? find(table, key) : nullptr;
+  if (slot == nullptr || slot->region.pd != user.pd) return nullptr;
+  const WindowCount* count = table.companion(*slot).count;
+  if (count != nullptr && count->has_windows()) return nullptr;
   return (slot->region.access & access::kInvalidatable) != 0 ? slot : nullptr;
 }
 
-bool KeyTable::invalidate(std::uint32_t key, std::uint32_t pd) noexcept {
-  Slot* slot = find_invalidatable(key, pd);
+bool KeyTable::may_invalidate(std::uint32_t key, const KeyUser& user) const noexcept {
+  const Window* window = find_window(key);
+  return window != nullptr ? window->may_invalidate(key, user) : find_invalidatable(key, user) != nullptr;
+}
+
+bool KeyTable::invalidate(std::uint32_t key, const KeyUser& user) noexcept {
+  if (Window* window = find_window(key)) return window->invalidate(key, user);
+  Slot* slot = find_invalidatable(key, user);
   if (slot == nullptr) return false;
-  slot->valid.store(false, std::memory_order_relaxed);
+  WindowCount* count = table_.load(std::memory_order_acquire)->companion(*slot).count;
+  if (count != nullptr && !count->close_if_none()) return false;
+  slot->state.store(State::kInvalid, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with copy()
   if (Table* next = next_.load()) {
-    if (Slot* moved = find(*next, key)) moved->valid.store(false, std::memory_order_relaxed);
+    if (Slot* moved = find(*next, key)) moved->state.store(State::kInvalid, std::memory_order_relaxed);
   }
   return true;
+}
+
+BindResult KeyTable::bind(std::uint32_t key, const KeyUser& user, const MwBind& to) noexcept {
+  Window* window = find_window(key);
+  if (window == nullptr || window->pd() != user.pd) return BindResult::kRefused;
+  if (to.length == 0) {
+    return window->type() == MwType::kType1 ? window->bind(key, user, to, nullptr) : BindResult::kRefused;
+  }
+  Table& table = *table_.load(std::memory_order_acquire);
+  const Slot* slot = raw(to.mr) > kRemoved ? find(table, raw(to.mr)) : nullptr;
+  if (slot == nullptr || slot->state.load(std::memory_order_relaxed) != State::kRegion) {
+    return BindResult::kRefused;
+  }
+  WindowCount* count = table.companion(*slot).count;
+  if (slot->region.pd != user.pd || !allows(slot->region, to) || !count->add()) return BindResult::kRefused;
+  const BindResult result = window->bind(key, user, to, count);
+  if (result != BindResult::kDone) count->drop();
+  return result;
 }
 
 }  // namespace uroce::mem

@@ -9,10 +9,12 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
 #include "base/random.h"
+#include "mem/window.h"
 #include "uroce/access.h"
 #include "uroce/result.h"
 
@@ -26,12 +28,10 @@ struct Region {
   std::uint32_t access = 0;  ///< access flags
 };
 
-/// Why an access was refused, in the order of the checks. IBA 9.7.4.1.5, 10.6.3.
-enum class KeyFault : std::uint8_t { kNone, kUnknownKey, kWrongPd, kNoRights, kOutOfRange };
-
-/// Sparse table of unguessable 32-bit keys.
+/// Sparse table of unguessable 32-bit keys: regions, and windows into them. A window has 256 keys, which
+/// differ in the low 8 bits; whoever binds it chooses one of them.
 ///
-/// Threads: resolve() and invalidate() by the loops; insert() and remove() by control threads.
+/// Threads: resolve*(), invalidate() and bind() by the loops; the rest by control threads.
 /// After remove() returns no loop uses the region: `quiesce` (given at construction) returns once every loop
 /// has passed an iteration boundary.
 class KeyTable {
@@ -45,53 +45,109 @@ class KeyTable {
   /// ago.
   /// @return the key; kNoMemory.
   Result<std::uint32_t> insert(const Region& region);
-  /// Removes a key. Unknown keys are ignored.
+  /// Removes a region. Unknown keys are ignored. Windows that are bound to it give access to nothing any
+  /// more.
   void remove(std::uint32_t key);
+  /// Likewise, unless windows are bound to it. @return kBusy if some are; nothing has changed then.
+  Status remove_unbound(std::uint32_t key);
+  /// Puts another region under the same key. An access meanwhile is judged by the one or by the other, and by
+  /// the new one once this has returned. A key that was invalidated is valid again.
+  /// @return kBusy if windows are bound to it, kNoMemory; nothing has changed then.
+  Status replace(std::uint32_t key, const Region& region);
+
+  /// Enters a window that is bound to nothing.
+  /// @return the first of its 256 keys; kNoMemory.
+  Result<std::uint32_t> insert_window(MwType type, std::uint32_t pd);
+  void remove_window(std::uint32_t key);
+  /// The QP is gone: windows of type 2 that it bound are free again.
+  void release_windows(Qpn qpn);
 
   /// The bytes [addr, addr + length) through `key`, if protection domain, rights and range allow.
   /// A zero length is not looked up at all. @return nullptr with `fault` set, or the address.
   [[nodiscard]] std::byte* resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t access,
                                    std::uint64_t addr, std::uint64_t length, KeyFault& fault) const noexcept;
-  /// All bytes of the region, likewise.
-  [[nodiscard]] std::span<std::byte> resolve_all(std::uint32_t key, std::uint32_t pd, std::uint32_t access,
-                                                 KeyFault& fault) const noexcept;
-  /// Makes the key unusable from the loop (SEND with invalidate); the region stays until remove().
-  /// @return false if the key is unknown, of another PD or not marked access::kInvalidatable.
-  bool invalidate(std::uint32_t key, std::uint32_t pd) noexcept;
-  /// Whether invalidate() would.
-  [[nodiscard]] bool may_invalidate(std::uint32_t key, std::uint32_t pd) const noexcept {
-    return find_invalidatable(key, pd) != nullptr;
+  /// Likewise for a peer, which may also name windows.
+  [[nodiscard]] std::byte* resolve_remote(std::uint32_t key, const KeyUser& user, std::uint32_t access,
+                                          std::uint64_t addr, std::uint64_t length,
+                                          KeyFault& fault) const noexcept {
+    std::byte* memory = resolve(key, user.pd, access, addr, length, fault);
+    if (memory != nullptr || fault != KeyFault::kUnknownKey) [[likely]]
+      return memory;
+    return resolve_window(key, user, access, addr, length, fault);
   }
+  /// All bytes of the region or window, likewise.
+  [[nodiscard]] std::span<std::byte> resolve_all(std::uint32_t key, const KeyUser& user, std::uint32_t access,
+                                                 KeyFault& fault) const noexcept;
+  /// Makes the key unusable (SEND with invalidate, local invalidate). A region stays until remove(), a window
+  /// can be bound again.
+  /// @return false for a key that is unknown or of another PD; a region not marked access::kInvalidatable, or
+  /// with windows bound to it; a window of type 1, or of another QP.
+  bool invalidate(std::uint32_t key, const KeyUser& user) noexcept;
+  /// Whether invalidate() would.
+  [[nodiscard]] bool may_invalidate(std::uint32_t key, const KeyUser& user) const noexcept;
+  /// Binds the window of which `key` is one of the keys. IBA 10.6.7.2.
+  BindResult bind(std::uint32_t key, const KeyUser& user, const MwBind& to) noexcept;
 
   [[nodiscard]] std::size_t size() const noexcept { return live_; }
 
  private:
+  enum class State : std::uint8_t { kInvalid, kRegion, kWindow };
   struct Slot {
     std::atomic<std::uint32_t> key{0};  // 0: never used, kRemoved: removed
-    std::atomic<bool> valid{false};
+    std::atomic<State> state{State::kInvalid};
     Region region;
   };
+  /// What lookups of a region have no need of.
+  struct Companion {
+    WindowCount* count = nullptr;  // of a region with access::kMwBind
+    Window* window = nullptr;
+  };
   struct Table {
-    explicit Table(std::size_t capacity) : mask(capacity - 1), slots(capacity) {}
+    explicit Table(std::size_t capacity) : mask(capacity - 1), slots(capacity), companions(capacity) {}
+    [[nodiscard]] Companion& companion(const Slot& slot) noexcept {
+      return companions[static_cast<std::size_t>(&slot - slots.data())];
+    }
     std::size_t mask;
     std::vector<Slot> slots;
+    std::vector<Companion> companions;  // of the slot with the same index
   };
   static constexpr std::uint32_t kRemoved = 1;
+  static constexpr std::uint32_t kVariants = 0xff;  // bits of a window's key that its user chooses
 
   [[nodiscard]] static std::size_t hash(std::uint32_t key) noexcept { return key * 0x9e3779b1U >> 7; }
   [[nodiscard]] static Slot* find(Table& table, std::uint32_t key) noexcept;
-  [[nodiscard]] Slot* find_invalidatable(std::uint32_t key, std::uint32_t pd) const noexcept;
-  static Slot& place(Table& table, std::uint32_t key, const Region& region, bool valid);
-  static void copy(const Table& from, Table& to);
-  void rebuild(std::size_t capacity);
+  [[nodiscard]] Window* find_window(std::uint32_t key) const noexcept;
+  [[nodiscard]] Slot* find_invalidatable(std::uint32_t key, const KeyUser& user) const noexcept;
+  [[nodiscard]] std::byte* resolve_window(std::uint32_t key, const KeyUser& user, std::uint32_t access,
+                                          std::uint64_t addr, std::uint64_t length,
+                                          KeyFault& fault) const noexcept;
+  static Slot& place(Table& table, std::uint32_t key, State state, const Region& region,
+                     const Companion& companion);
+  static void copy(Table& from, Table& to);
+  /// What is different in the next table.
+  struct Change {
+    std::uint32_t key = 0;  // 0: nothing
+    Region region;
+    WindowCount* count = nullptr;
+  };
+  void rebuild(std::size_t capacity, const Change& change);
+  void make_room();
+  [[nodiscard]] bool is_fresh(std::uint32_t key) const;
   [[nodiscard]] std::uint32_t new_key();
+  [[nodiscard]] std::uint32_t new_window_key();
   void retire(std::uint32_t key);
+  WindowCount* add_count(std::uint32_t key, const Region& region);
+  void erase(std::uint32_t key);
+  void adopt(std::unique_ptr<WindowCount> orphan);
 
   std::atomic<Table*> table_;
   std::atomic<Table*> next_{nullptr};  // is being filled and will take the place of table_
   std::mutex control_;
   std::function<void()> quiesce_;
   Random random_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<WindowCount>> counts_;  // of regions, by key
+  std::vector<std::unique_ptr<WindowCount>> orphans_;  // of regions that went before their windows
+  std::unordered_map<std::uint32_t, std::unique_ptr<Window>> windows_;  // by first key
   std::size_t live_ = 0;
   std::size_t used_ = 0;                       // live and removed slots
   std::deque<std::uint32_t> retired_;          // keys removed last, oldest first

@@ -112,6 +112,8 @@ void Requester::on_progress(Ticks now) noexcept {
     read_head_ = static_cast<std::uint32_t>((read_head_ + 1) % read_ends_.size());
     --reads_in_flight_;
   }
+  if (local_unfinished_ != 0) [[unlikely]]
+    retire_local();
   catch_up();
 }
 
@@ -310,10 +312,16 @@ void Requester::rewind() noexcept {
 void Requester::retire(Fault fault) noexcept {
   const SendWqe& wqe = qp_.sq.at(oldest_);
   if (wqe.is_answered() && oldest_ != started_) --reads_unfinished_;
+  if (wqe.is_local() && oldest_ != started_) --local_unfinished_;
   complete_send(qp_, wqe, fault);
   if (oldest_ == started_) ++started_;
   ++oldest_;
   qp_.sq.retire(oldest_);
+}
+
+/// The oldest WQE that has not completed owns PSNs, or has not started.
+void Requester::retire_local() noexcept {
+  while (oldest_ != started_ && progress(oldest_).packets == 0) retire(Fault::kNone);
 }
 
 void Requester::fail_oldest(Fault fault) noexcept {

@@ -73,6 +73,13 @@ struct QpContext {
   bool fatal_blames_wr = false;       ///< a work request carries the reason
   const CqRing* full_cq = nullptr;    ///< the first CQ that had no room for a completion
 
+  /// Memory that the peer names.
+  [[nodiscard]] std::byte* resolve_remote(std::uint32_t rkey, std::uint32_t access, std::uint64_t va,
+                                          std::uint64_t length, mem::KeyFault& fault) const noexcept {
+    return keys.resolve_remote(rkey, user(), access, va, length, fault);
+  }
+  [[nodiscard]] mem::KeyUser user() const noexcept { return {.pd = pd, .qpn = qpn}; }
+
   /// Adds a completion; a full CQ moves the QP to Error. IBA 11.6.3.3 ?
   void complete(CqRing& cq, const Wc& wc, bool solicited = false) noexcept {
     counters.add(Count::kCompletions);

@@ -34,7 +34,7 @@ Fault MessageSink::check(const wire::PacketView& packet) const noexcept {
   if (fault == Fault::kNone) fault = check_resources(op);
   if (fault == Fault::kNone) fault = check_length(packet);
   if (fault == Fault::kNone) fault = check_remote_key(packet);
-  if (fault == Fault::kNone && op.has_ieth && !qp_.keys.may_invalidate(raw(packet.ieth().rkey), qp_.pd)) {
+  if (fault == Fault::kNone && op.has_ieth && !qp_.keys.may_invalidate(raw(packet.ieth().rkey), qp_.user())) {
     fault = Fault::kInvalidateRefused;
   }
   return fault;
@@ -107,8 +107,7 @@ Fault MessageSink::check_remote_key(const wire::PacketView& packet) const noexce
   if ((op.is_atomic_request || op.is_atomic_write) && va % 8 != 0) return Fault::kMisalignedAtomic;
   if (length == 0) return Fault::kNone;  // IBA C9-88 ?: no bytes, no key
   mem::KeyFault fault{};
-  return qp_.keys.resolve(rkey, qp_.pd, needed, va, length, fault) != nullptr ? Fault::kNone
-                                                                              : Fault::kRemoteKey;
+  return qp_.resolve_remote(rkey, needed, va, length, fault) != nullptr ? Fault::kNone : Fault::kRemoteKey;
 }
 
 /// The key is looked at also if the range is empty.
@@ -123,10 +122,9 @@ std::span<const std::byte> MessageSink::flushed_range(const wire::PacketView& pa
   const wire::Feth feth = packet.feth();
   const wire::Reth reth = packet.reth();
   if (feth.selectivity == wire::Feth::kWholeMr) {
-    return qp_.keys.resolve_all(raw(reth.rkey), qp_.pd, flush_access(feth), fault);
+    return qp_.keys.resolve_all(raw(reth.rkey), qp_.user(), flush_access(feth), fault);
   }
-  return {qp_.keys.resolve(raw(reth.rkey), qp_.pd, flush_access(feth), reth.va, reth.length, fault),
-          reth.length};
+  return {qp_.resolve_remote(raw(reth.rkey), flush_access(feth), reth.va, reth.length, fault), reth.length};
 }
 
 void MessageSink::reset_message() noexcept {
@@ -147,7 +145,8 @@ Fault MessageSink::place_send(const wire::PacketView& packet) noexcept {
       mem::KeyFault::kNone) {
     return Fault::kReceiveKey;
   }
-  if (op.has_ieth && !qp_.keys.invalidate(raw(packet.ieth().rkey), qp_.pd)) return Fault::kInvalidateRefused;
+  if (op.has_ieth && !qp_.keys.invalidate(raw(packet.ieth().rkey), qp_.user()))
+    return Fault::kInvalidateRefused;
   received_ += static_cast<std::uint32_t>(packet.payload.size());
   message_ = op.ends_message ? Message::kNone : Message::kSend;
   return Fault::kNone;
@@ -164,7 +163,7 @@ Fault MessageSink::place_write(const wire::PacketView& packet) noexcept {
   const auto size = static_cast<std::uint32_t>(packet.payload.size());
   if (size > 0) {
     mem::KeyFault fault{};
-    std::byte* memory = qp_.keys.resolve(write_rkey_, qp_.pd, access::kRemoteWrite, write_va_, size, fault);
+    std::byte* memory = qp_.resolve_remote(write_rkey_, access::kRemoteWrite, write_va_, size, fault);
     if (memory == nullptr) return Fault::kRemoteKey;
     copy_payload(memory, packet.payload.data(), size);
   }

@@ -29,7 +29,7 @@ void Responder::execute_placement(const wire::PacketView& packet) noexcept {
 Fault Responder::write_word(const wire::PacketView& packet) noexcept {
   const wire::Reth reth = packet.reth();
   mem::KeyFault fault{};
-  void* memory = qp_.keys.resolve(raw(reth.rkey), qp_.pd, access::kRemoteWrite, reth.va, 8, fault);
+  void* memory = qp_.resolve_remote(raw(reth.rkey), access::kRemoteWrite, reth.va, 8, fault);
   if (memory == nullptr) return Fault::kRemoteKey;
   std::uint64_t word = 0;
   std::memcpy(&word, packet.payload.data(), sizeof word);

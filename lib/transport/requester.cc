@@ -16,8 +16,8 @@ namespace {
 using wire::Opcode;
 
 constexpr bool is_known(WrOpcode opcode) noexcept {
-  return raw(opcode) <= raw(WrOpcode::kAtomicFetchAndAdd) || opcode == WrOpcode::kSendWithInv ||
-         opcode == WrOpcode::kFlush || opcode == WrOpcode::kAtomicWrite;
+  return raw(opcode) <= raw(WrOpcode::kSendWithInv) || opcode == WrOpcode::kFlush ||
+         opcode == WrOpcode::kAtomicWrite;
 }
 
 /// Moves exactly 8 bytes.
@@ -36,7 +36,7 @@ Requester::Requester(QpContext& qp)
 void Requester::reset() noexcept {
   oldest_ = current_ = started_ = qp_.sq.tail();
   qp_.sq.retire(oldest_);
-  sent_packets_ = read_head_ = reads_in_flight_ = reads_unfinished_ = since_ack_req_ = 0;
+  sent_packets_ = read_head_ = reads_in_flight_ = reads_unfinished_ = local_unfinished_ = since_ack_req_ = 0;
   unacked_psn_ = sent_psn_ = next_wqe_psn_ = Psn{};
   broken_ = doubted_ = Fault::kNone;
   tolerated_ = 0;
@@ -68,11 +68,11 @@ Gate Requester::gate(Ticks now) const noexcept {
   const QpState state = qp_.state.load(std::memory_order_relaxed);
   if (qp_.has_failed() || broken_ != Fault::kNone) return Gate::kStopped;
   if (state != QpState::kRts && !(state == QpState::kSqd && current_ != started_)) return Gate::kStopped;
-  if (!qp_.resolved) return Gate::kUnresolved;
-  if (rnr_until_.is_set() && now < rnr_until_) return Gate::kRnrWait;
   const SendWqe& wqe = qp_.sq.at(current_);
-  if (current_ == started_ && wqe.has(send_flag::kFence) && reads_unfinished_ > 0) {
-    return Gate::kFenced;  // IBA 10.8.3.3
+  if (!qp_.resolved && !wqe.is_local()) return Gate::kUnresolved;
+  if (rnr_until_.is_set() && now < rnr_until_) return Gate::kRnrWait;
+  if (current_ == started_ && wqe.has(send_flag::kFence) && is_fenced(wqe)) {
+    return Gate::kFenced;  // IBA 10.6.5.1 ?, 10.8.3.3
   }
   if (span_from(send_psn(), unacked_psn_) >= window_) return Gate::kWindowFull;
   if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.attr.max_rd_atomic) {
@@ -111,7 +111,7 @@ Gate Requester::transmit(TxContext& tx) noexcept {
   return why;
 }
 
-/// Gives the next WQE its PSNs. @return false if it cannot be sent at all.
+/// Gives the next WQE its PSNs. @return false if there is nothing to send: it is local, or cannot be sent.
 bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   Fault fault = Fault::kNone;
   const bool answered = wqe.is_answered();
@@ -125,6 +125,10 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
     break_wqe(fault);
     return false;
   }
+  if (wqe.is_local()) [[unlikely]] {
+    run_local(wqe);
+    return false;
+  }
   const bool has_one = answered && !wqe.is_read();
   const std::uint32_t packets = has_one ? 1 : std::max(1U, (wqe.length + qp_.mtu - 1) / qp_.mtu);
   progress(started_) = {.first_psn = next_wqe_psn_, .packets = packets, .received = 0};
@@ -136,10 +140,34 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   return true;
 }
 
+/// Does what the next WQE asks for here; it owns no PSN. It completes in its turn, and is never done again: a
+/// go-back steps over it.
+void Requester::run_local(const SendWqe& wqe) noexcept {
+  if (wqe.opcode == WrOpcode::kLocalInv) {
+    if (!qp_.keys.invalidate(wqe.imm_or_rkey, qp_.user())) return break_wqe(Fault::kLocalInvalidate);
+  } else {
+    const mem::BindResult result = qp_.keys.bind(wqe.rkey, qp_.user(), wqe.bind());
+    if (result == mem::BindResult::kAgain) return;
+    if (result == mem::BindResult::kRefused) return break_wqe(Fault::kWindowBind);
+  }
+  progress(started_) = {.first_psn = next_wqe_psn_, .packets = 0, .received = 0};
+  current_ = ++started_;
+  ++local_unfinished_;
+  retire_local();
+}
+
+/// What is local between two messages is not done again.
+void Requester::skip_local() noexcept {
+  while (current_ != started_ && progress(current_).packets == 0) ++current_;
+}
+
 /// Sends the next packet of the current WQE. @return false if the port has no room.
 bool Requester::emit_current(TxContext& tx) noexcept {
   const SendWqe& wqe = qp_.sq.at(current_);
-  if (current_ == started_ && !start_wqe(wqe)) return true;
+  if (current_ == started_ && !start_wqe(wqe)) {
+    --tx.budget;
+    return true;
+  }
   const Progress& state = progress(current_);
   if (qp_.opcode_base != 0) qp_.remote_srq = wqe.remote_srq();
   if (!wqe.is_answered()) return emit_data(wqe, state, tx);
@@ -241,6 +269,8 @@ void Requester::on_sent(std::uint32_t packets, Ticks now) noexcept {
     ++current_;
     sent_packets_ = 0;
     cursor_.rewind();
+    if (local_unfinished_ != 0) [[unlikely]]
+      skip_local();
   }
   const Psn next = send_psn();
   if (before(sent_psn_, next)) {

@@ -70,7 +70,7 @@ class Requester {
  private:
   struct Progress {  // of one WQE
     Psn first_psn;
-    std::uint32_t packets = 0;   // PSNs it owns
+    std::uint32_t packets = 0;   // PSNs it owns; 0: local, and done
     std::uint32_t received = 0;  // READ: responses that have arrived
   };
 
@@ -78,12 +78,17 @@ class Requester {
   [[nodiscard]] const Progress& progress(std::uint32_t index) const noexcept {
     return progress_[index & mask_];
   }
+  [[nodiscard]] bool is_fenced(const SendWqe& wqe) const noexcept {
+    return reads_unfinished_ > 0 || (wqe.opcode == WrOpcode::kLocalInv && oldest_ != started_);
+  }
   [[nodiscard]] Psn send_psn() const noexcept {
     return current_ == started_ ? next_wqe_psn_ : progress(current_).first_psn + sent_packets_;
   }
 
   // requester.cc: sending
   bool start_wqe(const SendWqe& wqe) noexcept;
+  void run_local(const SendWqe& wqe) noexcept;
+  void skip_local() noexcept;
   bool emit_current(TxContext& tx) noexcept;
   bool emit_data(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
   bool emit_read(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
@@ -110,6 +115,7 @@ class Requester {
   void rewind() noexcept;
   bool take_retry() noexcept;
   void retire(Fault fault) noexcept;
+  void retire_local() noexcept;
   void fail_oldest(Fault fault) noexcept;
   void catch_up() noexcept;
   void start_timer(Ticks now) noexcept;
@@ -130,6 +136,7 @@ class Requester {
   std::uint32_t read_head_ = 0;
   std::uint32_t reads_in_flight_ = 0;
   std::uint32_t reads_unfinished_ = 0;  // WQEs with an answer that started and have not completed, for fences
+  std::uint32_t local_unfinished_ = 0;  // local WQEs that are done and have not completed
   std::uint32_t since_ack_req_ = 0;
   std::uint32_t window_ = 0;  // packets in flight now: max_unacked, less after a timeout or a probe
   std::uint32_t window_before_probe_ = 0;  // 0: no probe is unanswered

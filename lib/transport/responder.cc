@@ -171,7 +171,7 @@ void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
   if (request == nullptr) return fail(Fault::kReadDepth, false);
   const wire::AtomicEth atomic = packet.atomic_eth();
   mem::KeyFault fault{};
-  void* memory = qp_.keys.resolve(raw(atomic.rkey), qp_.pd, access::kRemoteAtomic, atomic.va, 8, fault);
+  void* memory = qp_.resolve_remote(raw(atomic.rkey), access::kRemoteAtomic, atomic.va, 8, fault);
   if (memory == nullptr) return fail(Fault::kRemoteKey, false);
   std::atomic_ref<std::uint64_t> target(*static_cast<std::uint64_t*>(memory));
   std::uint64_t original = atomic.compare;
@@ -234,7 +234,8 @@ bool Responder::emit_read_response(TxContext& tx, ResponderResource& request) no
   const std::byte* memory = nullptr;
   if (size > 0) {
     mem::KeyFault fault{};
-    memory = qp_.keys.resolve(request.rkey, request.pd, access::kRemoteRead, request.va + at, size, fault);
+    memory = qp_.keys.resolve_remote(request.rkey, {.pd = request.pd, .qpn = qp_.qpn}, access::kRemoteRead,
+                                     request.va + at, size, fault);
     if (memory == nullptr) {
       const Psn refused = request.first_psn + request.next;
       if (!emit_acknowledge(tx, row(Fault::kRemoteKey).nak, refused)) return false;

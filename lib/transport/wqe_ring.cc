@@ -32,11 +32,28 @@ void copy_inline(std::span<const Sge> sges, std::byte* out) noexcept {
   }
 }
 
-/// @param data  bytes named by SGEs, of which a FLUSH has none
-void put_flush(SendWqe& wqe, const SendWr& wr, std::uint64_t data) noexcept {
-  wqe.length = wr.flush.length;
-  wqe.imm_or_rkey = (wr.flush.placement & 0xfU) | (raw(wr.flush.scope) & 3U) << 8;
+/// What has no data here: FLUSH, bind, local invalidate.
+/// @param data  bytes named by SGEs all the same
+void put_special(SendWqe& wqe, const SendWr& wr, std::uint64_t data) noexcept {
+  wqe.length = wr.opcode == WrOpcode::kFlush ? wr.flush.length : 0;
   wqe.malformed = data != 0;
+  if (wr.opcode == WrOpcode::kFlush) {
+    wqe.imm_or_rkey = (wr.flush.placement & 0xfU) | (raw(wr.flush.scope) & 3U) << 8;
+  } else if (wr.opcode == WrOpcode::kLocalInv) {
+    wqe.imm_or_rkey = raw(wr.invalidate_rkey);
+    wqe.flags |= send_flag::kFence;
+  } else if (wr.bind == nullptr) {
+    wqe.malformed = 1;
+  } else {
+    wqe.imm_or_rkey = raw(wr.bind->mr);
+    wqe.remote_addr = wr.bind->addr;
+    wqe.compare_add = wr.bind->length;
+    wqe.swap = wr.bind->access;
+  }
+}
+
+constexpr bool is_special(WrOpcode opcode) noexcept {
+  return opcode == WrOpcode::kFlush || opcode == WrOpcode::kLocalInv || opcode == WrOpcode::kBindMw;
 }
 
 void put_srq(SendWqe& wqe, std::uint32_t number) noexcept {
@@ -74,10 +91,10 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
           .flags = wr.flags,
           .num_sge = static_cast<std::uint8_t>(is_inline ? 0 : wr.sges.size()),
           .malformed = length > kMaxMessage};
-  if (wr.opcode == WrOpcode::kFlush) [[unlikely]]
-    put_flush(*wqe, wr, length);
   if (is_xrc_) [[unlikely]]
     put_srq(*wqe, wr.remote_srq);
+  if (is_special(wr.opcode)) [[unlikely]]
+    put_special(*wqe, wr, length);
   std::byte* body = body_of(wqe, sizeof(SendWqe));
   if (is_inline) {
     copy_inline(wr.sges, body);

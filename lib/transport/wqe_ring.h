@@ -22,8 +22,9 @@ struct SendWqe {
   std::uint64_t remote_addr;
   std::uint64_t compare_add;
   std::uint64_t swap;
-  std::uint32_t length;       // bytes of the message; FLUSH: of the range
-  std::uint32_t imm_or_rkey;  // immediate data, the rkey to invalidate, or the placement and scope of a FLUSH
+  std::uint32_t length;  // bytes of the message; FLUSH: of the range
+  std::uint32_t
+      imm_or_rkey;  // immediate data, the key to invalidate, a FLUSH's placement and scope, a bind's lkey
   std::uint32_t rkey;
   WrOpcode opcode;
   std::uint8_t flags;
@@ -40,10 +41,22 @@ struct SendWqe {
     return is_atomic() ? imm_or_rkey : static_cast<std::uint32_t>(compare_add);
   }
 
+  // Likewise for a bind, whose window's new key is `rkey`.
+  [[nodiscard]] MwBind bind() const noexcept {
+    return {.mr = Lkey{imm_or_rkey},
+            .addr = remote_addr,
+            .length = compare_add,
+            .access = static_cast<std::uint32_t>(swap)};
+  }
+
   [[nodiscard]] bool has(std::uint8_t flag) const noexcept { return (flags & flag) != 0; }
   [[nodiscard]] bool is_read() const noexcept { return opcode == WrOpcode::kRdmaRead; }
   [[nodiscard]] bool is_atomic() const noexcept {
     return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kAtomicFetchAndAdd;
+  }
+  /// Whether the peer hears nothing of it: a bind or a local invalidate.
+  [[nodiscard]] bool is_local() const noexcept {
+    return opcode == WrOpcode::kLocalInv || opcode == WrOpcode::kBindMw;
   }
   /// Whether a response of its own completes it: READ, atomics, FLUSH, ATOMIC WRITE. They count against
   /// max_rd_atomic.

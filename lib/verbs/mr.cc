@@ -17,14 +17,38 @@ Result<Pd> Pd::create(Device& device) {
 
 namespace {
 
-constexpr std::uint32_t kKnownAccess =
-    access::kAll | access::kFlushGlobal | access::kFlushPersistent | access::kInvalidatable;
+Status check_access(std::uint32_t flags) {
+  constexpr std::uint32_t kKnown = access::kAll | access::kMwBind | access::kFlushGlobal |
+                                   access::kFlushPersistent | access::kInvalidatable;
+  constexpr std::uint32_t kWrites = access::kRemoteWrite | access::kRemoteAtomic;
+  if ((flags & kWrites) != 0 && (flags & access::kLocalWrite) == 0) {
+    return Error{Errc::kInvalid, "remote write and atomic access need local write access too"};
+  }
+  if ((flags & ~kKnown) != 0) return Error{Errc::kInvalid, "unknown access flags"};
+  if ((flags & access::kFlushPersistent) != 0 && !mem::can_write_back()) {
+    return Error{Errc::kUnsupported, "this processor cannot write its caches back from user space"};
+  }
+  return {};
+}
+
+bool lies_in(std::span<const std::byte> whole, std::span<const std::byte> part) noexcept {
+  const auto first = std::bit_cast<std::uintptr_t>(whole.data());
+  const auto at = std::bit_cast<std::uintptr_t>(part.data());
+  return at >= first && at - first < whole.size();
+}
+
+mem::Region region_of(std::span<std::byte> memory, std::uint32_t pd, std::uint32_t access_flags) noexcept {
+  return {.addr = std::bit_cast<std::uint64_t>(memory.data()),
+          .length = memory.size(),
+          .pd = pd,
+          .access = access_flags};
+}
 
 }  // namespace
 
 struct Mr::Impl {
-  Impl(Device::Impl& device_impl, std::span<std::byte> bytes, std::uint32_t region_key)
-      : device(device_impl), memory(bytes), key(region_key) {}
+  Impl(Device::Impl& device_impl, std::span<std::byte> bytes, const mem::Region& of, std::uint32_t region_key)
+      : device(device_impl), memory(bytes), region(of), key(region_key) {}
   ~Impl() { device.keys.remove(key); }  // before `owned` goes
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -32,6 +56,7 @@ struct Mr::Impl {
   Device::Impl& device;
   std::optional<mem::HugeBuffer> owned;
   std::span<std::byte> memory;
+  mem::Region region;
   std::uint32_t key;
 };
 
@@ -41,21 +66,11 @@ Mr& Mr::operator=(Mr&&) noexcept = default;
 Mr::~Mr() = default;
 
 Result<Mr> Mr::reg(Pd& pd, std::span<std::byte> memory, std::uint32_t access_flags) {
-  const std::uint32_t writes = access::kRemoteWrite | access::kRemoteAtomic;
-  if ((access_flags & writes) != 0 && (access_flags & access::kLocalWrite) == 0) {
-    return Error{Errc::kInvalid, "remote write and atomic access need local write access too"};
-  }
-  if ((access_flags & ~kKnownAccess) != 0) return Error{Errc::kInvalid, "unknown access flags"};
-  if ((access_flags & access::kFlushPersistent) != 0 && !mem::can_write_back()) {
-    return Error{Errc::kUnsupported, "this processor cannot write its caches back from user space"};
-  }
-  Device::Impl& device = pd.device();
-  auto key = device.keys.insert({.addr = std::bit_cast<std::uint64_t>(memory.data()),
-                                 .length = memory.size(),
-                                 .pd = pd.number(),
-                                 .access = access_flags});
+  if (Status fits = check_access(access_flags); !fits) return fits.error();
+  const mem::Region region = region_of(memory, pd.number(), access_flags);
+  auto key = pd.device().keys.insert(region);
   if (!key) return key.error();
-  return Mr(std::make_unique<Impl>(device, memory, *key));
+  return Mr(std::make_unique<Impl>(pd.device(), memory, region, *key));
 }
 
 Result<Mr> Mr::alloc(Pd& pd, std::size_t bytes, std::uint32_t access_flags) {
@@ -64,6 +79,32 @@ Result<Mr> Mr::alloc(Pd& pd, std::size_t bytes, std::uint32_t access_flags) {
   auto mr = reg(pd, buffer->bytes().first(bytes), access_flags);
   if (mr) mr->impl_->owned = std::move(*buffer);
   return mr;
+}
+
+Status Mr::dereg() {
+  Status status = impl_->device.keys.remove_unbound(impl_->key);
+  if (status) impl_.reset();
+  return status;
+}
+
+Status Mr::rereg(std::uint32_t changes, Pd& pd, std::span<std::byte> memory, std::uint32_t access_flags) {
+  const bool moves = (changes & mr_change::kTranslation) != 0;
+  const bool joins = (changes & mr_change::kPd) != 0;
+  const std::uint32_t access = (changes & mr_change::kAccess) != 0 ? access_flags : impl_->region.access;
+  if (changes == 0 || changes > (mr_change::kTranslation | mr_change::kPd | mr_change::kAccess)) {
+    return Error{Errc::kInvalid, "a region is registered anew with another memory, PD or access"};
+  }
+  if (joins && &pd.device() != &impl_->device) {
+    return Error{Errc::kInvalid, "the PD belongs to another device"};
+  }
+  if (Status fits = check_access(access); !fits) return fits;
+  const std::span<std::byte> bytes = moves ? memory : impl_->memory;
+  const mem::Region region = region_of(bytes, joins ? pd.number() : impl_->region.pd, access);
+  if (Status replaced = impl_->device.keys.replace(impl_->key, region); !replaced) return replaced;
+  impl_->memory = bytes;
+  impl_->region = region;
+  if (impl_->owned && !lies_in(impl_->owned->bytes(), bytes)) impl_->owned.reset();
+  return {};
 }
 
 std::span<std::byte> Mr::memory() const noexcept {

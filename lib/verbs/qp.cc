@@ -43,6 +43,7 @@ struct Qp::Impl {
       if (parts.xrcd != nullptr) parts.xrcd->domain.remove_target(context);
       purge();
     });
+    device.keys.release_windows(qp->context().qpn);
     device.release_qpn(qp->context().qpn);
   }
   Impl(const Impl&) = delete;

@@ -32,7 +32,7 @@ class Lease {
   }
   void end(End how) {
     if (how == End::kInvalidated) {
-      REQUIRE(qp_.keys().invalidate(key_, RcScript::kPd));
+      REQUIRE(qp_.keys().invalidate(key_, {.pd = RcScript::kPd, .qpn = RcScript::kLocal}));
       return;
     }
     qp_.keys().remove(key_);

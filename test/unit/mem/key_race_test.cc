@@ -68,7 +68,7 @@ TEST_CASE("a key never resolves for another protection domain, however often key
     if (key == 0) return;
     for (const std::uint32_t other : {0U, kPd - 1, kPd + 1, ~kPd})
       wrong += resolves(keys, key, other) ? 1 : 0;
-    wrong += keys.invalidate(key, kPd + 1) ? 1 : 0;
+    wrong += keys.invalidate(key, {.pd = kPd + 1}) ? 1 : 0;
     right += resolves(keys, key) ? 1 : 0;
   });
   for (int race = 0; race < kRaces; ++race) {
@@ -117,7 +117,7 @@ TEST_CASE("a key that the loop has invalidated never resolves again while others
   Loop loop([&, last = std::uint32_t{0}](KeyTable& keys) mutable {
     const std::uint32_t key = offered.load();
     if (key != last) {
-      refused += keys.invalidate(key, kPd) ? 0 : 1;
+      refused += keys.invalidate(key, {.pd = kPd}) ? 0 : 1;
       last = key;
       taken = key;
     }
@@ -143,7 +143,7 @@ TEST_CASE("a key that is invalidated while the table grows stays invalid", "[mem
   Loop loop([&, next = std::size_t{0}](KeyTable& keys) mutable {
     if (!start.load()) return;
     const std::size_t end = std::min(next + 16, kKeys);
-    for (; next < end; ++next) static_cast<void>(keys.invalidate(victims[next], kPd));
+    for (; next < end; ++next) static_cast<void>(keys.invalidate(victims[next], {.pd = kPd}));
     done = next;
     for (std::size_t i = next > 2000 ? next - 2000 : 0; i < next; ++i)
       zombies += resolves(keys, victims[i]) ? 1 : 0;

@@ -57,7 +57,7 @@ TEST_CASE("a key works in its own protection domain only", "[mem][key][S7]") {
   CHECK(fault_of(keys, key, 64, 8) == KeyFault::kNone);
   for (const std::uint32_t pd : {0U, 3U, 5U, ~0U}) {
     CHECK(fault_of(keys, key, 64, 8, access::kRemoteRead, pd) == KeyFault::kWrongPd);
-    CHECK_FALSE(keys.invalidate(key, pd));
+    CHECK_FALSE(keys.invalidate(key, {.pd = pd}));
   }
 }
 
@@ -95,9 +95,9 @@ TEST_CASE("an invalidated key is gone for good, but only if its region is marked
   const std::uint32_t marked =
       keys.insert({.addr = 4096, .length = 8, .pd = kPd, .access = access::kAll | access::kInvalidatable})
           .value();
-  CHECK_FALSE(keys.invalidate(plain, kPd));
+  CHECK_FALSE(keys.invalidate(plain, {.pd = kPd}));
   CHECK(fault_of(keys, plain, 4096, 1) == KeyFault::kNone);
-  CHECK(keys.invalidate(marked, kPd));
+  CHECK(keys.invalidate(marked, {.pd = kPd}));
   CHECK(fault_of(keys, marked, 4096, 1) == KeyFault::kUnknownKey);
   for (int i = 0; i < 200; ++i)
     REQUIRE(keys.insert({.addr = 4096, .length = 8, .pd = kPd, .access = 0}).has_value());
