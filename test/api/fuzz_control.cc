@@ -16,11 +16,6 @@ bool same(const QpAttr& a, const QpAttr& b) {
          a.max_dest_rd_atomic == b.max_dest_rd_atomic && a.min_rnr_timer == b.min_rnr_timer;
 }
 
-template <typename T>
-void erase(Objects<T>& objects, const T& gone) {
-  std::erase_if(objects, [&](const std::unique_ptr<T>& object) { return object.get() == &gone; });
-}
-
 bool is_within(const QpInitAttr& attr, const Limits& limits) {
   return attr.max_send_wr <= limits.max_qp_wr && attr.max_recv_wr <= limits.max_qp_wr &&
          attr.max_send_sge <= limits.max_sge && attr.max_recv_sge <= limits.max_sge &&
@@ -55,10 +50,10 @@ void World::register_in_arena(Side& on, PdObject& pd) {
   const auto memory = on.arena.slot(slot).subspan(from, length);
   std::uint32_t flags = wrong(2) ? below(16) : access::kAll;
   if (chance(4)) flags |= access::kInvalidatable;
+  if (chance(2)) flags |= access::kMwBind | access::kFlushGlobal | access::kFlushPersistent;
   if (wrong(20)) flags |= 1U << (4 + below(26));
   const bool writes = (flags & (access::kRemoteWrite | access::kRemoteAtomic)) != 0;
-  const bool is_right = (!writes || (flags & access::kLocalWrite) != 0) &&
-                        (flags & ~(access::kAll | access::kInvalidatable)) == 0;
+  const bool is_right = (!writes || (flags & access::kLocalWrite) != 0) && (flags & ~kKnownAccess) == 0;
   auto mr = Mr::reg(pd.pd, memory, flags);
   expect(mr.has_value() == is_right, "Mr::reg judges access flags wrongly");
   if (!mr) {
@@ -70,6 +65,7 @@ void World::register_in_arena(Side& on, PdObject& pd) {
   if ((flags & access::kLocalWrite) != 0) on.arena.open(memory);
   ++pd.users;
   on.mrs.push_back(std::make_unique<MrObject>(std::move(*mr), pd, slot));
+  on.mrs.back()->access = flags;
 }
 
 void World::allocate_mr(Side& on, PdObject& pd) {
@@ -180,18 +176,19 @@ void World::replace_qp(Side& on) {
 }
 
 QpAttr World::attr_towards(const Side& peer, Qpn dest, Psn own, Psn peers) {
-  return {.path_mtu = PathMtu{static_cast<std::uint8_t>(1 + below(5))},
-          .dest_qpn = dest,
-          .rq_psn = peers,
-          .sq_psn = own,
-          .access_flags = wrong(8) ? below(16) : access::kAll,
-          .dgid = peer.device.gids()[1].gid,
-          .max_rd_atomic = static_cast<std::uint8_t>(wrong(3) ? 0 : 1 + below(4)),
-          .max_dest_rd_atomic = static_cast<std::uint8_t>(wrong(3) ? 0 : 4),
-          .min_rnr_timer = 1,
-          .timeout = static_cast<std::uint8_t>(below(9)),
-          .retry_cnt = static_cast<std::uint8_t>(wrong(3) ? below(3) : 7),
-          .rnr_retry = static_cast<std::uint8_t>(wrong(3) ? below(8) : 7)};
+  return {
+      .path_mtu = PathMtu{static_cast<std::uint8_t>(1 + below(5))},
+      .dest_qpn = dest,
+      .rq_psn = peers,
+      .sq_psn = own,
+      .access_flags = wrong(8) ? below(16) : access::kAll | access::kFlushGlobal | access::kFlushPersistent,
+      .dgid = peer.device.gids()[1].gid,
+      .max_rd_atomic = static_cast<std::uint8_t>(wrong(3) ? 0 : 1 + below(4)),
+      .max_dest_rd_atomic = static_cast<std::uint8_t>(wrong(3) ? 0 : 4),
+      .min_rnr_timer = 1,
+      .timeout = static_cast<std::uint8_t>(below(9)),
+      .retry_cnt = static_cast<std::uint8_t>(wrong(3) ? below(3) : 7),
+      .rnr_retry = static_cast<std::uint8_t>(wrong(3) ? below(8) : 7)};
 }
 
 /// A QP of each side, joined with each other, mostly rightly.
@@ -302,6 +299,7 @@ void World::move_handles(Side& on) {
   if (chance(4)) there_and_back(on.device);
   if (PdObject* pd = pick(on.pds, random_)) there_and_back(pd->pd);
   if (MrObject* mr = pick(on.mrs, random_)) there_and_back(mr->mr);
+  if (MwObject* mw = pick(on.mws, random_)) there_and_back(mw->mw);
   if (CqObject* cq = pick(on.cqs, random_)) there_and_back(cq->cq);
   if (QpObject* qp = pick(on.qps, random_)) there_and_back(qp->qp);
 }

@@ -11,6 +11,7 @@
 
 #include "base/random.h"
 #include "uroce/mr.h"
+#include "uroce/mw.h"
 #include "uroce/qp.h"
 
 namespace uroce::api {
@@ -71,6 +72,17 @@ struct MrObject {
   Mr mr;
   PdObject& pd;
   std::size_t slot;  // of the arena; kSlots: memory of its own
+  std::uint32_t access = 0;
+  bool had_windows = false;  // a bind was posted
+};
+
+struct MwObject {
+  MwObject(Mw made, PdObject& of) : mw(std::move(made)), pd(of), key(mw.rkey()) {}
+  Mw mw;
+  PdObject& pd;
+  Rkey key;                      // of the newest bind that was posted
+  MwBind bound;                  // likewise
+  const MrObject* mr = nullptr;  // likewise; only its address is used
 };
 
 struct CqObject {
@@ -128,6 +140,7 @@ struct Side {
   Arena arena;
   Objects<PdObject> pds;
   Objects<MrObject> mrs;
+  Objects<MwObject> mws;
   Objects<CqObject> cqs;
   Objects<QpObject> qps;
   std::vector<std::uint32_t> stale_keys;  // of regions that are gone
@@ -135,6 +148,15 @@ struct Side {
 
   [[nodiscard]] bool slot_is_free(std::size_t slot) const noexcept;
 };
+
+template <typename T>
+void erase(Objects<T>& objects, const T& gone) {
+  std::erase_if(objects, [&](const std::unique_ptr<T>& object) { return object.get() == &gone; });
+}
+
+/// Flags that a region may have.
+inline constexpr std::uint32_t kKnownAccess =
+    access::kAll | access::kMwBind | access::kFlushGlobal | access::kFlushPersistent | access::kInvalidatable;
 
 template <typename T>
 [[nodiscard]] T* pick(const Objects<T>& objects, Random& random) {

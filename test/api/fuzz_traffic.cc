@@ -26,6 +26,14 @@ WcOpcode completion_of(WrOpcode opcode) noexcept {
       return WcOpcode::kCompSwap;
     case WrOpcode::kAtomicFetchAndAdd:
       return WcOpcode::kFetchAdd;
+    case WrOpcode::kFlush:
+      return WcOpcode::kFlush;
+    case WrOpcode::kAtomicWrite:
+      return WcOpcode::kAtomicWrite;
+    case WrOpcode::kBindMw:
+      return WcOpcode::kBindMw;
+    case WrOpcode::kLocalInv:
+      return WcOpcode::kLocalInv;
     default:
       return WcOpcode::kSend;
   }
@@ -66,7 +74,9 @@ Sge World::random_sge(Side& on) {
 
 /// What a peer takes that expects nothing in particular.
 void World::calm(SendWr& wr) {
-  if (wr.opcode == WrOpcode::kSendWithInv) wr.opcode = WrOpcode::kSend;
+  if (wr.opcode == WrOpcode::kSendWithInv || wr.opcode == WrOpcode::kLocalInv ||
+      wr.opcode == WrOpcode::kFlush)
+    wr.opcode = WrOpcode::kSend;
   const bool reads = wr.opcode >= WrOpcode::kRdmaRead && wr.opcode <= WrOpcode::kAtomicFetchAndAdd;
   if (reads) wr.flags &= kNotInline;
 }
@@ -75,14 +85,20 @@ SendWr World::random_send(Side& on, std::span<Sge> sges) {
   constexpr std::array kOpcodes{
       WrOpcode::kRdmaWrite,       WrOpcode::kRdmaWriteWithImm,  WrOpcode::kSend,
       WrOpcode::kSendWithImm,     WrOpcode::kRdmaRead,          WrOpcode::kSend,
-      WrOpcode::kAtomicCmpAndSwp, WrOpcode::kAtomicFetchAndAdd, WrOpcode::kSendWithInv};
+      WrOpcode::kAtomicCmpAndSwp, WrOpcode::kAtomicFetchAndAdd, WrOpcode::kSendWithInv,
+      WrOpcode::kFlush,           WrOpcode::kAtomicWrite,       WrOpcode::kBindMw,
+      WrOpcode::kLocalInv};
   SendWr wr{.wr_id = next_wr_ += 2,
             .opcode = kOpcodes[below(kOpcodes.size())],
             .flags = static_cast<std::uint8_t>(below(16) & kNotInline)};
   if (wrong(64)) wr.opcode = WrOpcode{static_cast<std::uint8_t>(random_.next32())};
   if (chance(6)) wr.flags |= send_flag::kInline;
   if (is_tame_ && !wrong(1)) calm(wr);
-  const bool is_atomic = wr.opcode == WrOpcode::kAtomicCmpAndSwp || wr.opcode == WrOpcode::kAtomicFetchAndAdd;
+  const bool is_atomic = wr.opcode == WrOpcode::kAtomicCmpAndSwp ||
+                         wr.opcode == WrOpcode::kAtomicFetchAndAdd || wr.opcode == WrOpcode::kAtomicWrite;
+  const bool has_data =
+      wr.opcode != WrOpcode::kFlush && wr.opcode != WrOpcode::kBindMw && wr.opcode != WrOpcode::kLocalInv;
+  if (!has_data && !wrong(16)) sges = {};
   for (Sge& sge : sges) sge = random_sge(on);
   if ((wr.flags & send_flag::kInline) != 0) {
     for (Sge& sge : sges) sge = {on.arena.readable(200, random_), below(chance(8) ? 200 : 30), Lkey{}};
@@ -105,6 +121,15 @@ SendWr World::random_send(Side& on, std::span<Sge> sges) {
   }
   wr.invalidate_rkey = !wrong(2) ? wr.rkey : Rkey{random_.next32()};
   wr.imm_data = wr.rkey == Rkey{} ? 1 : raw(wr.rkey);
+  if (MwObject* window = pick(other(on).mws, random_); window != nullptr && chance(is_tame_ ? 20 : 5)) {
+    wr.rkey = wr.invalidate_rkey = window->key;
+    wr.remote_addr = window->bound.addr + below(wrong(4) ? 64 : 1);
+  }
+  wr.flush = {.length = below(wrong(16) ? 9000 : 64),
+              .placement = static_cast<std::uint8_t>(wrong(16) ? below(256) : 1 + below(3)),
+              .scope = FlushScope{static_cast<std::uint8_t>(wrong(16) ? below(256) : below(2))}};
+  if (wr.opcode == WrOpcode::kBindMw) aim_bind(on, wr);
+  if (wr.opcode == WrOpcode::kLocalInv) aim_invalidate(on, wr);
   wr.compare_add = random_.next();
   wr.swap = random_.next();
   return wr;

@@ -30,14 +30,16 @@ World::Step World::choose() {
     Step step;
     std::uint32_t weight;
   };
-  static constexpr std::array<Weighted, 20> kSteps{{
+  static constexpr std::array<Weighted, 25> kSteps{{
       {&World::create_pd, 2},    {&World::destroy_pd, 2},   {&World::create_mr, 8},
       {&World::destroy_mr, 6},   {&World::create_cq, 3},    {&World::destroy_cq, 3},
       {&World::create_qp, 4},    {&World::destroy_qp, 3},   {&World::replace_qp, 1},
       {&World::connect, 4},      {&World::modify, 6},       {&World::to_error_or_reset, 2},
       {&World::query, 4},        {&World::move_handles, 3}, {&World::post_send, 26},
       {&World::post_recv, 16},   {&World::poll, 20},        {&World::events, 8},
-      {&World::async_events, 4}, {&World::progress, 12},
+      {&World::async_events, 4}, {&World::progress, 12},    {&World::create_mw, 3},
+      {&World::destroy_mw, 2},   {&World::bind_type1, 3},   {&World::dereg_mr, 2},
+      {&World::rereg_mr, 3},
   }};
   static constexpr std::uint32_t kSum = [] {
     std::uint32_t sum = 0;
@@ -82,10 +84,11 @@ void World::tear_down() {
     any = false;
     for (Side& one : sides_) {
       using Goes = void (World::*)(Side&);
-      constexpr std::array<Goes, 4> kAll{&World::destroy_qp, &World::destroy_mr, &World::destroy_cq,
-                                         &World::destroy_pd};
+      constexpr std::array<Goes, 5> kAll{&World::destroy_qp, &World::destroy_mr, &World::destroy_mw,
+                                         &World::destroy_cq, &World::destroy_pd};
       (this->*kAll[below(kAll.size())])(one);
-      any = any || !one.qps.empty() || !one.mrs.empty() || !one.cqs.empty() || !one.pds.empty();
+      any = any || !one.qps.empty() || !one.mrs.empty() || !one.mws.empty() || !one.cqs.empty() ||
+            !one.pds.empty();
     }
   }
   for (unsigned i = 0; i < 4; ++i) {

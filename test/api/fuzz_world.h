@@ -68,6 +68,16 @@ class World {
   [[nodiscard]] QpAttr random_attr(Side& on);
   void change(QpObject& qp, const QpAttr& attr, std::uint32_t mask);
 
+  // fuzz_windows.cc
+  void create_mw(Side& on);
+  void destroy_mw(Side& on);
+  void bind_type1(Side& on);
+  void dereg_mr(Side& on);
+  void rereg_mr(Side& on);
+  void aim_bind(Side& on, SendWr& wr);
+  void aim_invalidate(Side& on, SendWr& wr);
+  [[nodiscard]] MwBind random_bind(Side& on, MwObject& mw);
+
   // fuzz_traffic.cc
   void post_send(Side& on);
   void post_recv(Side& on);
