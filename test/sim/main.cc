@@ -1,6 +1,8 @@
 /// Runs schedules of random work over a random network in virtual time.
 ///
-/// rc_sim [--schedules N] [--messages M] [--seed S] [--trace] [--pcap FILE]
+/// rc_sim [--mixed] [--schedules N] [--messages M] [--seed S] [--trace] [--pcap FILE]
+///
+/// RC with all operations, or with --mixed RC, UC and UD QPs, some of which share their receives.
 ///
 /// --trace writes every packet in words to standard error, --pcap as sent to a capture file.
 ///
@@ -14,6 +16,7 @@
 #include <string>
 #include <string_view>
 
+#include "sim/mix_world.h"
 #include "sim/world.h"
 
 namespace {
@@ -24,6 +27,7 @@ struct Options {
   std::uint64_t schedules = 500;
   std::uint64_t messages = 200;
   std::uint64_t seed = 1;
+  bool mixed = false;
   bool trace = false;
   std::string pcap;
 };
@@ -34,6 +38,10 @@ std::optional<Options> parse(int argc, char** argv) {
     const std::string_view name = argv[i];
     if (name == "--trace") {
       options.trace = true;
+      continue;
+    }
+    if (name == "--mixed") {
+      options.mixed = true;
       continue;
     }
     if (i + 1 == argc) return std::nullopt;
@@ -54,21 +62,30 @@ std::optional<Options> parse(int argc, char** argv) {
   return options;
 }
 
+template <typename World>
+void run_world(World&& world, const Options& options, Totals& totals) {
+  world.net().set_trace(options.trace);
+  if (!options.pcap.empty()) world.net().set_capture(options.pcap);
+  world.run();
+  world.add_to(totals);
+}
+
 /// @return whether the schedule kept all promises.
 bool run_one(std::uint64_t seed, const Options& options, Totals& totals) {
   try {
-    const Plan plan = make_plan(seed, options.messages);
-    World world(plan);
-    world.net().set_trace(options.trace);
-    if (!options.pcap.empty()) world.net().set_capture(options.pcap);
-    world.run();
-    world.add_to(totals);
+    if (options.mixed) {
+      const MixPlan plan = make_mix_plan(seed, options.messages);
+      run_world(MixWorld(plan), options, totals);
+    } else {
+      const Plan plan = make_plan(seed, options.messages);
+      run_world(World(plan), options, totals);
+    }
     return true;
   } catch (const std::exception& error) {
     std::printf(
-        "seed %llu: %s\nreplay: rc_sim --schedules 1 --messages %llu --seed %llu --trace --pcap "
+        "seed %llu: %s\nreplay: rc_sim %s--schedules 1 --messages %llu --seed %llu --trace --pcap "
         "failed.pcap\n",
-        static_cast<unsigned long long>(seed), error.what(),
+        static_cast<unsigned long long>(seed), error.what(), options.mixed ? "--mixed " : "",
         static_cast<unsigned long long>(options.messages), static_cast<unsigned long long>(seed));
     return false;
   }
@@ -86,6 +103,11 @@ void print(const Totals& totals, double seconds) {
       number(totals.damaged), number(totals.go_backs), number(totals.timeouts), number(totals.probes),
       number(totals.rnr_naks), number(totals.implied_naks), number(totals.duplicates),
       number(totals.replays));
+  if (totals.received == 0) return;
+  std::printf(
+      "%llu received, %llu dropped, %llu without receive, %llu with a wrong Q_Key, %llu limit events\n",
+      number(totals.received), number(totals.lost_messages), number(totals.no_receive),
+      number(totals.bad_qkeys), number(totals.limit_events));
 }
 
 }  // namespace
@@ -93,7 +115,9 @@ void print(const Totals& totals, double seconds) {
 int main(int argc, char** argv) {
   const auto options = parse(argc, argv);
   if (!options) {
-    std::fprintf(stderr, "usage: rc_sim [--schedules N] [--messages M] [--seed S] [--trace] [--pcap FILE]\n");
+    std::fprintf(
+        stderr,
+        "usage: rc_sim [--mixed] [--schedules N] [--messages M] [--seed S] [--trace] [--pcap FILE]\n");
     return 2;
   }
   const auto start = std::chrono::steady_clock::now();

@@ -40,7 +40,10 @@ class Net::NetPort final : public port::Port {
       frames[count++] = {.data = bytes.data(), .len = static_cast<std::uint32_t>(bytes.size())};
       shown_.push_back(flight.frame);
       if (flight.damaged) ++tally.shown_damaged;
-      if (!flight.damaged && flight.roce) ++tally.shown_clean_roce;
+      if (!flight.damaged && flight.roce) {
+        ++tally.shown_clean_roce;
+        if (net_.on_arrival_) net_.show(index_, bytes);
+      }
     }
     return count;
   }
@@ -94,6 +97,11 @@ std::optional<std::uint64_t> Net::next_arrival_ns(unsigned index) const noexcept
 
 bool Net::happens(double probability) noexcept {
   return probability > 0 && static_cast<double>(random_.next() >> 11) * 0x1p-53 < probability;
+}
+
+void Net::show(unsigned to, std::span<const std::byte> frame) {
+  wire::PacketView view;
+  if (wire::parse_packet(frame, view) == wire::ParseResult::kRoce) on_arrival_(to, view);
 }
 
 void Net::send(unsigned from, std::span<const std::byte> frame) {

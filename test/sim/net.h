@@ -77,6 +77,8 @@ class Net {
 
   void set_judge(Judge judge) { judge_ = std::move(judge); }
   void add_observer(Observer observer) { observers_.push_back(std::move(observer)); }
+  /// Sees every undamaged RoCE packet when a port shows it, with the index of that port.
+  void set_arrival_observer(Observer observer) { on_arrival_ = std::move(observer); }
   /// Every frame and its fate in words, to standard error.
   void set_trace(bool on) noexcept { trace_ = on; }
   /// Every frame as it is sent, whatever becomes of it, to a capture file. Throws if it cannot be written.
@@ -104,6 +106,7 @@ class Net {
   };
 
   void send(unsigned from, std::span<const std::byte> frame);
+  void show(unsigned to, std::span<const std::byte> frame);
   void deliver(unsigned to, std::span<const std::byte> frame, const wire::PacketView* packet, Fate fate);
   void put(unsigned to, std::span<const std::byte> frame, bool roce, bool late);
   void put_damaged(unsigned to, std::span<const std::byte> frame, const wire::PacketView* packet, Fate fate);
@@ -125,6 +128,7 @@ class Net {
   std::unordered_map<std::uint32_t, unsigned> acks_killed_;  // in a row, by QP that they were for
   Judge judge_;
   std::vector<Observer> observers_;
+  Observer on_arrival_;
   bool trace_ = false;
   std::ofstream capture_;
 };

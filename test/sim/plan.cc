@@ -14,80 +14,67 @@ namespace {
 constexpr std::size_t kMaxSges = 4;
 constexpr std::uint32_t kInline = 128;
 
-/// Draws everything from one generator, in a fixed order.
-class Planner {
- public:
-  Planner(std::uint64_t seed, std::size_t messages) : random_(seed), messages_(messages) {
-    plan_.seed = seed;
+void draw_network(Plan& plan, Dice& dice) {
+  NetConfig& net = plan.net;
+  net.delay_ns = dice.between(0, 20) * 500;
+  if (dice.chance(50)) net.jitter_ns = dice.between(1, 5000);
+  if (dice.chance(30)) net.bandwidth_bps = dice.pick<std::uint64_t>({10, 25, 100}) * 1'000'000'000;
+  net.reorder_ns = dice.between(100, 60'000);
+  if (dice.chance(85)) {
+    net.loss = dice.rate();
+    net.duplicate = dice.rate();
+    net.reorder = dice.rate();
+    net.corrupt = dice.rate();
+    net.truncate = dice.rate();
   }
+  if (dice.chance(25)) net.no_room = static_cast<double>(dice.between(1, 300)) / 1000;
+  plan.mtu = PathMtu{static_cast<std::uint8_t>(dice.between(1, 5))};
+  plan.max_unacked = dice.chance(50) ? 256 : static_cast<std::uint32_t>(dice.between(1, 128));
+  plan.timeout = static_cast<std::uint8_t>(dice.between(9, 11));
+  if (dice.chance(50)) plan.probe_floor_ns = dice.between(5, 200) * 1000;
+  if (dice.chance(30)) {
+    plan.stall = 0.02;
+    plan.stall_ns = dice.between(100, 200'000);
+  }
+  plan.one_cq = dice.chance(50);
+  if (dice.chance(25)) net.mark = dice.rate();
+  if (dice.chance(20)) net.spike = 0.01;
+  if (dice.chance(15)) {  // shorter than the ack timeout, so that it costs one retry
+    const std::uint64_t timeout_ns = wire::ack_timeout_ns(plan.timeout);
+    net.flap_ns = dice.upto(timeout_ns / 2);
+    net.flap_every_ns = timeout_ns * dice.between(20, 50);
+  }
+}
+
+void draw_endpoints(Plan& plan, Dice& dice) {
+  const bool v6 = dice.chance(40);
+  plan.endpoints.resize(dice.chance(75) ? 2 : dice.between(3, 4));
+  for (std::size_t i = 0; i < plan.endpoints.size(); ++i) {
+    EndpointPlan& endpoint = plan.endpoints[i];
+    const auto number = static_cast<std::uint8_t>(i + 1);
+    if (v6) {
+      endpoint.gid = Gid{{0xfd, 0x99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, number}};
+    } else {
+      endpoint.gid = Gid::from_v4({10, 0, 0, number});
+    }
+    endpoint.ticket_at = endpoint.remote.reserve_aligned(8);
+    endpoint.lock_at = endpoint.remote.reserve_aligned(8);
+  }
+}
+
+/// Draws everything from one generator, in a fixed order.
+class Planner : private Dice {
+ public:
+  Planner(std::uint64_t seed, std::size_t messages) : Dice(seed), messages_(messages) { plan_.seed = seed; }
 
   Plan run() {
-    draw_network();
-    draw_endpoints();
+    draw_setting(plan_, *this);
     draw_flows();
     for (std::size_t i = 0; i < plan_.flows.size(); ++i) draw_messages(plan_.flows[i], i);
     return std::move(plan_);
   }
 
  private:
-  std::uint64_t upto(std::uint64_t bound) { return random_.below(bound + 1); }
-  std::uint64_t between(std::uint64_t low, std::uint64_t high) { return low + upto(high - low); }
-  bool chance(unsigned percent) { return random_.below(100) < percent; }
-  template <typename T, std::size_t N>
-  T pick(const T (&values)[N]) {
-    return values[random_.below(N)];
-  }
-  /// Mostly none, else up to 20 %.
-  double rate() { return chance(50) ? 0 : static_cast<double>(between(1, 200)) / 1000; }
-
-  void draw_network() {
-    NetConfig& net = plan_.net;
-    net.delay_ns = between(0, 20) * 500;
-    if (chance(50)) net.jitter_ns = between(1, 5000);
-    if (chance(30)) net.bandwidth_bps = pick<std::uint64_t>({10, 25, 100}) * 1'000'000'000;
-    net.reorder_ns = between(100, 60'000);
-    if (chance(85)) {
-      net.loss = rate();
-      net.duplicate = rate();
-      net.reorder = rate();
-      net.corrupt = rate();
-      net.truncate = rate();
-    }
-    if (chance(25)) net.no_room = static_cast<double>(between(1, 300)) / 1000;
-    plan_.mtu = PathMtu{static_cast<std::uint8_t>(between(1, 5))};
-    plan_.max_unacked = chance(50) ? 256 : static_cast<std::uint32_t>(between(1, 128));
-    plan_.timeout = static_cast<std::uint8_t>(between(9, 11));
-    if (chance(50)) plan_.probe_floor_ns = between(5, 200) * 1000;
-    if (chance(30)) {
-      plan_.stall = 0.02;
-      plan_.stall_ns = between(100, 200'000);
-    }
-    plan_.one_cq = chance(50);
-    if (chance(25)) net.mark = rate();
-    if (chance(20)) net.spike = 0.01;
-    if (chance(15)) {  // shorter than the ack timeout, so that it costs one retry
-      const std::uint64_t timeout_ns = wire::ack_timeout_ns(plan_.timeout);
-      net.flap_ns = upto(timeout_ns / 2);
-      net.flap_every_ns = timeout_ns * between(20, 50);
-    }
-  }
-
-  void draw_endpoints() {
-    const bool v6 = chance(40);
-    plan_.endpoints.resize(chance(75) ? 2 : between(3, 4));
-    for (std::size_t i = 0; i < plan_.endpoints.size(); ++i) {
-      EndpointPlan& endpoint = plan_.endpoints[i];
-      const auto number = static_cast<std::uint8_t>(i + 1);
-      if (v6) {
-        endpoint.gid = Gid{{0xfd, 0x99, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, number}};
-      } else {
-        endpoint.gid = Gid::from_v4({10, 0, 0, number});
-      }
-      endpoint.ticket_at = endpoint.remote.reserve_aligned(8);
-      endpoint.lock_at = endpoint.remote.reserve_aligned(8);
-    }
-  }
-
   Qpn draw_qpn() {
     for (;;) {
       const auto qpn = static_cast<std::uint32_t>(between(2, 0xff'fffe));
@@ -97,17 +84,12 @@ class Planner {
     }
   }
 
-  Psn draw_psn() {
-    const auto psn = static_cast<std::uint32_t>(upto(Psn::kMask));
-    return chance(50) ? Psn{Psn::kMask - (psn & 0xff)} : Psn{psn};
-  }
-
   void draw_flows() {
     const std::size_t connections = between(1, 8);
     for (std::size_t i = 0; i < connections; ++i) {
-      const auto a = static_cast<unsigned>(random_.below(plan_.endpoints.size()));
-      const auto b =
-          static_cast<unsigned>((a + 1 + random_.below(plan_.endpoints.size() - 1)) % plan_.endpoints.size());
+      const auto a = static_cast<unsigned>(random().below(plan_.endpoints.size()));
+      const auto b = static_cast<unsigned>((a + 1 + random().below(plan_.endpoints.size() - 1)) %
+                                           plan_.endpoints.size());
       plan_.flows.push_back(draw_flow(a, b));
       plan_.flows.push_back(draw_flow(b, a));
       FlowPlan& there = plan_.flows[2 * i];
@@ -124,7 +106,7 @@ class Planner {
     flow.from = from;
     flow.to = to;
     flow.qpn = draw_qpn();
-    flow.first_psn = draw_psn();
+    flow.first_psn = psn();
     flow.init.max_send_wr = static_cast<std::uint32_t>(1U << upto(7));
     flow.init.max_recv_wr = static_cast<std::uint32_t>(1U << upto(7));
     flow.init.max_send_sge = flow.init.max_recv_sge = kMaxSges;
@@ -142,7 +124,7 @@ class Planner {
 
   std::uint32_t draw_length(std::uint32_t longest) {
     const std::uint32_t mtu = bytes(plan_.mtu);
-    const auto dice = random_.below(100);
+    const auto dice = random().below(100);
     std::uint64_t length = 0;
     if (dice < 20)
       length = upto(64);
@@ -166,7 +148,7 @@ class Planner {
     std::uint32_t left = length;
     for (std::size_t i = 0; i < count; ++i) {
       const auto len = i + 1 == count ? left : static_cast<std::uint32_t>(upto(left));
-      pieces.push_back({bank.reserve(len, random_), len});
+      pieces.push_back({bank.reserve(len, random()), len});
       left -= len;
     }
     return pieces;
@@ -190,14 +172,14 @@ class Planner {
     const std::size_t slot_bytes = longest + 100;
     std::vector<std::size_t> slots;
     for (std::size_t i = between(1, 3); i > 0; --i) {
-      slots.push_back(plan_.endpoints[flow.to].remote.reserve(slot_bytes, random_));
+      slots.push_back(plan_.endpoints[flow.to].remote.reserve(slot_bytes, random()));
     }
     std::vector<bool> read_since_fence(slots.size(), false);
     std::uint32_t unsignaled = 0;
     for (std::size_t i = 0; i < count; ++i) {
       Message message = draw_message(flow, longest);
       if (chance(5)) message.flags |= send_flag::kFence;
-      const std::size_t slot = random_.below(slots.size());
+      const std::size_t slot = random().below(slots.size());
       if (!message.is_send() && !message.is_atomic()) {
         message.remote_at = slots[slot] + upto(slot_bytes - message.length);
         // A READ's answer must not depend on when it is repeated: a later WRITE to the same bytes waits for
@@ -223,15 +205,15 @@ class Planner {
     EndpointPlan& to = plan_.endpoints[flow.to];
     Message message;
     message.opcode = draw_opcode();
-    message.seed = random_.next();
-    message.imm = random_.next32();
+    message.seed = random().next();
+    message.imm = random().next32();
     if (chance(20)) message.flags |= send_flag::kSolicited;
     if (message.is_atomic()) {
       message.length = 8;
       message.sharing = pick<Sharing>({Sharing::kNone, Sharing::kTicket, Sharing::kLock});
       if (message.sharing == Sharing::kTicket) message.opcode = WrOpcode::kAtomicFetchAndAdd;
       if (message.sharing == Sharing::kLock) message.opcode = WrOpcode::kAtomicCmpAndSwp;
-      message.compare_add = message.sharing == Sharing::kTicket ? 1 : random_.next();
+      message.compare_add = message.sharing == Sharing::kTicket ? 1 : random().next();
       message.remote_at = message.sharing == Sharing::kNone     ? flow.word_at
                           : message.sharing == Sharing::kTicket ? to.ticket_at
                                                                 : to.lock_at;
@@ -249,12 +231,16 @@ class Planner {
     return message;
   }
 
-  Random random_;
   std::size_t messages_;
   Plan plan_;
 };
 
 }  // namespace
+
+void draw_setting(Plan& plan, Dice& dice) {
+  draw_network(plan, dice);
+  draw_endpoints(plan, dice);
+}
 
 Plan make_plan(std::uint64_t seed, std::size_t messages) {
   return Planner(seed, messages).run();

@@ -103,6 +103,34 @@ struct Plan {
   }
 };
 
+/// Random decisions from one seed.
+class Dice {
+ public:
+  explicit Dice(std::uint64_t seed) : random_(seed) {}
+
+  std::uint64_t upto(std::uint64_t bound) { return random_.below(bound + 1); }
+  std::uint64_t between(std::uint64_t low, std::uint64_t high) { return low + upto(high - low); }
+  bool chance(unsigned percent) { return random_.below(100) < percent; }
+  template <typename T, std::size_t N>
+  T pick(const T (&values)[N]) {
+    return values[random_.below(N)];
+  }
+  /// Mostly none, else up to 20 %.
+  double rate() { return chance(50) ? 0 : static_cast<double>(between(1, 200)) / 1000; }
+  /// Half of them just before the wrap.
+  Psn psn() {
+    const auto psn = static_cast<std::uint32_t>(upto(Psn::kMask));
+    return chance(50) ? Psn{Psn::kMask - (psn & 0xff)} : Psn{psn};
+  }
+  [[nodiscard]] Random& random() noexcept { return random_; }
+
+ private:
+  Random random_;
+};
+
+/// The network and the endpoints, without what they say to each other.
+void draw_setting(Plan& plan, Dice& dice);
+
 /// @param messages  of all flows together
 [[nodiscard]] Plan make_plan(std::uint64_t seed, std::size_t messages);
 

@@ -321,21 +321,27 @@ void World::check_clean_counters(unsigned index) const {
   }
 }
 
+void add_counters(Totals& totals, const Counters& counters) {
+  totals.packets += counters.get(Count::kTxRoce);
+  totals.go_backs += counters.get(Count::kRequesterGoBacks);
+  totals.timeouts += counters.get(Count::kRequesterTimeouts);
+  totals.probes += counters.get(Count::kRequesterProbes);
+  totals.rnr_naks += counters.get(Count::kRequesterRnrNaks);
+  totals.duplicates += counters.get(Count::kResponderDuplicateRequests);
+  totals.replays +=
+      counters.get(Count::kResponderReplayedReads) + counters.get(Count::kResponderReplayedAtomics);
+  totals.implied_naks += counters.get(Count::kRequesterImpliedNaks);
+  totals.lost_messages += counters.get(Count::kResponderDroppedMessages);
+  totals.no_receive += counters.get(Count::kDropNoReceive) + counters.get(Count::kDropReceiveTooSmall);
+  totals.bad_qkeys += counters.get(Count::kDropBadQkey);
+}
+
 void World::add_to(Totals& totals) const {
   ++totals.schedules;
   totals.messages += plan_.messages();
   totals.virtual_ns += now_ns_;
   for (unsigned i = 0; i < endpoints_.size(); ++i) {
-    const Counters& counters = endpoints_[i]->loop.counters();
-    totals.packets += counters.get(Count::kTxRoce);
-    totals.go_backs += counters.get(Count::kRequesterGoBacks);
-    totals.timeouts += counters.get(Count::kRequesterTimeouts);
-    totals.probes += counters.get(Count::kRequesterProbes);
-    totals.rnr_naks += counters.get(Count::kRequesterRnrNaks);
-    totals.duplicates += counters.get(Count::kResponderDuplicateRequests);
-    totals.replays +=
-        counters.get(Count::kResponderReplayedReads) + counters.get(Count::kResponderReplayedAtomics);
-    totals.implied_naks += counters.get(Count::kRequesterImpliedNaks);
+    add_counters(totals, endpoints_[i]->loop.counters());
     totals.damaged += net_.tally(i).shown_damaged;
   }
 }

@@ -27,8 +27,14 @@ struct Totals {
   std::uint64_t replays = 0;
   std::uint64_t implied_naks = 0;
   std::uint64_t damaged = 0;
+  std::uint64_t received = 0;       // of mixed schedules
+  std::uint64_t lost_messages = 0;  // dropped by their responder
+  std::uint64_t no_receive = 0;     // datagrams and UC packets that found no receive
+  std::uint64_t bad_qkeys = 0;
+  std::uint64_t limit_events = 0;
   std::uint64_t virtual_ns = 0;
 };
+void add_counters(Totals& totals, const Counters& counters);
 
 /// All endpoints, flows and the network between them.
 class World {
