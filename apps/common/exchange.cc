@@ -68,7 +68,7 @@ Status send_address(const Socket& socket, const QpAddress& address, std::uint64_
   return tcp_send(socket, message, until_ns);
 }
 
-Result<QpAddress> receive_address(const Socket& socket, std::uint64_t until_ns) {
+Result<QpAddress> receive_address(const Socket& socket, std::uint64_t until_ns, bool may_be_none) {
   std::array<std::byte, kWireSize> message{};
   if (auto got = tcp_receive(socket, message, until_ns); !got) return got.error();
   std::array<char, kWireSize> text{};
@@ -76,7 +76,7 @@ Result<QpAddress> receive_address(const Socket& socket, std::uint64_t until_ns) 
   const auto address = from_wire(std::string_view(text.data()));
   if (!address)
     return Error{.code = Errc::kPeer, .text = "the peer sent no QP address: it speaks another protocol"};
-  if (address->gid.is_zero()) {
+  if (address->gid.is_zero() && !may_be_none) {
     return Error{.code = Errc::kPeer,
                  .text = "the peer sent no GID; start it with -g and the index of its address"};
   }

@@ -28,8 +28,9 @@ struct QpAddress {
 
 /// Sends to_wire() with its terminating zero, in one piece: the stock tool reads once.
 Status send_address(const Socket& socket, const QpAddress& address, std::uint64_t until_ns);
+/// @param may_be_none  all zero will do: a peer may fill up its list of addresses
 /// @return kPeer if the text is no address, or names no GID (the peer was started without -g).
-Result<QpAddress> receive_address(const Socket& socket, std::uint64_t until_ns);
+Result<QpAddress> receive_address(const Socket& socket, std::uint64_t until_ns, bool may_be_none = false);
 
 /// The client's last word: "done" with its zero.
 Status send_done(const Socket& socket, std::uint64_t until_ns);

@@ -260,6 +260,14 @@ class PingPong(Case):
             remote = [line.split(":", 1)[1].strip() for line in server.splitlines() if "remote" in line]
             self.assertEqual(local, remote)
 
+    def test_many_qps_share_their_receives(self):
+        for qps, size, iterations in ((16, 1000, 500), (1, 4096, 100), (256, 64, 1000)):
+            out, server = self.pair("pingpong", "--type", "srq", "-q", qps, "-c", "-s", size, "-n", iterations)
+            self.assertIn(f"{2 * size * iterations} bytes in", out)
+            self.assertIn("0 bytes of received data were wrong", out)
+            self.assertEqual(out.count("local address"), qps)
+            self.assertEqual(server.count("remote address"), qps)
+
     def test_it_can_sleep_on_events(self):
         for mode in ("app", "auto"):
             out, _ = self.pair("pingpong", "-e", "-c", "-n", 200, "--mode", mode)

@@ -20,7 +20,7 @@ PACKAGES = ("busybox-static", "dash", "iproute2", "ethtool", "ibverbs-utils", "i
             "libibverbs1", "libc6")
 PROGRAMS = (["bin/dash", "bin/ip", "usr/bin/rdma", "sbin/ethtool"] +
             [f"usr/bin/ibv_{name}" for name in ("devices", "devinfo", "rc_pingpong",
-                                        "uc_pingpong", "ud_pingpong")] +
+                                        "uc_pingpong", "ud_pingpong", "srq_pingpong")] +
             [f"usr/bin/ib_{verb}_{what}" for verb in ("send", "write", "read", "atomic")
              for what in ("bw", "lat")])
 LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib", "lib", "lib64")

@@ -20,6 +20,7 @@ LOSSY_ITERATIONS = {64: 200, 1000: 200, 65536: 10, 1 << 20: 4}
 SHORT_LINK = ((256, 1000), (1024, 4096), (1024, 65536))  # on a link of 1500
 UNRELIABLE = (("uc", 256, 1), ("uc", 1024, 1000), ("uc", 4096, 65536), ("uc", 1024, 65536),
               ("ud", 4096, 1), ("ud", 4096, 1000), ("ud", 4096, 4096))
+SHARED = ((256, 1), (1024, 1000), (1024, 4096), (4096, 65536))
 LIMIT_SECONDS = 25
 PCAPS_KEPT = 3
 
@@ -53,6 +54,10 @@ def cases():
         yield Case(role, family, mtu, size, LOSSY_ITERATIONS[size], loss=0.01)
     for role, family, (kind, mtu, size) in itertools.product(("client", "server"), FAMILIES, UNRELIABLE):
         yield Case(role, family, mtu, size, ITERATIONS[size], type=kind)
+    for role, family, (mtu, size) in itertools.product(("client", "server"), FAMILIES, SHARED):
+        yield Case(role, family, mtu, size, 4 * ITERATIONS[size], type="srq")
+        if size == 1000:
+            yield Case(role, family, mtu, size, 4 * ITERATIONS[size], type="srq", loss=0.01)
     for role, family, (mtu, size) in itertools.product(("client", "server"), FAMILIES, SHORT_LINK):
         yield Case(role, family, mtu, size, ITERATIONS[size], link=1500)
 
@@ -63,11 +68,12 @@ class Pair:
     def __init__(self, used, uroce, case):
         self.used = used
         self.case = case
-        options = ["-s", case.size, "-n", case.iterations, "-g", case.gid, "-p", PORT, "-c"]
+        options = ["-s", case.size, "-n", case.iterations, "-g", case.gid, "-p", PORT]
         if case.type != "ud":
             options += ["-m", case.mtu]
-        self.stock = shlex.join(map(str, [f"ibv_{case.type}_pingpong", "-d", "rxe0", *options]))
-        options += ["--type", case.type]
+        check = [] if case.type == "srq" else ["-c"]  # the stock program has no such option there
+        self.stock = shlex.join(map(str, [f"ibv_{case.type}_pingpong", "-d", "rxe0", *options, *check]))
+        options += ["--type", case.type, "-c"]
         addresses = [word for ip, bits in zip(ENGINE_IPS, PREFIXES) for word in ("--ip", f"{ip}/{bits}")]
         self.uroce = [*uroce, "--port", "af_packet:eng0", *addresses, "--no-huge", *options]
 

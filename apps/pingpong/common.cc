@@ -1,0 +1,109 @@
+#include "apps/pingpong/common.h"
+
+#include <fmt/format.h>
+
+#include "apps/common/cores.h"
+#include "apps/common/endpoint.h"
+
+namespace uroce::apps {
+namespace {
+
+Status send_all(const Socket& socket, std::span<const QpAddress> addresses, std::uint64_t until_ns) {
+  for (const QpAddress& address : addresses) {
+    if (auto sent = send_address(socket, address, until_ns); !sent) return sent;
+  }
+  return {};
+}
+
+/// Addresses of nothing are left as they are.
+Status receive_all(const Socket& socket, std::span<QpAddress> addresses, std::uint64_t until_ns) {
+  for (QpAddress& address : addresses) {
+    auto received = receive_address(socket, until_ns, &address != addresses.data());
+    if (!received) return received.error();
+    address = *received;
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<PathMtu> checked_path_mtu(const PingPongOptions& options, const Device& device) {
+  const auto mtu = path_mtu_from_bytes(options.path_mtu);
+  if (!mtu) return Error{.code = Errc::kInvalid, .text = "path MTU is 256, 512, 1024, 2048 or 4096"};
+  const std::uint32_t most = bytes(device.active_mtu());
+  if (*mtu > device.active_mtu()) {
+    return Error{.code = Errc::kInvalid,
+                 .text = fmt::format("path MTU {} does not fit the port, which takes {} at most; use -m {}",
+                                     options.path_mtu, most, most)};
+  }
+  if (options.type() == QpType::kUd && options.size > most) {
+    return Error{.code = Errc::kInvalid,
+                 .text = fmt::format("a datagram has {} bytes at most on this port; use -s {}", most, most)};
+  }
+  return *mtu;
+}
+
+Status exchange_addresses(Device& device, const PingPongOptions& options, std::span<const QpAddress> local,
+                          std::span<QpAddress> remote, const std::function<Status()>& connect) {
+  if (options.is_client()) {
+    const std::uint64_t until = now_ns() + kConnectNs;
+    auto socket = tcp_connect(options.host, options.tcp_port, until);
+    if (!socket) return socket.error();
+    if (auto sent = send_all(*socket, local, until); !sent) return sent;
+    if (auto ready = wait_readable(device, *socket, until); !ready) return ready;
+    if (auto received = receive_all(*socket, remote, until); !received) return received;
+    if (auto connected = connect(); !connected) return connected;
+    return send_done(*socket, until);
+  }
+  auto listener = tcp_listen("", options.tcp_port);
+  if (!listener) return listener.error();
+  if (auto ready = wait_readable(device, *listener, 0); !ready) return ready;
+  auto socket = tcp_accept(*listener, 0);
+  if (!socket) return socket.error();
+  const std::uint64_t until = now_ns() + kConnectNs;
+  if (auto ready = wait_readable(device, *socket, until); !ready) return ready;
+  if (auto received = receive_all(*socket, remote, until); !received) return received;
+  if (auto connected = connect(); !connected) return connected;
+  if (auto sent = send_all(*socket, local, until); !sent) return sent;
+  if (auto ready = wait_readable(device, *socket, until); !ready) return ready;
+  return receive_done(*socket, until);
+}
+
+Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptions& options,
+                                     std::span<Wc> wcs) {
+  const std::uint64_t until = options.seconds == 0 ? UINT64_MAX : now_ns() + options.seconds * kSecond;
+  Patience patience(until, must_give_way(device.config()));
+  while (true) {
+    if (const std::size_t count = cq.poll(wcs); count > 0) return count;
+    bool over = false;
+    if (options.events) {
+      (void)cq.wait(std::chrono::milliseconds(100));
+      over = now_ns() >= until;
+    } else {
+      over = patience.is_over();
+    }
+    if (over)
+      return Error{.code = Errc::kTimeout, .text = fmt::format("nothing came for {} s", options.seconds)};
+  }
+}
+
+void print_result(const PingPongOptions& options, double seconds) {
+  const double usec = seconds * 1e6;
+  const double total = 2.0 * options.size * options.iterations;
+  fmt::print("{:.0f} bytes in {:.2f} seconds = {:.2f} Mbit/sec\n", total, seconds, total * 8 / usec);
+  fmt::print("{} iters in {:.2f} seconds = {:.2f} usec/iter\n", options.iterations, seconds,
+             usec / options.iterations);
+}
+
+Json result_json(const PingPongOptions& options, double seconds) {
+  return {{"role", options.is_client() ? "client" : "server"},
+          {"type", to_string(options.type())},
+          {"bytes", options.size},
+          {"iterations", options.iterations},
+          {"path_mtu", options.path_mtu},
+          {"seconds", seconds},
+          {"usec_per_iteration", seconds * 1e6 / options.iterations},
+          {"checked", options.check}};
+}
+
+}  // namespace uroce::apps
