@@ -75,13 +75,14 @@ void LoopRunner::stop() noexcept {
 
 void LoopRunner::execute(const std::function<void(PollLoop&, Ticks)>& command) {
   if (mode_ == Mode::kLcore && thread_.joinable()) {
-    Command mail{.run = &command};
+    Command mail{.run = &command, .failure = {}};
     {
       const std::lock_guard lock(mail_mutex_);
       mail_.push_back(&mail);
     }
     has_mail_.store(true, std::memory_order_release);  // pairs with run_lcore()
     while (!mail.done.load(std::memory_order_acquire)) sched_yield();
+    if (mail.failure != nullptr) std::rethrow_exception(mail.failure);
     return;
   }
   waiting_.fetch_add(1, std::memory_order_relaxed);
@@ -108,7 +109,11 @@ void LoopRunner::run_mailbox() noexcept {
     has_mail_.store(false, std::memory_order_relaxed);
   }
   for (Command* command : mail) {
-    (*command->run)(loop_, clock_.now());
+    try {
+      (*command->run)(loop_, clock_.now());
+    } catch (...) {  // memory may run out
+      command->failure = std::current_exception();
+    }
     command->done.store(true, std::memory_order_release);  // pairs with execute()
   }
 }

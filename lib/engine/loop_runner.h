@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -57,7 +58,7 @@ class LoopRunner {
   }
 
   /// Runs `command` while nobody else touches the loop, and returns when it is done. A no-op command is the
-  /// way to wait until the loop has passed an iteration boundary.
+  /// way to wait until the loop has passed an iteration boundary. What it throws, this throws.
   void execute(const std::function<void(PollLoop&, Ticks)>& command);
 
   [[nodiscard]] PollLoop& loop() noexcept { return loop_; }
@@ -66,6 +67,7 @@ class LoopRunner {
  private:
   struct Command {
     const std::function<void(PollLoop&, Ticks)>* run;
+    std::exception_ptr failure;  // what it threw
     std::atomic<bool> done{false};
   };
 
