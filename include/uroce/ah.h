@@ -18,6 +18,7 @@ namespace uroce {
 class Ah {
  public:
   /// @return kInvalid: dgid is zero, sgid_index is beyond the GID table, or both are of different families.
+  ///   kNoMemory.
   static Result<Ah> create(Pd& pd, const AhAttr& attr);
   /// The way back to the sender of a UD receive.
   /// @param grh  the first bytes of the receive's memory

@@ -11,15 +11,26 @@
 
 namespace uroce {
 
+/// What a CQ is made with.
+struct CqAttr {
+  std::uint32_t entries =
+      0;                    ///< completions that must fit, 1..Limits::max_cqe (rounded up to a power of two)
+  unsigned loop = 0;        ///< which of the device's loops it belongs to; QPs follow their CQ
+  bool timestamps = false;  ///< each completion carries Wc::timestamp_ns
+};
+
 /// Completion queue: a ring from one poll loop to the application.
 ///
-/// Threads: poll() from one application thread at a time; create and destroy from any.
+/// Threads: poll() from one application thread at a time; create, destroy and moderate from any; resize()
+/// while no thread is in another call of this CQ.
 /// Lifetime: outlives the QPs that use it; the Device outlives it.
 class Cq {
  public:
-  /// @param entries  completions that must fit, 1..Limits::max_cqe (rounded up to a power of two)
-  /// @param loop     which of the device's loops it belongs to; QPs follow their CQ
-  static Result<Cq> create(Device& device, std::uint32_t entries, unsigned loop = 0);
+  /// @return kInvalid if `attr` is out of range, kNoMemory.
+  static Result<Cq> create(Device& device, const CqAttr& attr);
+  static Result<Cq> create(Device& device, std::uint32_t entries, unsigned loop = 0) {
+    return create(device, CqAttr{.entries = entries, .loop = loop});
+  }
   Cq(Cq&&) noexcept;
   Cq& operator=(Cq&&) noexcept;
   ~Cq();
@@ -38,6 +49,20 @@ class Cq {
   /// Blocks until a completion may be there or the time is over. Makes progress itself in Mode::kApp.
   /// @return false when the time was over.
   [[nodiscard]] bool wait(std::chrono::nanoseconds timeout);
+
+  /// Completions that fit.
+  [[nodiscard]] std::uint32_t entries() const noexcept;
+  /// Takes on another size; what is in the CQ stays there, also if this fails. IBA 11.2.8.4 ?
+  /// @param entries  as for create()
+  /// @return kInvalid if it is out of range or below what is in the CQ; kNoMemory.
+  Status resize(std::uint32_t entries);
+
+  /// An event that was armed comes only once `count` completions of its kind are there since the last event,
+  /// or the first of them is `period` old (looked at once an iteration; a sleeping loop looks every
+  /// millisecond), whichever is first; an error does not wait. Count 0: the period alone; period 0: the
+  /// count alone, so that fewer completions than that bring no event. 0 and 0: at once, as after creation.
+  /// As ibv_modify_cq(3). In Mode::kApp a period passes only while the application polls.
+  Status moderate(std::uint16_t count, std::chrono::microseconds period);
 
   struct Impl;
   [[nodiscard]] Impl& impl() const noexcept { return *impl_; }

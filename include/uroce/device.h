@@ -63,6 +63,9 @@ class Device {
   [[nodiscard]] bool next_async_event(AsyncEvent& event);
   [[nodiscard]] int async_fd() const noexcept;
 
+  /// Nanoseconds on the clock of Wc::timestamp_ns: monotonic, of this device alone.
+  [[nodiscard]] std::uint64_t now_ns() const noexcept;
+
   /// Runs the loops once in the calling thread if nobody else does (kApp, kAuto): for programs that only
   /// serve one-sided requests. Does nothing in kLcore mode.
   void progress() noexcept;

@@ -38,7 +38,8 @@ class Qp {
   ~Qp();
 
   /// Moves the state machine or changes attributes, with the masks of IBA table 91 / ibv_modify_qp(3).
-  /// @return kInvalid for a missing or forbidden attribute or an illegal move; the QP is then unchanged.
+  /// @return kInvalid for a missing or forbidden attribute or an illegal move; kNoMemory; the QP is then
+  /// unchanged.
   Status modify(const QpAttr& attr, std::uint32_t mask);
   /// Reset -> Init -> RTR -> RTS with every attribute taken from `attr`. `attr.state` is ignored.
   Status connect(const QpAttr& attr);

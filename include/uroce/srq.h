@@ -20,7 +20,8 @@ struct SrqInitAttr {
 
 /// Shared receive queue: receives for whichever of its QPs has a message next. IBA 10.2.9.
 ///
-/// Threads: post_recv() from one application thread at a time; everything else from any control thread.
+/// Threads: post_recv() from one application thread at a time, and by none during resize(); everything else
+/// from any control thread.
 /// Lifetime: outlives the QPs that use it; its Pd and Device outlive it. The memory of its receives belongs
 /// to its own protection domain.
 class Srq {
@@ -39,7 +40,13 @@ class Srq {
   [[nodiscard]] std::size_t post_recv(std::span<const RecvWr> wrs) noexcept;
   [[nodiscard]] bool post_recv(const RecvWr& wr) noexcept { return post_recv(std::span{&wr, 1}) == 1; }
 
-  /// Asks for one AsyncEventType::kSrqLimitReached once fewer than `limit` receives are left; 0: none.
+  /// Takes on another capacity, attr().max_wr; what is posted stays posted, also if this fails. IBA 11.2.3.3
+  /// ?
+  /// @return kInvalid if it is out of range, or below what is posted or the limit that is armed; kNoMemory.
+  Status resize(std::uint32_t max_wr);
+
+  /// Asks for one AsyncEventType::kSrqLimitReached once fewer than `limit` receives are left: at once if that
+  /// is so already; 0: none.
   /// @return kInvalid if `limit` is above the capacity.
   Status arm_limit(std::uint32_t limit);
   /// The limit that is armed; 0 after its event.

@@ -56,9 +56,13 @@ inline constexpr std::uint8_t kWithImm = 2;
 inline constexpr std::uint8_t kWithInv = 8;
 }  // namespace wc_flag
 
-/// Work completion. With a status other than kSuccess only wr_id, status, qpn and vendor_err are valid.
+/// Work completion. With a status other than kSuccess only wr_id, timestamp_ns, status, qpn and vendor_err
+/// are valid.
 struct Wc {
   std::uint64_t wr_id = 0;
+  /// When the loop began the iteration that made it, on Device::now_ns(); 0 unless CqAttr::timestamps. A
+  /// time of arrival from a port's hardware would be a second field.
+  std::uint64_t timestamp_ns = 0;
   std::uint32_t byte_len = 0;  ///< bytes received or read
   std::uint32_t imm_data = 0;  ///< network byte order (kWithImm), or the invalidated rkey (kWithInv)
   Qpn qpn{};                   ///< local QP

@@ -12,6 +12,7 @@ namespace uroce::engine {
 namespace {
 
 constexpr MacAddress kBroadcast{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
+constexpr std::size_t kUnusedKept = 64;       // known addresses that may be needed again
 constexpr std::uint8_t kAsksOfSuspicion = 3;  // a known address is asked again that often at most
 
 }  // namespace
@@ -22,15 +23,38 @@ Neighbours::Entry* Neighbours::find(const Gid& gid) noexcept {
   return entry == entries_.end() ? nullptr : &*entry;
 }
 
-std::optional<MacAddress> Neighbours::resolve(const Gid& gid, Ticks now) {
+std::optional<MacAddress> Neighbours::acquire(const Gid& gid, Ticks now) {
   Entry* entry = find(gid);
   if (entry == nullptr) {
     entries_.push_back({.gid = gid});
     entry = &entries_.back();
+  } else if (entry->users == 0) {
+    --unused_;
   }
+  ++entry->users;
   if (entry->known) return entry->mac;
   if (!entry->asking) start_asking(*entry, now);
   return std::nullopt;
+}
+
+void Neighbours::release(const Gid& gid) noexcept {
+  Entry* entry = find(gid);
+  if (entry == nullptr || --entry->users != 0) return;
+  ++unused_;
+  entry->released = ++releases_;
+  if (!entry->known) return forget(*entry);
+  if (unused_ <= kUnusedKept) return;
+  Entry* oldest = entry;
+  for (Entry& other : entries_) {
+    if (other.users == 0 && other.released < oldest->released) oldest = &other;
+  }
+  forget(*oldest);
+}
+
+void Neighbours::forget(Entry& entry) noexcept {
+  --unused_;
+  entry = entries_.back();
+  entries_.pop_back();
 }
 
 void Neighbours::suspect(const Gid& gid, Ticks now) noexcept {

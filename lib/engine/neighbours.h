@@ -15,8 +15,9 @@ namespace uroce::engine {
 
 /// Neighbour cache of one loop. RFC 826, RFC 4861.
 ///
-/// An entry is made when a QP needs it, asked for until somebody answers, and kept up to date by whatever ARP
-/// and ND packets tell later. Nothing from the wire makes an entry.
+/// An entry is made when a QP or an address handle needs it, asked for until somebody answers, and kept up to
+/// date by whatever ARP and ND packets tell later. Nothing from the wire makes an entry. One that nobody
+/// needs any more is forgotten; those that are known not at once, but when there are many.
 ///
 /// Threads: loop.
 class Neighbours {
@@ -24,8 +25,16 @@ class Neighbours {
   Neighbours(const Addresses& addresses, port::Port& port, Counters& counters, std::uint64_t ask_interval_ns)
       : addresses_(addresses), port_(port), counters_(counters), ask_interval_ns_(ask_interval_ns) {}
 
-  /// The Ethernet address of `gid`, if known; otherwise asking begins.
-  [[nodiscard]] std::optional<MacAddress> resolve(const Gid& gid, Ticks now);
+  /// The next acquire() allocates nothing.
+  void make_room() {
+    if (entries_.size() == entries_.capacity()) entries_.reserve(2 * entries_.size() + 4);
+  }
+  /// One more needs the Ethernet address of `gid`. @return it, if known; otherwise asking begins.
+  [[nodiscard]] std::optional<MacAddress> acquire(const Gid& gid, Ticks now);
+  /// One that did needs it no more.
+  void release(const Gid& gid) noexcept;
+  /// Entries, in use or not.
+  [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
   /// A peer behind `gid` does not answer: asks again, in case its Ethernet address has changed.
   void suspect(const Gid& gid, Ticks now) noexcept;
 
@@ -52,11 +61,14 @@ class Neighbours {
     bool asking = false;
     std::uint8_t asked = 0;  // times in a row without an answer
     Ticks next_ask{};
+    std::uint32_t users = 0;
+    std::uint64_t released = 0;  // not in use: the larger, the later
   };
 
   [[nodiscard]] Entry* find(const Gid& gid) noexcept;
   void start_asking(Entry& entry, Ticks now) noexcept;
   void ask_due(Ticks now) noexcept;
+  void forget(Entry& entry) noexcept;
   [[nodiscard]] std::uint64_t ask_interval(std::uint8_t asked) const noexcept;
   void ask(const Entry& entry) noexcept;
   std::optional<Change> learn(const Gid& gid, const MacAddress& mac) noexcept;
@@ -66,6 +78,8 @@ class Neighbours {
   Counters& counters_;
   std::uint64_t ask_interval_ns_;
   std::vector<Entry> entries_;
+  std::size_t unused_ = 0;  // of them
+  std::uint64_t releases_ = 0;
   Ticks next_ask_;
 };
 

@@ -86,6 +86,7 @@ void PollLoop::connect(std::span<const std::unique_ptr<PollLoop>> loops) {
 }
 
 unsigned PollLoop::run_once(Ticks now) noexcept {
+  now_ = now;
   unsigned work = take_doorbells();
   work += transmit(now);
   port_.tx_flush();
@@ -93,6 +94,7 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   if (!inbox_.empty()) work += receive_handed_over(now);
   wheel_.expire(now, [this, now](TimerNode& node) { on_timer(static_cast<QueuePair&>(node), now); });
   neighbours_.on_time(now);
+  if (moderation_due_.is_set() && moderation_due_ <= now) wake_moderated(now);
   return work;
 }
 
@@ -110,6 +112,7 @@ unsigned PollLoop::take_doorbells() noexcept {
 }
 
 void PollLoop::post(QueuePair& qp, Ticks now) noexcept {
+  now_ = now;
   constexpr std::uint32_t kFew = 2;  // packets in flight; beyond, one flush for many is worth more
   const bool wants = as_rc(qp, [this, now](auto& one) {
     one.on_doorbell();
@@ -302,8 +305,16 @@ void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcep
 }
 
 void PollLoop::resolve(QueuePair& qp, Ticks now) {
-  const auto mac = neighbours_.resolve(addresses_.next_hop(qp.context().attr.dgid), now);
+  const Gid next_hop = addresses_.next_hop(qp.context().attr.dgid);
+  const auto mac = neighbours_.acquire(next_hop, now);
+  release_neighbour(qp);
+  qp.neighbour = next_hop;
   if (mac.has_value()) address(qp, *mac);
+}
+
+void PollLoop::release_neighbour(QueuePair& qp) noexcept {
+  if (!qp.neighbour.is_zero()) neighbours_.release(qp.neighbour);
+  qp.neighbour = Gid{};
 }
 
 wire::FrameTemplate PollLoop::frames_to(const AhAttr& attr, const MacAddress& mac,
@@ -339,27 +350,39 @@ void PollLoop::address(transport::AddressHandle& handle, const MacAddress& mac) 
 }
 
 void PollLoop::add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks now) {
+  neighbours_.make_room();
   transport::AddressHandle& handle = handles_.insert(id, pd, attr);
   if (attr.dgid.is_multicast()) return address(handle, wire::multicast_mac(attr.dgid));
-  const auto mac = neighbours_.resolve(addresses_.next_hop(attr.dgid), now);
+  const auto mac = neighbours_.acquire(addresses_.next_hop(attr.dgid), now);
   if (mac.has_value()) address(handle, *mac);
+}
+
+void PollLoop::remove_handle(AhId id) noexcept {
+  const transport::AddressHandle* handle = handles_.find(id);
+  if (handle == nullptr) return;
+  if (!handle->attr.dgid.is_multicast()) neighbours_.release(addresses_.next_hop(handle->attr.dgid));
+  handles_.erase(id);
 }
 
 Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
                         const transport::QpBounds& bounds, Ticks now) {
+  now_ = now;
   if ((mask & qp_attr::kAv) != 0 && attr.sgid_index < addresses_.own().size() &&
       addresses_.own()[attr.sgid_index].gid.is_v4() != attr.dgid.is_v4()) {
     return Error{Errc::kInvalid,
                  "sgid_index and dgid are of different address families: choose another GID index"};
   }
+  if ((mask & qp_attr::kAv) != 0) neighbours_.make_room();
   if (Status status = qp.modify(attr, mask, bounds); !status) return status;
   if ((mask & qp_attr::kAv) != 0) resolve(qp, now);
+  if (qp.state() == QpState::kReset) release_neighbour(qp);
   if (qp.wants_transmit(now)) make_ready(qp);
   after_step(qp, now);
   return {};
 }
 
 void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
+  now_ = now;
   transport::TxContext last_words{.port = port_, .now = now, .budget = kTurn};
   qp.answer(last_words);  // a peer whose last message was taken must not wait for its ACK
   port_.tx_flush();
@@ -383,6 +406,7 @@ void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   wheel_.cancel(qp);
   qps_.erase(qp.context().qpn);
   if (last_qp_ == &qp) last_qp_ = nullptr;
+  release_neighbour(qp);
 }
 
 /// What follows every step of a QP: its timer, the wake-ups of its CQs, its events.
@@ -398,23 +422,55 @@ void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
 }
 
 void PollLoop::wake(transport::CqRing& cq) noexcept {
+  if (!cq.has_news()) return;
   if (cq.take_wake()) write_event(cq.event_fd());
+  moderation_due_ = earlier(moderation_due_, cq.deadline());
+}
+
+void PollLoop::moderate(transport::CqRing& cq, std::uint32_t count, std::uint64_t period_ns) {
+  const bool is_known = std::find(moderated_.begin(), moderated_.end(), &cq) != moderated_.end();
+  if (!is_known) moderated_.push_back(&cq);
+  cq.moderate(count, period_ns);
+  if (!cq.is_moderated()) std::erase(moderated_, &cq);
+  wake(cq);
+}
+
+/// CQs whose completions have waited long enough for their event.
+void PollLoop::wake_moderated(Ticks now) noexcept {
+  moderation_due_ = Ticks{};
+  for (transport::CqRing* cq : moderated_) {
+    cq->on_timer(now);
+    wake(*cq);
+    moderation_due_ = earlier(moderation_due_, cq->deadline());
+  }
+}
+
+void PollLoop::arm_limit(transport::SharedReceives& shared, std::uint32_t limit) noexcept {
+  shared.arm(limit);
+  if (shared.take_limit_event()) {
+    report({.type = AsyncEventType::kSrqLimitReached, .srq = shared.number});
+  }
 }
 
 void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
   for (std::uint8_t type = 0; type < 32; ++type) {
     if ((events & 1U << type) == 0) continue;
-    LoopEvent* event = events_.claim();
-    if (event == nullptr) return;  // nobody reads them; each QP tells its own state too
     const bool is_overflow = AsyncEventType{type} == AsyncEventType::kCqErr;
     const transport::SharedReceives* shared = qp.context().receives.shared();
-    *event = {.type = AsyncEventType{type},
-              .qpn = qp.context().qpn,
-              .fault = is_overflow ? transport::Fault::kCqOverflow : qp.context().fatal,
-              .srq = shared == nullptr ? 0 : shared->number};
-    events_.publish();
-    write_event(event_fd_);
+    report({.type = AsyncEventType{type},
+            .qpn = qp.context().qpn,
+            .fault = is_overflow ? transport::Fault::kCqOverflow : qp.context().fatal,
+            .srq = shared == nullptr ? 0 : shared->number,
+            .full_cq = is_overflow ? qp.context().full_cq->size() : transport::CqSize{}});
   }
+}
+
+void PollLoop::report(const LoopEvent& event) noexcept {
+  LoopEvent* slot = events_.claim();
+  if (slot == nullptr) return;  // nobody reads them; each QP tells its own state too
+  *slot = event;
+  events_.publish();
+  write_event(event_fd_);
 }
 
 bool PollLoop::next_event(LoopEvent& event) noexcept {
@@ -446,7 +502,7 @@ Ticks PollLoop::deadline(Ticks now) const noexcept {
   // The wheel does not know its earliest node; while any timer is armed, look once a millisecond.
   constexpr std::uint64_t kLookNs = 1'000'000;
   const Ticks timers = wheel_.armed() > 0 ? now + kLookNs : Ticks{};
-  return earlier(timers, neighbours_.deadline());
+  return earlier(earlier(timers, neighbours_.deadline()), moderation_due_);
 }
 
 }  // namespace uroce::engine

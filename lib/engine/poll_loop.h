@@ -31,6 +31,7 @@ struct LoopEvent {
   Qpn qpn{};
   transport::Fault fault{};
   std::uint32_t srq = 0;
+  transport::CqSize full_cq{};  ///< kCqErr
 };
 
 /// One loop. An iteration takes doorbells, transmits, receives and looks at the timers; what it receives is
@@ -64,7 +65,12 @@ class PollLoop {
 
   /// An address handle; its Ethernet address is asked for at once.
   void add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks now);
-  void remove_handle(AhId id) noexcept { handles_.erase(id); }
+  void remove_handle(AhId id) noexcept;
+
+  /// CqRing::moderate() of a CQ of this loop. 0 and 0 before the CQ goes.
+  void moderate(transport::CqRing& cq, std::uint32_t count, std::uint64_t period_ns);
+  /// SharedReceives::arm() of an SRQ of this loop.
+  void arm_limit(transport::SharedReceives& shared, std::uint32_t limit) noexcept;
 
   /// Work was posted to `qp` by the thread that owns the loop. With little in flight it leaves at once;
   /// otherwise with whatever else the next iteration sends, under one doorbell of the port.
@@ -81,6 +87,9 @@ class PollLoop {
 
   [[nodiscard]] port::Port& port() noexcept { return port_; }
   [[nodiscard]] Counters& counters() noexcept { return counters_; }
+  [[nodiscard]] const Neighbours& neighbours() const noexcept { return neighbours_; }
+  /// The time of the present iteration or command, for as long as the loop lives.
+  [[nodiscard]] const Ticks& now() const noexcept { return now_; }
   [[nodiscard]] LoopPlace place() const noexcept { return place_; }
   /// Control: the next asynchronous event. event_fd is readable while there is one.
   [[nodiscard]] bool next_event(LoopEvent& event) noexcept;
@@ -106,6 +115,7 @@ class PollLoop {
   void pass_on(std::span<const std::byte> frame) noexcept;
   void hand_over(unsigned to, std::span<const std::byte> frame) noexcept;
   void resolve(transport::QueuePair& qp, Ticks now);
+  void release_neighbour(transport::QueuePair& qp) noexcept;
   void address(transport::QueuePair& qp, const MacAddress& mac) noexcept;
   void address(transport::AddressHandle& handle, const MacAddress& mac) noexcept;
   [[nodiscard]] wire::FrameTemplate frames_to(const AhAttr& attr, const MacAddress& mac,
@@ -113,8 +123,10 @@ class PollLoop {
   void after_step(transport::QueuePair& qp, Ticks now) noexcept;
   void make_ready(transport::QueuePair& qp) noexcept;
   transport::QueuePair* pop_ready() noexcept;
-  static void wake(transport::CqRing& cq) noexcept;
+  void wake(transport::CqRing& cq) noexcept;
+  void wake_moderated(Ticks now) noexcept;
   void report(transport::QueuePair& qp, std::uint32_t events) noexcept;
+  void report(const LoopEvent& event) noexcept;
 
   LoopPlace place_;
   port::Port& port_;
@@ -126,6 +138,9 @@ class PollLoop {
   TimerWheel wheel_;
   MpscList doorbells_;
   std::array<port::RxFrame, port::kBurst> burst_{};  // a member, so that no iteration clears it
+  Ticks now_;
+  Ticks moderation_due_;                       // when the next of these has an event to write, or earlier
+  std::vector<transport::CqRing*> moderated_;  // CQs
   transport::QueuePair* ready_head_ = nullptr;
   transport::QueuePair* ready_tail_ = nullptr;
   bool was_handed_over_ = false;             // the frame in hand came from another loop

@@ -3,26 +3,41 @@
 
 #include <atomic>
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
+#include <type_traits>
 
 #include "base/asymmetric_barrier.h"
+#include "base/time.h"
 #include "uroce/wc.h"
 
 namespace uroce::transport {
 
+/// What a CQ has room for, and what its QPs may need at once.
+struct CqSize {
+  std::uint32_t entries = 0;
+  std::uint32_t demand = 0;
+};
+
 /// Ring of completion queue entries. Each entry carries its own sequence number, so that a consumer on
 /// another core waits for one cache line only.
 ///
-/// Threads: push() by the loop; poll() and is_empty() by one application thread; arm() by any.
+/// Threads: push() by the loop; poll() and is_empty() by one application thread; arm() by any; resize() and
+/// moderate() while nobody else uses the ring.
 class CqRing {
  public:
   /// @param event_fd  eventfd that a wake-up writes; -1: none
-  explicit CqRing(std::uint32_t entries, int event_fd = -1)
+  /// @param now       the loop's time; without it there are neither timestamps nor periods of moderation
+  explicit CqRing(std::uint32_t entries, int event_fd = -1, const Ticks* now = nullptr,
+                  bool timestamps = false)
       : event_fd_(event_fd),
-        mask_(std::bit_ceil(entries < 2 ? 2U : entries) - 1),
-        slots_(std::make_unique<Cqe[]>(std::size_t{mask_} + 1)) {}
+        mask_(mask_of(entries)),
+        slots_(std::make_unique<Cqe[]>(std::size_t{mask_} + 1)),
+        now_(now),
+        has_timestamps_(timestamps) {}
 
   [[nodiscard]] int event_fd() const noexcept { return event_fd_; }
   [[nodiscard]] std::uint32_t entries() const noexcept { return mask_ + 1; }
@@ -35,10 +50,12 @@ class CqRing {
       if (tail_ - cached_head_ > mask_) return false;
     }
     Cqe& cqe = slots_[tail_ & mask_];
-    cqe.wc = wc;
+    cqe.store(wc);
+    if (has_timestamps_) [[unlikely]]
+      cqe.stamp(now_->ns());
     cqe.sequence.store(++tail_, std::memory_order_release);  // pairs with poll()
     light_barrier();  // pairs with Cq::arm(): either it sees the entry or this the arming
-    if (armed_.load(std::memory_order_relaxed) != Armed::kNo) on_armed(solicited || !wc.ok());
+    if (armed_.load(std::memory_order_relaxed) != Armed::kNo) on_armed(solicited, !wc.ok());
     return true;
   }
 
@@ -48,7 +65,7 @@ class CqRing {
     while (count < out.size()) {
       Cqe& cqe = slots_[head & mask_];
       if (cqe.sequence.load(std::memory_order_acquire) != head + 1) break;  // pairs with push()
-      out[count++] = cqe.wc;
+      cqe.load(out[count++]);
       ++head;
     }
     if (count > 0) head_.store(head, std::memory_order_release);  // pairs with push()
@@ -65,35 +82,120 @@ class CqRing {
   void arm(bool solicited_only) noexcept {
     armed_.store(solicited_only ? Armed::kSolicited : Armed::kAny, std::memory_order_seq_cst);
   }
+  /// Loop: whether there is a wake-up, or a new deadline().
+  [[nodiscard]] bool has_news() const noexcept { return has_news_; }
   /// Loop: takes a pending wake-up, if one is due. The caller writes the event descriptor.
   [[nodiscard]] bool take_wake() noexcept {
-    if (!wake_) return false;
-    wake_ = false;
+    const bool wake = wake_;
+    has_news_ = wake_ = false;
+    return wake;
+  }
+
+  /// Events come once `count` completions wait for one, or the first of them has waited for `period_ns`;
+  /// 0 and 0, or 1: at once. An error does not wait.
+  void moderate(std::uint32_t count, std::uint64_t period_ns) noexcept {
+    moderation_count_ = count;
+    moderation_period_ns_ = period_ns;
+    is_moderated_ = count > 1 || (count == 0 && period_ns != 0);
+    if (waiting_ != 0 && !is_moderated_) report();
+  }
+  [[nodiscard]] bool is_moderated() const noexcept { return is_moderated_; }
+  /// Loop: when completions have waited long enough for their event; unset: none do.
+  [[nodiscard]] Ticks deadline() const noexcept { return deadline_; }
+  void on_timer(Ticks now) noexcept {
+    if (deadline_.is_set() && deadline_ <= now) report();
+  }
+
+  /// Takes on another size and keeps what is in it.
+  /// @return false if that is more.
+  [[nodiscard]] bool resize(std::uint32_t entries) {
+    const std::uint32_t head = head_.load(std::memory_order_relaxed);
+    const std::uint32_t mask = mask_of(entries);
+    if (tail_ - head > mask + 1) return false;
+    auto slots = std::make_unique<Cqe[]>(std::size_t{mask} + 1);
+    for (std::uint32_t i = head; i != tail_; ++i) slots[i & mask].take(slots_[i & mask_], i + 1);
+    slots_ = std::move(slots);
+    mask_ = mask;
+    cached_head_ = head;
     return true;
   }
+
+  /// Completions that may be outstanding at once: what entries() should be.
+  void add_demand(std::uint32_t completions) noexcept {
+    demand_.fetch_add(completions, std::memory_order_relaxed);
+  }
+  void remove_demand(std::uint32_t completions) noexcept {
+    demand_.fetch_sub(completions, std::memory_order_relaxed);
+  }
+  [[nodiscard]] CqSize size() const noexcept { return {entries(), demand_.load(std::memory_order_relaxed)}; }
   /// Index one past the newest entry: entries before it existed when it was read. Loop or quiescent caller.
   [[nodiscard]] std::uint32_t tail() const noexcept { return tail_; }
   [[nodiscard]] std::uint32_t head() const noexcept { return head_.load(std::memory_order_relaxed); }
 
  private:
-  struct Cqe {
-    Wc wc;
+  /// The sequence number has the place of the padding at the end of a Wc.
+  class alignas(8) Cqe {
+   public:
+    void store(const Wc& wc) noexcept { std::memcpy(bytes_, &wc, kWcBytes); }
+    void stamp(std::uint64_t ns) noexcept {
+      std::memcpy(bytes_ + offsetof(Wc, timestamp_ns), &ns, sizeof ns);
+    }
+    void load(Wc& wc) const noexcept { std::memcpy(static_cast<void*>(&wc), bytes_, kWcBytes); }
+    void take(const Cqe& other, std::uint32_t index) noexcept {
+      std::memcpy(bytes_, other.bytes_, kWcBytes);
+      sequence.store(index, std::memory_order_relaxed);
+    }
+
+   private:
+    static constexpr std::size_t kWcBytes = offsetof(Wc, vendor_err) + sizeof(Wc::vendor_err);
+    std::byte bytes_[kWcBytes];
+
+   public:
     std::atomic<std::uint32_t> sequence{0};  // index + 1 of the entry that is in the slot
   };
+  static_assert(sizeof(Cqe) == 40 && std::is_trivially_copyable_v<Wc>);
 
-  void on_armed(bool solicited) noexcept {
-    if (armed_.load(std::memory_order_relaxed) == Armed::kSolicited && !solicited) return;
+  [[nodiscard]] static std::uint32_t mask_of(std::uint32_t entries) noexcept {
+    return std::bit_ceil(entries < 2 ? 2U : entries) - 1;
+  }
+
+  void on_armed(bool solicited, bool failed) noexcept {
+    const bool counts = armed_.load(std::memory_order_relaxed) == Armed::kAny || solicited || failed;
+    if (!counts) return;
+    if (is_moderated_ && !failed && !is_enough()) return;
+    report();
+  }
+  /// One more completion waits for its event. @return whether they wait no longer.
+  bool is_enough() noexcept {
+    if (++waiting_ == moderation_count_) return true;
+    if (waiting_ > 1 || moderation_period_ns_ == 0) return false;
+    deadline_ = *now_ + moderation_period_ns_;
+    has_news_ = true;
+    return false;
+  }
+  void report() noexcept {
     armed_.store(Armed::kNo, std::memory_order_relaxed);
-    wake_ = true;
+    waiting_ = 0;
+    deadline_ = Ticks{};
+    has_news_ = wake_ = true;
   }
 
   int event_fd_;
   std::uint32_t mask_;
   std::unique_ptr<Cqe[]> slots_;
+  const Ticks* now_;
+  bool has_timestamps_;
+  bool is_moderated_ = false;
+  std::uint32_t moderation_count_ = 0;
+  std::uint64_t moderation_period_ns_ = 0;
+  std::atomic<std::uint32_t> demand_{0};
   alignas(64) std::uint32_t tail_ = 0;  // loop's line
   std::uint32_t cached_head_ = 0;
+  bool has_news_ = false;
   bool wake_ = false;
   std::atomic<Armed> armed_{Armed::kNo};
+  std::uint32_t waiting_ = 0;                       // completions for their event
+  Ticks deadline_;                                  // of that event
   alignas(64) std::atomic<std::uint32_t> head_{0};  // application's line
 };
 

@@ -58,21 +58,31 @@ class SharedReceives {
       out.copy(ring.at(head_));
       ring.retire(++head_);
     }
-    if (limit_ == 0 || count() >= limit_) return;
-    limit_ = 0;
-    limit_reached_ = true;
+    look_at_limit();
   }
-  /// Control, while the caller owns the loop: room for what one more QP may give back.
+  /// Control, while the caller owns the loop: room for what more QPs may give back.
+  void make_room(std::size_t more) {
+    while (returned_.size() < users_ + more) returned_.emplace_back(max_sge);
+  }
   void add_user() {
-    if (returned_.size() == users_) returned_.emplace_back(max_sge);
+    make_room(1);
     ++users_;
   }
   void remove_user() noexcept { --users_; }
   /// A QP that goes has no use for what it took.
   void give_back(const TakenReceive& taken) noexcept { returned_[returned_count_++].copy(taken.wqe()); }
 
-  /// One event once fewer than `limit` receives are left; 0: none. IBA 10.2.9.2 ?
-  void arm(std::uint32_t limit) noexcept { limit_ = limit; }
+  /// Control, while nobody else uses the queue: another depth, with all that is posted.
+  /// @return false if more than that is posted, or the limit that is armed is above it.
+  [[nodiscard]] bool resize(std::uint32_t depth) {
+    return count() <= depth && limit_ <= depth && ring.resize(depth);
+  }
+
+  /// One event once fewer than `limit` receives are left, be it now; 0: none. IBA 10.2.9.2 ?
+  void arm(std::uint32_t limit) noexcept {
+    limit_ = limit;
+    look_at_limit();
+  }
   [[nodiscard]] std::uint32_t limit() const noexcept { return limit_; }
   [[nodiscard]] bool take_limit_event() noexcept {
     const bool reached = limit_reached_;
@@ -81,6 +91,12 @@ class SharedReceives {
   }
 
  private:
+  void look_at_limit() noexcept {
+    if (limit_ == 0 || count() >= limit_) return;
+    limit_ = 0;
+    limit_reached_ = true;
+  }
+
   std::uint32_t head_ = 0;
   std::uint32_t limit_ = 0;
   bool limit_reached_ = false;

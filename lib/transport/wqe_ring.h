@@ -10,6 +10,7 @@
 #include <memory>
 #include <new>
 #include <span>
+#include <utility>
 
 #include "uroce/qp_attr.h"
 #include "uroce/wr.h"
@@ -97,12 +98,7 @@ class WqeRing {
   /// @param depth  slots, rounded up to a power of two
   /// @param stride  bytes per slot, a multiple of 16
   WqeRing(std::uint32_t depth, std::uint32_t stride)
-      : mask_(std::bit_ceil(depth) - 1),
-        stride_(stride),
-        memory_(static_cast<std::byte*>(std::aligned_alloc(64, round64((std::size_t{mask_} + 1) * stride)))) {
-    if (memory_ == nullptr) throw std::bad_alloc();
-    std::memset(memory_.get(), 0, round64((std::size_t{mask_} + 1) * stride));
-  }
+      : mask_(std::bit_ceil(depth) - 1), stride_(stride), memory_(allocate(mask_, stride)) {}
 
   [[nodiscard]] std::uint32_t depth() const noexcept { return mask_ + 1; }
 
@@ -131,10 +127,38 @@ class WqeRing {
   /// Loop: all slots before `index` are free again.
   void retire(std::uint32_t index) noexcept { retired_.store(index, std::memory_order_release); }
 
+  /// Takes on another depth and keeps all that is posted, while nobody else uses the ring.
+  /// @return false if more than that is posted.
+  [[nodiscard]] bool resize(std::uint32_t depth) {
+    const std::uint32_t first = retired_.load(std::memory_order_relaxed);
+    const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
+    const std::uint32_t mask = std::bit_ceil(depth) - 1;
+    if (tail - first > mask + 1) return false;
+    Memory memory = allocate(mask, stride_);
+    for (std::uint32_t i = first; i != tail; ++i) {
+      std::memcpy(memory.get() + std::size_t{i & mask} * stride_,
+                  memory_.get() + std::size_t{i & mask_} * stride_, stride_);
+    }
+    memory_ = std::move(memory);
+    mask_ = mask;
+    cached_retired_ = first;
+    return true;
+  }
+
  private:
   struct Free {
     void operator()(std::byte* memory) const noexcept { std::free(memory); }
   };
+  using Memory = std::unique_ptr<std::byte, Free>;
+
+  /// All zero.
+  [[nodiscard]] static Memory allocate(std::uint32_t mask, std::uint32_t stride) {
+    const std::size_t bytes = round64((std::size_t{mask} + 1) * stride);
+    Memory memory(static_cast<std::byte*>(std::aligned_alloc(64, bytes)));
+    if (memory == nullptr) throw std::bad_alloc();
+    std::memset(memory.get(), 0, bytes);
+    return memory;
+  }
   static constexpr std::size_t round64(std::size_t n) noexcept { return (n + 63) & ~std::size_t{63}; }
   [[nodiscard]] Wqe* slot(std::uint32_t index) noexcept {
     return static_cast<Wqe*>(static_cast<void*>(memory_.get() + std::size_t{index & mask_} * stride_));
@@ -142,7 +166,7 @@ class WqeRing {
 
   std::uint32_t mask_;
   std::uint32_t stride_;
-  std::unique_ptr<std::byte, Free> memory_;
+  Memory memory_;
   alignas(64) std::atomic<std::uint32_t> tail_{0};  // application's line
   std::uint32_t cached_retired_ = 0;
   alignas(64) std::atomic<std::uint32_t> retired_{0};  // loop's line

@@ -21,6 +21,7 @@ class XrcDomain {
   };
 
   void add(SharedReceives& receives, CqRing& cq) {
+    receives.make_room(targets_.size());
     entries_.emplace(receives.number, Entry{&receives, &cq});
     for (std::size_t i = 0; i < targets_.size(); ++i) receives.add_user();
   }
@@ -31,6 +32,7 @@ class XrcDomain {
     }
   }
   void add_target(QpContext& target) {
+    for (auto& [number, entry] : entries_) entry.receives->make_room(1);  // all of it or nothing
     targets_.push_back(&target);
     target.domain = this;
     for (auto& [number, entry] : entries_) entry.receives->add_user();

@@ -1,5 +1,7 @@
 #include "uroce/ah.h"
 
+#include <new>
+
 #include "verbs/device_impl.h"
 
 namespace uroce {
@@ -51,12 +53,16 @@ Result<Ah> Ah::create(Pd& pd, const AhAttr& attr) {
     return Error{Errc::kInvalid,
                  "sgid_index and dgid are of different address families: choose another GID index"};
   }
-  auto impl = std::make_unique<Impl>(device, attr);
-  for (auto& runner : device.runners) {
-    runner->execute(
-        [&](engine::PollLoop& loop, Ticks now) { loop.add_handle(impl->id, pd.number(), attr, now); });
+  try {
+    auto impl = std::make_unique<Impl>(device, attr);
+    for (auto& runner : device.runners) {
+      runner->execute(
+          [&](engine::PollLoop& loop, Ticks now) { loop.add_handle(impl->id, pd.number(), attr, now); });
+    }
+    return Ah(std::move(impl));
+  } catch (const std::bad_alloc&) {
+    return Error{Errc::kNoMemory, "no memory for an address handle"};
   }
-  return Ah(std::move(impl));
 }
 
 Result<Ah> Ah::from_wc(Pd& pd, const Wc& wc, std::span<const std::byte, kGrhBytes> grh) {

@@ -13,12 +13,57 @@
 
 namespace uroce {
 
-Cq::Impl::Impl(engine::LoopRunner& loop_runner, unsigned loop_index, std::uint32_t entries, int event_fd)
-    : runner(loop_runner), loop(loop_index), fd(event_fd), ring(entries, event_fd) {}
+Cq::Impl::Impl(Device::Impl& device_impl, const CqAttr& attr, int event_fd)
+    : device(device_impl),
+      runner(*device_impl.runners[attr.loop]),
+      loop(attr.loop),
+      fd(event_fd),
+      ring(attr.entries, event_fd, &runner.loop().now(), attr.timestamps) {}
 
 Cq::Impl::~Impl() {
+  if (ring.is_moderated()) {
+    runner.execute([this](engine::PollLoop& owner, Ticks) { owner.moderate(ring, 0, 0); });
+  }
   close(fd);
 }
+
+void Cq::Impl::add_shared(const transport::SharedReceives& shared) {
+  const std::lock_guard lock(demand_mutex_);
+  for (SharedDemand& known : shared_) {
+    if (known.from != &shared) continue;
+    ++known.qps;
+    return;
+  }
+  shared_.push_back({&shared, shared.ring.depth(), 1});
+  ring.add_demand(shared.ring.depth());
+}
+
+void Cq::Impl::remove_shared(const transport::SharedReceives& shared) noexcept {
+  const std::lock_guard lock(demand_mutex_);
+  for (SharedDemand& known : shared_) {
+    if (known.from == &shared && --known.qps == 0) ring.remove_demand(known.receives);
+  }
+  std::erase_if(shared_, [](const SharedDemand& known) { return known.qps == 0; });
+}
+
+std::string describe_overflow(const transport::CqSize& cq) {
+  std::string text = "completion queue of " + std::to_string(cq.entries) + " entries overflowed: ";
+  if (cq.demand <= cq.entries) return text + "poll it more often, or create it larger";
+  return text + "its QPs can fill " + std::to_string(cq.demand) + ": create it with so many";
+}
+
+namespace {
+
+Status check_entries(std::uint32_t entries, const Limits& limits) {
+  if (entries > 0 && entries <= limits.max_cqe) return {};
+  return Error{Errc::kInvalid, "a CQ has 1 to " + std::to_string(limits.max_cqe) + " entries"};
+}
+
+Error no_memory(std::uint32_t entries) {
+  return Error{Errc::kNoMemory, "no memory for a CQ of " + std::to_string(entries) + " entries"};
+}
+
+}  // namespace
 
 std::size_t Cq::Impl::take(std::span<Wc> out) noexcept {
   std::uint32_t first = ring.head();
@@ -63,23 +108,51 @@ Cq::Cq(Cq&&) noexcept = default;
 Cq& Cq::operator=(Cq&&) noexcept = default;
 Cq::~Cq() = default;
 
-Result<Cq> Cq::create(Device& device, std::uint32_t entries, unsigned loop) {
+Result<Cq> Cq::create(Device& device, const CqAttr& attr) {
   Device::Impl& impl = device.impl();
-  if (entries == 0 || entries > impl.limits.max_cqe) {
-    return Error{Errc::kInvalid, "a CQ has 1 to " + std::to_string(impl.limits.max_cqe) + " entries"};
-  }
-  if (loop >= impl.runners.size()) {
+  if (Status fits = check_entries(attr.entries, impl.limits); !fits) return fits.error();
+  if (attr.loop >= impl.runners.size()) {
     return Error{Errc::kInvalid,
                  "the device has " + std::to_string(impl.runners.size()) + " loops (--lcores)"};
   }
   const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (fd < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
   try {
-    return Cq(std::make_unique<Impl>(*impl.runners[loop], loop, entries, fd));
+    return Cq(std::make_unique<Impl>(impl, attr, fd));
   } catch (const std::bad_alloc&) {
     close(fd);
-    return Error{Errc::kNoMemory, "no memory for a CQ of " + std::to_string(entries) + " entries"};
+    return no_memory(attr.entries);
   }
+}
+
+std::uint32_t Cq::entries() const noexcept {
+  return impl_->ring.entries();
+}
+
+Status Cq::resize(std::uint32_t entries) {
+  if (Status fits = check_entries(entries, impl_->device.limits); !fits) return fits;
+  bool is_enough = false;
+  try {
+    impl_->runner.execute([&](engine::PollLoop&, Ticks) { is_enough = impl_->ring.resize(entries); });
+  } catch (const std::bad_alloc&) {
+    return no_memory(entries);
+  }
+  if (is_enough) return {};
+  return Error{Errc::kInvalid,
+               "the CQ holds more than " + std::to_string(entries) + " completions: poll them first"};
+}
+
+Status Cq::moderate(std::uint16_t count, std::chrono::microseconds period) {
+  if (period.count() < 0) return Error{Errc::kInvalid, "a period is not negative"};
+  if (period > std::chrono::hours(1)) return Error{Errc::kInvalid, "a period is an hour at most"};
+  const auto period_ns = static_cast<std::uint64_t>(std::chrono::nanoseconds(period).count());
+  try {
+    impl_->runner.execute(
+        [&](engine::PollLoop& loop, Ticks) { loop.moderate(impl_->ring, count, period_ns); });
+  } catch (const std::bad_alloc&) {
+    return Error{Errc::kNoMemory, "no memory to moderate one more CQ"};
+  }
+  return {};
 }
 
 std::size_t Cq::poll(std::span<Wc> out) noexcept {

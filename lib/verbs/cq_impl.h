@@ -8,26 +8,31 @@
 
 #include "engine/loop_runner.h"
 #include "transport/cq_ring.h"
+#include "transport/receives.h"
 #include "uroce/cq.h"
+#include "verbs/device_impl.h"
 
 namespace uroce {
 
 struct Cq::Impl {
-  Impl(engine::LoopRunner& loop_runner, unsigned loop_index, std::uint32_t entries, int event_fd);
+  Impl(Device::Impl& device_impl, const CqAttr& attr, int event_fd);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  Device::Impl& device;
   engine::LoopRunner& runner;
   const unsigned loop;
   const int fd;
   transport::CqRing ring;
-  std::atomic<std::uint32_t> qps{0};  // that use this CQ
 
   /// Takes completions, without those of QPs that are gone.
   std::size_t take(std::span<Wc> out) noexcept;
   /// Removes the completions of `qpn` that are in the ring now. The caller owns the loop.
   void purge(Qpn qpn);
+  /// QPs with receives from `shared` may together complete as many as it has, once.
+  void add_shared(const transport::SharedReceives& shared);
+  void remove_shared(const transport::SharedReceives& shared) noexcept;
 
  private:
   struct Purge {
@@ -39,6 +44,17 @@ struct Cq::Impl {
   std::atomic<bool> has_purges_{false};
   std::mutex purge_mutex_;
   std::vector<Purge> purges_;
+
+  struct SharedDemand {
+    const transport::SharedReceives* from;
+    std::uint32_t receives;
+    std::uint32_t qps;
+  };
+  std::mutex demand_mutex_;
+  std::vector<SharedDemand> shared_;
 };
+
+/// "completion queue of 8 entries overflowed: its QPs need 64", and how to mend it.
+[[nodiscard]] std::string describe_overflow(const transport::CqSize& cq);
 
 }  // namespace uroce

@@ -6,6 +6,7 @@
 #include <random>
 
 #include "drivers/registry.h"
+#include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
 
 namespace uroce {
@@ -55,6 +56,8 @@ Result<engine::Addresses> own_addresses(const Config& config, const port::PortIn
 
 std::string describe(const engine::LoopEvent& event) {
   switch (event.type) {
+    case AsyncEventType::kCqErr:
+      return "a " + describe_overflow(event.full_cq);
     case AsyncEventType::kSrqLimitReached:
       return "a shared receive queue has fewer receives left than its limit: post more";
     case AsyncEventType::kQpLastWqeReached:
@@ -221,6 +224,10 @@ bool Device::next_async_event(AsyncEvent& event) {
   std::uint64_t count = 0;
   if (read(impl_->async_fd, &count, sizeof count) < 0) return false;  // was not readable either
   return false;
+}
+
+std::uint64_t Device::now_ns() const noexcept {
+  return impl_->clock.now().ns();
 }
 
 void Device::progress() noexcept {

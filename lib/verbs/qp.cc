@@ -4,6 +4,7 @@
 #include <memory>
 #include <new>
 #include <type_traits>
+#include <utility>
 
 #include "transport/rc_qp.h"
 #include "transport/unreliable_qp.h"
@@ -14,6 +15,32 @@
 #include "verbs/xrcd_impl.h"
 
 namespace uroce {
+
+namespace {
+
+/// Of its own.
+bool takes_receives(const transport::QpContext& ctx) noexcept {
+  const bool is_xrc = ctx.init.type == QpType::kXrcSend || ctx.init.type == QpType::kXrcRecv;
+  return !is_xrc && ctx.receives.shared() == nullptr;
+}
+
+/// Gives a QP number back, whatever came in the way of the QP.
+class QpNumber {
+ public:
+  QpNumber(Device::Impl& from, Qpn qpn) noexcept : device_(&from), qpn_(qpn) {}
+  QpNumber(QpNumber&& other) noexcept : device_(std::exchange(other.device_, nullptr)), qpn_(other.qpn_) {}
+  QpNumber& operator=(QpNumber&&) = delete;
+  ~QpNumber() {
+    if (device_ != nullptr) device_->release_qpn(qpn_);
+  }
+  [[nodiscard]] Qpn qpn() const noexcept { return qpn_; }
+
+ private:
+  Device::Impl* device_;
+  Qpn qpn_;
+};
+
+}  // namespace
 
 struct Qp::Impl {
   /// What a QP is made of. An XRC target has a domain, and neither PD nor CQs nor SRQ of its own.
@@ -31,20 +58,24 @@ struct Qp::Impl {
   /// A QP that its loop knows.
   static Result<std::unique_ptr<Impl>> make(const Parts& parts, const QpInitAttr& init);
 
-  Impl(const Parts& made_of, Qpn qpn, const QpInitAttr& init)
-      : device(made_of.device), runner(made_of.runner), parts(made_of), qp(make_queue_pair(qpn, init)) {}
+  Impl(const Parts& made_of, QpNumber given, const QpInitAttr& init)
+      : device(made_of.device),
+        number(std::move(given)),
+        runner(made_of.runner),
+        parts(made_of),
+        qp(make_queue_pair(number.qpn(), init)) {}
 
   ~Impl() {
     runner.execute([this](engine::PollLoop& loop, Ticks now) {
       loop.remove(*qp, now);
       transport::QpContext& context = qp->context();
       context.receives.reset();  // what it took from an SRQ goes back there
-      if (parts.shared != nullptr) parts.shared->remove_user();
-      if (parts.xrcd != nullptr) parts.xrcd->domain.remove_target(context);
+      if (is_user) parts.shared->remove_user();
+      if (is_target) parts.xrcd->domain.remove_target(context);
       purge();
     });
+    forget_demand();
     device.keys.release_windows(qp->context().qpn);
-    device.release_qpn(qp->context().qpn);
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -85,10 +116,41 @@ struct Qp::Impl {
             .probe_floor_ns = std::uint64_t{device.config.probe_us} * 1000};
   }
 
+  /// Makes the QP known to its loop and to those that it shares something with.
+  void enter() {
+    count_demand();
+    runner.execute([this](engine::PollLoop& loop, Ticks) {
+      if (parts.shared != nullptr) parts.shared->add_user();
+      is_user = parts.shared != nullptr;
+      if (parts.xrcd != nullptr) parts.xrcd->domain.add_target(qp->context());
+      is_target = parts.xrcd != nullptr;
+      loop.add(*qp);
+    });
+  }
+  /// How many completions its CQs may have to hold.
+  void count_demand() {
+    const QpInitAttr& init = qp->context().init;
+    if (parts.shared != nullptr) parts.recv_cq->add_shared(*parts.shared);
+    if (parts.send_cq != nullptr) parts.send_cq->ring.add_demand(init.max_send_wr);
+    if (takes_receives(qp->context())) parts.recv_cq->ring.add_demand(init.max_recv_wr);
+    is_counted = true;
+  }
+  void forget_demand() noexcept {
+    if (!is_counted) return;
+    const QpInitAttr& init = qp->context().init;
+    if (parts.shared != nullptr) parts.recv_cq->remove_shared(*parts.shared);
+    if (parts.send_cq != nullptr) parts.send_cq->ring.remove_demand(init.max_send_wr);
+    if (takes_receives(qp->context())) parts.recv_cq->ring.remove_demand(init.max_recv_wr);
+  }
+
   Device::Impl& device;
+  QpNumber number;
   engine::LoopRunner& runner;
   const Parts parts;
   std::unique_ptr<transport::QueuePair> qp;
+  bool is_counted = false;  // in the demand of its CQs
+  bool is_user = false;     // of its SRQ
+  bool is_target = false;   // of its XRC domain
 };
 
 namespace {
@@ -108,12 +170,6 @@ Status check_capacities(const QpInitAttr& attr, const Limits& limits) {
   return {};
 }
 
-/// Of its own.
-bool takes_receives(const transport::QpContext& ctx) noexcept {
-  const bool is_xrc = ctx.init.type == QpType::kXrcSend || ctx.init.type == QpType::kXrcRecv;
-  return !is_xrc && ctx.receives.shared() == nullptr;
-}
-
 bool is_of(const Device::Impl& device, const Cq::Impl& cq) noexcept {
   return cq.loop < device.runners.size() && device.runners[cq.loop].get() == &cq.runner;
 }
@@ -121,9 +177,8 @@ bool is_of(const Device::Impl& device, const Cq::Impl& cq) noexcept {
 std::string describe_failure(const transport::QpContext& ctx) {
   std::string text(transport::row(ctx.fatal).text);
   if (ctx.full_cq == nullptr) return text;
-  const std::string cq =
-      "completion queue of " + std::to_string(ctx.full_cq->entries()) + " entries overflowed";
-  if (ctx.fatal == transport::Fault::kCqOverflow) return "a " + cq + ": create it larger";
+  const std::string cq = describe_overflow(ctx.full_cq->size());
+  if (ctx.fatal == transport::Fault::kCqOverflow) return "a " + cq;
   return text + "; and its " + cq;
 }
 
@@ -144,19 +199,13 @@ Qp::~Qp() = default;
 
 Result<std::unique_ptr<Qp::Impl>> Qp::Impl::make(const Parts& parts, const QpInitAttr& init) {
   if (Status fits = check_capacities(init, parts.device.limits); !fits) return fits.error();
-  auto qpn = parts.device.take_qpn(parts.loop);
-  if (!qpn) return qpn.error();
-  std::unique_ptr<Impl> impl;
   try {
-    impl = std::make_unique<Impl>(parts, *qpn, granted(init));
-    impl->runner.execute([&](engine::PollLoop& loop, Ticks) {
-      if (parts.shared != nullptr) parts.shared->add_user();
-      if (parts.xrcd != nullptr) parts.xrcd->domain.add_target(impl->qp->context());
-      loop.add(*impl->qp);
-    });
+    auto qpn = parts.device.take_qpn(parts.loop);
+    if (!qpn) return qpn.error();
+    auto impl = std::make_unique<Impl>(parts, QpNumber(parts.device, *qpn), granted(init));
+    impl->enter();
     return impl;
   } catch (const std::bad_alloc&) {
-    if (impl == nullptr) parts.device.release_qpn(*qpn);
     return Error{Errc::kNoMemory, "no memory for the queues of a QP"};
   }
 }
@@ -213,10 +262,14 @@ Result<Qp> Qp::create(Xrcd& domain, const QpInitAttr& attr) {
 Status Qp::modify(const QpAttr& attr, std::uint32_t mask) {
   Status status;
   const transport::QpBounds bounds = impl_->bounds();
-  impl_->runner.execute([&](engine::PollLoop& loop, Ticks now) {
-    status = loop.modify(*impl_->qp, attr, mask, bounds, now);
-    if (status && (mask & qp_attr::kState) != 0 && attr.state == QpState::kReset) impl_->purge();
-  });
+  try {
+    impl_->runner.execute([&](engine::PollLoop& loop, Ticks now) {
+      status = loop.modify(*impl_->qp, attr, mask, bounds, now);
+      if (status && (mask & qp_attr::kState) != 0 && attr.state == QpState::kReset) impl_->purge();
+    });
+  } catch (const std::bad_alloc&) {
+    return Error{Errc::kNoMemory, "no memory for what the QP is to remember"};
+  }
   return status;
 }
 

@@ -9,9 +9,10 @@
 namespace uroce {
 
 struct Srq::Impl {
-  Impl(engine::LoopRunner& loop_runner, unsigned loop_index, std::uint32_t number, std::uint32_t pd,
-       const SrqInitAttr& granted)
-      : runner(loop_runner),
+  Impl(const Limits& device_limits, engine::LoopRunner& loop_runner, unsigned loop_index,
+       std::uint32_t number, std::uint32_t pd, const SrqInitAttr& granted)
+      : limits(device_limits),
+        runner(loop_runner),
         loop(loop_index),
         attr(granted),
         shared(number, pd, granted.max_wr, granted.max_sge) {}
@@ -21,9 +22,10 @@ struct Srq::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
+  const Limits& limits;
   engine::LoopRunner& runner;
   const unsigned loop;
-  const SrqInitAttr attr;
+  SrqInitAttr attr;
   transport::SharedReceives shared;
   transport::XrcDomain* domain = nullptr;  // that it is in
 };

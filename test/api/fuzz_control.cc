@@ -1,6 +1,7 @@
 // Steps that create, change and destroy.
 #include <algorithm>
 #include <bit>
+#include <chrono>
 
 #include "api/fuzz_world.h"
 
@@ -100,14 +101,49 @@ void World::create_cq(Side& on) {
   if (wrong(16)) entries = chance(2) ? 0 : on.device.limits().max_cqe + 1 + below(3);
   const unsigned loop = chance(20) ? 1 + below(100) : 0;
   const bool is_right = entries > 0 && entries <= on.device.limits().max_cqe && loop == 0;
-  auto cq = Cq::create(on.device, entries, loop);
+  const CqAttr attr{.entries = entries, .loop = loop, .timestamps = chance(3)};
+  auto cq = Cq::create(on.device, attr);
   expect(cq.has_value() == is_right, "Cq::create judges its arguments wrongly");
   if (!cq) {
     ++totals_.errors;
     return expect_error(cq.error(), {Errc::kInvalid}, "Cq::create");
   }
   expect(cq->fd() >= 0, "a CQ has no descriptor");
-  on.cqs.push_back(std::make_unique<CqObject>(std::move(*cq), entries));
+  on.cqs.push_back(std::make_unique<CqObject>(std::move(*cq), attr));
+}
+
+void World::resize_cq(Side& on) {
+  CqObject* cq = pick(on.cqs, random_);
+  if (cq == nullptr) return;
+  const std::uint32_t most = on.device.limits().max_cqe;
+  const std::uint32_t entries = wrong(8)   ? (chance(2) ? 0 : most + 1 + below(3))
+                                : wrong(2) ? 1 + below(16)
+                                           : 64 + below(200);
+  const std::uint32_t before = cq->cq.entries();
+  const Status resized = cq->cq.resize(entries);
+  if (!resized) {
+    ++totals_.errors;
+    expect_error(resized.error(), {Errc::kInvalid}, "Cq::resize");
+    expect(cq->cq.entries() == before, "a refused Cq::resize changed the CQ");
+    expect(entries == 0 || entries > most || entries < cq->outstanding + cq->ghosts,
+           "Cq::resize fails for no reason");
+    return;
+  }
+  expect(entries > 0 && entries <= most && cq->cq.entries() >= entries, "Cq::resize took a wrong size");
+  cq->entries = entries;
+  cq->add(0);
+}
+
+void World::moderate_cq(Side& on) {
+  CqObject* cq = pick(on.cqs, random_);
+  if (cq == nullptr) return;
+  const std::chrono::microseconds period(wrong(8) ? -1 : 50 * static_cast<int>(below(3)));
+  const auto count = static_cast<std::uint16_t>(below(4));
+  const Status moderated = cq->cq.moderate(count, period);
+  expect(moderated.has_value() == (period.count() >= 0), "Cq::moderate judges its arguments wrongly");
+  if (!moderated) return expect_error(moderated.error(), {Errc::kInvalid}, "Cq::moderate");
+  cq->is_moderated = count > 1 || period.count() > 0;
+  cq->armed_empty = false;
 }
 
 void World::destroy_cq(Side& on) {

@@ -86,9 +86,12 @@ struct MwObject {
 };
 
 struct CqObject {
-  CqObject(Cq queue, std::uint32_t granted) : cq(std::move(queue)), entries(granted) {}
+  CqObject(Cq queue, const CqAttr& attr)
+      : cq(std::move(queue)), entries(attr.entries), has_timestamps(attr.timestamps) {}
   Cq cq;
   std::uint32_t entries;
+  bool has_timestamps;
+  bool is_moderated = false;
   unsigned users = 0;
   std::uint32_t outstanding = 0;  // completions that may be in it or come into it
   std::uint32_t ghosts = 0;       // likewise, of QPs that are gone or were reset

@@ -226,6 +226,8 @@ void World::poll_cq(Side& on, CqObject& cq, std::size_t most) {
         std::find_if(on.qps.begin(), on.qps.end(), [&](const auto& qp) { return qp->qp.qpn() == wc.qpn; });
     expect(owner != on.qps.end(), "a completion is of a QP that does not exist");
     (*owner)->on_completion(cq, wc);
+    const bool in_time = wc.timestamp_ns > 0 && wc.timestamp_ns <= on.device.now_ns();
+    expect(cq.has_timestamps ? in_time : wc.timestamp_ns == 0, "a completion has a wrong timestamp");
   }
   if (count == most) return;
   cq.ghosts = 0;
@@ -243,7 +245,7 @@ void World::events(Side& on) {
       const bool is_empty = cq->cq.poll({&none, 0}) == 0 && !cq->cq.wait(0ns);
       cq->cq.clear_event();
       cq->cq.arm();
-      cq->armed_empty = is_empty;
+      cq->armed_empty = is_empty && !cq->is_moderated;
       break;
     }
     case 1:

@@ -30,7 +30,7 @@ World::Step World::choose() {
     Step step;
     std::uint32_t weight;
   };
-  static constexpr std::array<Weighted, 25> kSteps{{
+  static constexpr std::array<Weighted, 27> kSteps{{
       {&World::create_pd, 2},    {&World::destroy_pd, 2},   {&World::create_mr, 8},
       {&World::destroy_mr, 6},   {&World::create_cq, 3},    {&World::destroy_cq, 3},
       {&World::create_qp, 4},    {&World::destroy_qp, 3},   {&World::replace_qp, 1},
@@ -39,7 +39,7 @@ World::Step World::choose() {
       {&World::post_recv, 16},   {&World::poll, 20},        {&World::events, 8},
       {&World::async_events, 4}, {&World::progress, 12},    {&World::create_mw, 3},
       {&World::destroy_mw, 2},   {&World::bind_type1, 3},   {&World::dereg_mr, 2},
-      {&World::rereg_mr, 3},
+      {&World::rereg_mr, 3},     {&World::resize_cq, 2},    {&World::moderate_cq, 2},
   }};
   static constexpr std::uint32_t kSum = [] {
     std::uint32_t sum = 0;

@@ -55,6 +55,8 @@ class World {
   void destroy_mr(Side& on);
   void create_cq(Side& on);
   void destroy_cq(Side& on);
+  void resize_cq(Side& on);
+  void moderate_cq(Side& on);
   void create_qp(Side& on);
   void destroy_qp(Side& on);
   void replace_qp(Side& on);

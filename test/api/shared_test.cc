@@ -96,6 +96,54 @@ TEST_CASE("the limit of an SRQ and the end of its QPs are told", "[api][srq][eve
   CHECK(crowd.recv_cq.poll({&none, 1}) == 0);  // the receives are the others'
 }
 
+TEST_CASE("a limit above what is posted is told at once", "[api][srq][events]") {
+  Joined link(GENERATE(Mode::kApp, Mode::kAuto, Mode::kLcore));
+  Crowd crowd(link);
+  crowd.receive(0);
+  REQUIRE(crowd.srq.arm_limit(2));
+  AsyncEvent event;
+  REQUIRE(link.b.device.next_async_event(event));
+  CHECK(event.type == AsyncEventType::kSrqLimitReached);
+  CHECK(event.srq == crowd.srq.number());
+  CHECK(crowd.srq.limit() == 0);
+  REQUIRE(crowd.srq.arm_limit(1));
+  CHECK_FALSE(link.b.device.next_async_event(event));
+}
+
+TEST_CASE("an SRQ takes on another capacity while its QPs are at work", "[api][srq][resize]") {
+  Joined link(GENERATE(Mode::kAuto, Mode::kLcore));
+  Crowd crowd(link);
+  const auto give_and_take = [&crowd](std::uint64_t first, std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) crowd.send(i % kQps);
+    std::set<std::uint64_t> taken;
+    for (std::uint64_t i = 0; i < count; ++i) {
+      const Wc wc = crowd.next();
+      CHECK(wc.ok());
+      CHECK(wc.wr_id >= first);
+      CHECK(wc.wr_id < first + count);
+      CHECK(taken.insert(wc.wr_id).second);
+    }
+  };
+  for (std::uint64_t i = 0; i < 64; ++i) crowd.receive(i);
+  for (const std::uint32_t wrong : {0U, 32U, 1U << 20}) {
+    const Status status = crowd.srq.resize(wrong);
+    REQUIRE_FALSE(status.has_value());
+    CHECK(status.error().code == Errc::kInvalid);
+    CHECK(crowd.srq.attr().max_wr == 64);
+  }
+  give_and_take(0, 20);
+  REQUIRE(crowd.srq.resize(100));
+  CHECK(crowd.srq.attr().max_wr == 128);
+  for (std::uint64_t i = 64; i < 148; ++i) crowd.receive(i);
+  CHECK_FALSE(crowd.srq.post_recv({.wr_id = 999}));
+  for (std::uint64_t at = 20; at < 140; at += 40) give_and_take(at, 40);
+  REQUIRE(crowd.srq.arm_limit(4));
+  CHECK_FALSE(crowd.srq.resize(2).has_value());
+  REQUIRE(crowd.srq.resize(8));
+  CHECK_FALSE(crowd.srq.post_recv({.wr_id = 999}));
+  give_and_take(140, 8);
+}
+
 TEST_CASE("an SRQ has limits like a QP, and its QPs have no receives of their own", "[api][srq]") {
   Joined link(Mode::kApp);
   CHECK_FALSE(Srq::create(link.b.pd, {.max_wr = 0}).has_value());

@@ -62,6 +62,17 @@ TEST_CASE("the limit of a shared queue is told once, when fewer are left", "[srq
   qp.in(send_packet(kRcSendOnly, 3, 4)).receives(4, 4).quiet();
 }
 
+TEST_CASE("a limit that is not kept when it is armed is told at once", "[srq][limit]") {
+  RcScript qp{{.shared_wrs = 8}};
+  for (int i = 0; i < 3; ++i) qp.post_shared(10);
+  qp.shared().arm(3);
+  CHECK_FALSE(qp.shared().take_limit_event());
+  qp.shared().arm(4);
+  CHECK(qp.shared().take_limit_event());
+  CHECK(qp.shared().limit() == 0);
+  CHECK_FALSE(qp.shared().take_limit_event());
+}
+
 TEST_CASE("a QP in Error flushes what it took and nothing else of the shared queue", "[srq][flush][T15]") {
   RcScript qp{{.mtu = 256, .shared_wrs = 8}};
   qp.post_shared(1000).post_shared(1000).post_shared(1000);

@@ -131,8 +131,10 @@ void MixWorld::connect(std::size_t index) {
               .min_rnr_timer = plan.min_rnr_timer,
               .timeout = plan_.setting.timeout,
               .qkey = plan.qkey};
-  const transport::QpBounds bounds{
-      .active_mtu = plan_.setting.mtu, .gid_count = 2, .max_unacked = plan_.setting.max_unacked};
+  const transport::QpBounds bounds{.active_mtu = plan_.setting.mtu,
+                                   .gid_count = 2,
+                                   .max_unacked = plan_.setting.max_unacked,
+                                   .probe_floor_ns = plan_.setting.probe_floor_ns};
   const std::uint32_t to_init = plan.is_ud() ? qp_attr::kUdInitMask : qp_attr::kInitMask;
   const std::uint32_t to_rtr = plan.is_ud()   ? qp_attr::kState
                                : plan.is_rc() ? qp_attr::kRtrMask

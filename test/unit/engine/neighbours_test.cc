@@ -211,3 +211,65 @@ TEST_CASE("a loop speaks neighbour discovery for IPv6 peers", "[engine][neighbou
   CHECK(packets[0].is_v6);
   f.loop.remove(*qp, f.now());
 }
+
+namespace {
+
+Gid peer_number(unsigned i) {
+  return Gid::from_v4(
+      {10, 0, static_cast<std::uint8_t>(1 + i / 200), static_cast<std::uint8_t>(1 + i % 200)});
+}
+
+}  // namespace
+
+TEST_CASE("addresses that nobody needs any more are not asked for", "[engine][neighbours]") {
+  LoopFixture f({{*Gid::parse("fe80::1"), 64}, {LoopFixture::local_v4(), 16}});
+  for (unsigned i = 0; i < 500; ++i) {  // handles that come and go, and nobody answers
+    const AhId id{std::uint64_t{i + 1} << 32};
+    f.loop.add_handle(id, 1, {.dgid = peer_number(i)}, f.now());
+    f.loop.remove_handle(id);
+  }
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  f.loop.remove(*qp, f.now());
+  f.run(1'000'000);
+  CHECK(f.taken().empty());
+  CHECK(f.loop.neighbours().size() == 0);
+}
+
+TEST_CASE("an address is kept for whoever still needs it", "[engine][neighbours]") {
+  LoopFixture f;
+  auto first = f.make_qp(0x10);
+  auto second = f.make_qp(0x11);
+  REQUIRE(f.connect(*first));
+  REQUIRE(f.connect(*second));
+  f.loop.add_handle(AhId{1ULL << 32}, 1, {.dgid = f.peer_v4()}, f.now());
+  CHECK(f.loop.neighbours().size() == 1);
+  f.loop.remove(*first, f.now());
+  f.loop.remove_handle(AhId{1ULL << 32});
+  f.loop.remove_handle(AhId{1ULL << 32});  // again
+  f.run(10'000);
+  CHECK_FALSE(f.taken().empty());  // the second still asks
+  const transport::QpBounds bounds{.gid_count = 2};
+  REQUIRE(f.loop.modify(*second, {.state = QpState::kReset}, qp_attr::kState, bounds, f.now()));
+  CHECK(f.loop.neighbours().size() == 0);
+  f.loop.remove(*second, f.now());
+}
+
+TEST_CASE("known addresses outlive their users, in bounds", "[engine][neighbours]") {
+  LoopFixture f({{*Gid::parse("fe80::1"), 64}, {LoopFixture::local_v4(), 16}});
+  for (unsigned i = 0; i < 300; ++i) {
+    const AhId id{std::uint64_t{i + 1} << 32};
+    f.loop.add_handle(id, 1, {.dgid = peer_number(i)}, f.now());
+    f.give(arp_reply(f.peer_mac(), peer_number(i)));
+    f.run(1000);
+    f.loop.remove_handle(id);
+  }
+  CHECK(f.loop.neighbours().size() == 64);
+  f.taken();
+  f.loop.add_handle(AhId{1000ULL << 32}, 1, {.dgid = peer_number(299)}, f.now());
+  f.run(10'000);
+  CHECK(f.taken().empty());  // still known
+  f.loop.add_handle(AhId{1001ULL << 32}, 1, {.dgid = peer_number(0)}, f.now());
+  f.run(10'000);
+  CHECK(arps(f.taken()).size() == 1);  // long forgotten
+}

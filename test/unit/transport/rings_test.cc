@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include "transport/cq_ring.h"
+#include "transport/receives.h"
 #include "transport/responder_resources.h"
 #include "transport/wqe_ring.h"
 
@@ -44,6 +45,129 @@ TEST_CASE("an armed CQ wakes once, for what it was armed for", "[transport][cq]"
   cq.arm(true);
   REQUIRE(cq.push({.wr_id = 6, .status = WcStatus::kWrFlushErr}, false));  // errors always
   CHECK(cq.take_wake());
+}
+
+TEST_CASE("a CQ that is resized keeps what is in it, and takes no size below that",
+          "[transport][cq][resize]") {
+  CqRing cq(4);
+  Wc out[16];
+  const std::uint64_t before = GENERATE(range(0U, 9U));  // places where the ring may stand
+  for (std::uint64_t id = 0; id < before; ++id) {
+    REQUIRE(cq.push({.wr_id = id}, false));
+    REQUIRE(cq.poll(out) == 1);
+  }
+  for (std::uint64_t id = 0; id < 3; ++id) REQUIRE(cq.push({.wr_id = 100 + id}, false));
+  CHECK_FALSE(cq.resize(2));
+  CHECK(cq.entries() == 4);
+  REQUIRE(cq.resize(16));
+  CHECK(cq.entries() == 16);
+  for (std::uint64_t id = 3; id < 16; ++id) REQUIRE(cq.push({.wr_id = 100 + id}, false));
+  CHECK_FALSE(cq.push({.wr_id = 99}, false));
+  REQUIRE(cq.poll(std::span(out).first(12)) == 12);
+  REQUIRE(cq.resize(4));  // full
+  CHECK_FALSE(cq.push({.wr_id = 99}, false));
+  CHECK(cq.poll(std::span(out).subspan(12)) == 4);
+  for (std::uint64_t id = 0; id < 16; ++id) CHECK(out[id].wr_id == 100 + id);
+  CHECK(cq.is_empty());
+}
+
+TEST_CASE("completions carry the loop's time where that was asked for", "[transport][cq][timestamp]") {
+  Ticks now{1234};
+  CqRing plain(4, -1, &now);
+  CqRing stamped(4, -1, &now, true);
+  Wc out[2];
+  for (CqRing* cq : {&plain, &stamped}) {
+    now = Ticks{1234};
+    REQUIRE(cq->push({.wr_id = 1}, false));
+    now = Ticks{5678};
+    REQUIRE(cq->push({.wr_id = 2, .byte_len = 3, .status = WcStatus::kWrFlushErr, .vendor_err = 7}, false));
+    REQUIRE(cq->poll(out) == 2);
+    CHECK(out[0].timestamp_ns == (cq == &stamped ? 1234 : 0));
+    CHECK(out[1].timestamp_ns == (cq == &stamped ? 5678 : 0));
+    CHECK(out[1].wr_id == 2);
+    CHECK(out[1].byte_len == 3);
+    CHECK(out[1].status == WcStatus::kWrFlushErr);
+    CHECK(out[1].vendor_err == 7);
+  }
+}
+
+TEST_CASE("a moderated CQ wakes after so many completions, or so much time", "[transport][cq][moderation]") {
+  Ticks now{1000};
+  CqRing cq(64, -1, &now);
+  const auto push = [&cq](std::uint64_t id, bool solicited = false) {
+    REQUIRE(cq.push({.wr_id = id}, solicited));
+    return cq.take_wake();
+  };
+  cq.moderate(3, 500);
+  cq.arm(false);
+  CHECK_FALSE(push(1));
+  CHECK(cq.deadline() == Ticks{1500});
+  CHECK_FALSE(push(2));
+  CHECK(push(3));
+  CHECK_FALSE(cq.deadline().is_set());
+  CHECK_FALSE(push(4));  // nobody asked for more
+  CHECK_FALSE(cq.deadline().is_set());
+
+  cq.arm(false);
+  now = Ticks{2000};
+  CHECK_FALSE(push(5));
+  cq.on_timer(Ticks{2499});
+  CHECK_FALSE(cq.take_wake());
+  cq.on_timer(Ticks{2500});
+  CHECK(cq.take_wake());
+  cq.on_timer(Ticks{9000});
+  CHECK_FALSE(cq.take_wake());
+
+  cq.arm(true);
+  CHECK_FALSE(push(6));  // not of the kind
+  CHECK_FALSE(cq.deadline().is_set());
+  CHECK_FALSE(push(7, true));
+  REQUIRE(cq.push({.wr_id = 8, .status = WcStatus::kRemOpErr}, false));
+  CHECK(cq.take_wake());  // errors do not wait
+
+  cq.moderate(2, 0);  // count alone
+  cq.arm(false);
+  CHECK_FALSE(push(9));
+  CHECK_FALSE(cq.deadline().is_set());
+  cq.moderate(0, 0);  // what waits does so no longer
+  CHECK(cq.take_wake());
+  cq.arm(false);
+  CHECK(push(10));
+}
+
+TEST_CASE("a shared queue that is resized keeps its receives", "[transport][srq][resize]") {
+  SharedReceives shared(1, 1, 4, 2);
+  TakenReceive taken(2);
+  const std::uint64_t before = GENERATE(range(0U, 6U));  // places where the ring may stand
+  const auto post = [&shared](std::uint64_t id) {
+    const Sge sges[2] = {{id, 1, Lkey{}}, {id + 1, 2, Lkey{}}};
+    if (!shared.ring.put({.wr_id = id, .sges = sges}, 0)) return false;
+    shared.ring.publish(1);
+    return true;
+  };
+  for (std::uint64_t id = 0; id < before; ++id) {
+    REQUIRE(post(id));
+    shared.take(taken);
+  }
+  for (std::uint64_t id = 0; id < 4; ++id) REQUIRE(post(10 + id));
+  CHECK_FALSE(post(99));
+  CHECK_FALSE(shared.resize(2));
+  shared.arm(3);
+  REQUIRE(shared.resize(8));
+  for (std::uint64_t id = 4; id < 8; ++id) REQUIRE(post(10 + id));
+  CHECK_FALSE(post(99));
+  for (std::uint64_t id = 0; id < 6; ++id) {
+    shared.take(taken);
+    CHECK(taken.wqe().wr_id == 10 + id);
+    CHECK(taken.wqe().sges()[1].addr == 11 + id);
+    CHECK(shared.take_limit_event() == (id == 5));
+  }
+  shared.arm(2);
+  CHECK_FALSE(shared.resize(1));  // nor below the limit
+  REQUIRE(shared.resize(2));
+  CHECK_FALSE(post(99));
+  shared.take(taken);
+  CHECK(taken.wqe().wr_id == 16);
 }
 
 TEST_CASE("a send queue takes as many work requests as it has slots", "[transport][sq]") {

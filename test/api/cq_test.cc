@@ -1,0 +1,171 @@
+// Completion queues through the public API: another size, moderated events, timestamps, what overflows say.
+#include <vector>
+
+#include "api/ends.h"
+
+namespace uroce::api {
+namespace {
+
+/// A QP at each end of a link, joined; SENDs go from `a` to `b`.
+struct Line {
+  explicit Line(Joined& joined, const CqAttr& attr = {.entries = 64})
+      : link(joined),
+        send_cq(must(Cq::create(link.a.device, 64))),
+        recv_cq(must(Cq::create(link.b.device, attr))),
+        sender(must(Qp::create(link.a.pd, send_cq, send_cq, {}))),
+        receiver(must(Qp::create(link.b.pd, recv_cq, recv_cq, {}))) {
+    REQUIRE(join(link.a, sender, link.b, receiver));
+  }
+  void send(std::uint64_t wr_id, std::uint8_t flags = 0) {
+    REQUIRE(receiver.post_recv({.wr_id = wr_id}));
+    REQUIRE(sender.post_send({.wr_id = wr_id, .flags = flags}));
+  }
+  /// Takes `count` completions, which must be those of wr_ids from `first` on.
+  void take(std::uint64_t first, std::uint64_t count) {
+    for (std::uint64_t i = 0; i < count; ++i) {
+      Wc wc{.status = WcStatus::kGeneralErr};
+      REQUIRE(within(5s, [&] { return recv_cq.poll({&wc, 1}) == 1; }));
+      CHECK(wc.ok());
+      CHECK(wc.wr_id == first + i);
+    }
+  }
+  [[nodiscard]] std::uint64_t completed() const {
+    for (const Counter& counter : link.b.device.counters()) {
+      if (counter.name == "completions") return counter.value;
+    }
+    return 0;
+  }
+
+  Joined& link;
+  Cq send_cq;
+  Cq recv_cq;
+  Qp sender;
+  Qp receiver;
+};
+
+}  // namespace
+
+TEST_CASE("a CQ takes on another size while its QPs are at work", "[api][cq][resize]") {
+  Joined link(GENERATE(Mode::kAuto, Mode::kLcore));
+  Line line(link, {.entries = 4});
+  CHECK(line.recv_cq.entries() == 4);
+  for (std::uint64_t i = 0; i < 4; ++i) line.send(i);
+  REQUIRE(within(5s, [&] { return line.completed() == 4; }));
+  for (const std::uint32_t wrong : {0U, 2U, line.link.b.device.limits().max_cqe + 1}) {
+    const Status status = line.recv_cq.resize(wrong);
+    REQUIRE_FALSE(status.has_value());
+    CHECK(status.error().code == Errc::kInvalid);
+  }
+  REQUIRE(line.recv_cq.resize(60));
+  CHECK(line.recv_cq.entries() == 64);
+  for (std::uint64_t i = 4; i < 60; ++i) line.send(i);
+  REQUIRE(within(5s, [&] { return line.completed() == 60; }));
+  line.take(0, 60);
+  REQUIRE(line.recv_cq.resize(2));
+  line.send(100);
+  line.take(100, 1);
+}
+
+TEST_CASE("a QP that goes takes its completions along, also after a resize", "[api][cq][resize]") {
+  Joined link(Mode::kAuto);
+  Line line(link, {.entries = 8});
+  Qp sender = must(Qp::create(link.a.pd, line.send_cq, line.send_cq, {}));
+  Qp receiver = must(Qp::create(link.b.pd, line.recv_cq, line.recv_cq, {}));
+  REQUIRE(join(link.a, sender, link.b, receiver));
+  line.send(1);
+  REQUIRE(receiver.post_recv({.wr_id = 2}));
+  REQUIRE(sender.post_send({.wr_id = 2}));
+  REQUIRE(within(5s, [&] { return line.completed() == 2; }));
+  receiver = must(Qp::create(link.b.pd, line.recv_cq, line.recv_cq, {}));
+  REQUIRE(line.recv_cq.resize(4));
+  line.send(3);
+  line.take(1, 1);
+  line.take(3, 1);
+}
+
+TEST_CASE("a moderated CQ has its event after so many completions", "[api][cq][moderation]") {
+  Joined link(GENERATE(Mode::kAuto, Mode::kLcore));
+  Line line(link);
+  CHECK_FALSE(line.recv_cq.moderate(1, -1us).has_value());
+  REQUIRE(line.recv_cq.moderate(3, 0us));
+  line.recv_cq.arm();
+  for (std::uint64_t i = 0; i < 2; ++i) line.send(i);
+  REQUIRE(within(5s, [&] { return line.completed() == 2; }));
+  CHECK_FALSE(is_readable(line.recv_cq.fd(), 20));
+  line.send(2);
+  CHECK(is_readable(line.recv_cq.fd(), 5000));
+  line.recv_cq.clear_event();
+  line.take(0, 3);
+}
+
+TEST_CASE("a moderated CQ has its event after so much time", "[api][cq][moderation]") {
+  Joined link(GENERATE(Mode::kAuto, Mode::kLcore));
+  Line line(link);
+  constexpr auto kPeriod = 30ms;
+  REQUIRE(line.recv_cq.moderate(100, kPeriod));
+  line.recv_cq.arm();
+  const auto before = Clock::now();
+  line.send(1);
+  REQUIRE(is_readable(line.recv_cq.fd(), 5000));
+  CHECK(Clock::now() - before >= kPeriod);
+  line.recv_cq.clear_event();
+  line.take(1, 1);
+  REQUIRE(line.recv_cq.moderate(0, 0us));
+  line.recv_cq.arm();
+  line.send(2);
+  CHECK(is_readable(line.recv_cq.fd(), 5000));
+  line.take(2, 1);
+}
+
+TEST_CASE("an error does not wait for other completions", "[api][cq][moderation]") {
+  Joined link(Mode::kAuto);
+  Line line(link);
+  REQUIRE(line.recv_cq.moderate(100, 0us));
+  line.recv_cq.arm();
+  REQUIRE(line.receiver.post_recv({.wr_id = 1}));
+  REQUIRE(line.receiver.modify({.state = QpState::kError}, qp_attr::kState));
+  CHECK(is_readable(line.recv_cq.fd(), 5000));
+}
+
+TEST_CASE("completions say when they were made, where that was asked for", "[api][cq][timestamp]") {
+  Joined link(GENERATE(Mode::kApp, Mode::kAuto, Mode::kLcore));
+  Line line(link, {.entries = 16, .timestamps = true});
+  std::uint64_t last = 1;  // the first may be of an iteration that began long ago
+  for (std::uint64_t i = 0; i < 10; ++i) {
+    line.send(i, send_flag::kSignaled);
+    Wc sent{.status = WcStatus::kGeneralErr};
+    Wc received{.status = WcStatus::kGeneralErr};
+    bool has_sent = false;
+    bool has_received = false;
+    REQUIRE(within(5s, [&] {
+      has_sent = has_sent || line.send_cq.poll({&sent, 1}) == 1;
+      has_received = has_received || line.recv_cq.poll({&received, 1}) == 1;
+      link.b.device.progress();
+      return has_sent && has_received;
+    }));
+    CHECK(sent.timestamp_ns == 0);
+    CHECK(received.timestamp_ns >= last);
+    last = received.timestamp_ns;
+    CHECK(link.b.device.now_ns() >= last);
+  }
+}
+
+TEST_CASE("a CQ that overflows is told with the size that its QPs need", "[api][cq][overflow]") {
+  Joined link(Mode::kApp);
+  Line line(link, {.entries = 4});
+  // Two queues of 64 each; a QP that is gone counts no more.
+  { const Qp gone = must(Qp::create(link.b.pd, line.recv_cq, line.recv_cq, {.max_recv_wr = 1024})); }
+  for (std::uint64_t i = 0; i < 5; ++i) line.send(i);
+  AsyncEvent event;
+  REQUIRE(within(5s, [&] {
+    link.a.device.progress();
+    link.b.device.progress();
+    return link.b.device.next_async_event(event) && event.type == AsyncEventType::kCqErr;
+  }));
+  INFO(event.text);
+  CHECK(event.text.find("4 entries") != std::string::npos);
+  CHECK(event.text.find("128") != std::string::npos);
+  CHECK(line.receiver.error_text() == event.text);
+}
+
+}  // namespace uroce::api

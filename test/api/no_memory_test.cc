@@ -1,0 +1,109 @@
+// What is left when memory runs out in the middle of a call: nothing, and everything else works on.
+#include <cstdlib>
+#include <new>
+
+#include "api/ends.h"
+#include "uroce/ah.h"
+
+namespace {
+
+thread_local long allocations_left = -1;  // of this thread until one fails; negative: all succeed
+
+bool may_allocate() noexcept {
+  return allocations_left < 0 || allocations_left-- > 0;
+}
+
+}  // namespace
+
+void* operator new(std::size_t bytes) {
+  void* memory = may_allocate() ? std::malloc(bytes == 0 ? 1 : bytes) : nullptr;
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+
+namespace uroce::api {
+namespace {
+
+/// Makes each allocation of `make` fail in turn, until there is none left to fail. What `make` returns at
+/// last goes to `keep`.
+template <typename Make>
+auto fail_each_allocation(Make make) {
+  for (long n = 0;; ++n) {
+    allocations_left = n;
+    auto made = make();
+    const bool all_succeeded = allocations_left > 0;
+    allocations_left = -1;
+    if (all_succeeded) {
+      REQUIRE(made.has_value());
+      return std::move(*made);
+    }
+    if (!made) CHECK(made.error().code == Errc::kNoMemory);
+    REQUIRE(n < 10000);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("a QP that there is no memory for leaves nothing behind", "[api][memory]") {
+  Joined link(Mode::kApp);
+  Cq cq = must(Cq::create(link.a.device, 256));
+  Cq peer_cq = must(Cq::create(link.b.device, 256));
+  Srq srq = must(Srq::create(link.a.pd, {.max_wr = 16}));
+  Qp receiver = fail_each_allocation(
+      [&] { return Qp::create(link.a.pd, cq, cq, srq, QpInitAttr{.type = QpType::kUc}); });
+  Qp sender = must(Qp::create(link.b.pd, peer_cq, peer_cq, {.type = QpType::kUc}));
+  REQUIRE(join(link.a, receiver, link.b, sender));
+  // A message that comes to nothing gives its receive back, for which there must be room.
+  std::vector<std::byte> bytes(4096);
+  Mr source = must(Mr::reg(link.b.pd, bytes, access::kLocalWrite));
+  Mr target = must(Mr::alloc(link.a.pd, 4096, access::kLocalWrite));
+  const Sge small = target.sge(0, 1500);
+  REQUIRE(srq.post_recv({.wr_id = 7, .sges = {&small, 1}}));
+  const Sge large = source.sge(0, 3000);
+  REQUIRE(sender.post_send({.wr_id = 1, .sges = {&large, 1}, .flags = send_flag::kSignaled}));
+  Wc wc;
+  REQUIRE(within(5s, [&] {
+    link.a.device.progress();
+    return peer_cq.poll({&wc, 1}) == 1;
+  }));
+  for (int i = 0; i < 100; ++i) link.a.device.progress();
+  const Sge fits = source.sge(0, 100);
+  REQUIRE(sender.post_send({.wr_id = 2, .sges = {&fits, 1}}));
+  REQUIRE(within(5s, [&] {
+    link.b.device.progress();
+    return cq.poll({&wc, 1}) == 1;
+  }));
+  CHECK(wc.ok());
+  CHECK(wc.wr_id == 7);
+}
+
+TEST_CASE("an address handle that there is no memory for leaves nothing behind", "[api][memory]") {
+  Joined link(Mode::kApp);
+  const AhAttr attr{.dgid = link.b.gid()};
+  const Ah other = must(Ah::create(link.a.pd, attr));
+  for (int i = 0; i < 3; ++i) {
+    const Ah there = fail_each_allocation([&] { return Ah::create(link.a.pd, attr); });
+    CHECK(there.id() != other.id());
+  }
+}
+
+TEST_CASE("CQs and SRQs that cannot be resized for lack of memory stay as they are", "[api][memory]") {
+  Joined link(GENERATE(Mode::kApp, Mode::kLcore));
+  Cq cq = must(Cq::create(link.a.device, 16));
+  allocations_left = 0;
+  const Status resized = cq.resize(1024);
+  allocations_left = -1;
+  if (link.a.device.config().mode == Mode::kApp) {  // otherwise another thread has memory
+    REQUIRE_FALSE(resized.has_value());
+    CHECK(resized.error().code == Errc::kNoMemory);
+    CHECK(cq.entries() == 16);
+  }
+}
+
+}  // namespace uroce::api
