@@ -69,12 +69,19 @@ void MixReceives::end_burst() {
   require(limit_ == 0 || posted_.size() >= limit_, name("fewer receives than the limit, and no event"));
 }
 
-void MixReceives::arm(Random& random) {
+void MixReceives::change(Random& random) {
+  if (!plan_.is_shared) return;
+  if (random.below(50) == 0) {
+    const auto depth = static_cast<std::uint32_t>(1U << random.below(6));
+    const bool is_resized = shared_->resize(depth);
+    // Users may hold receives that are posted here and not in the queue any more.
+    require(is_resized || posted_.size() > depth || limit_ > depth, name("it cannot be resized"));
+    require(!is_resized || (posted_.size() <= depth + plan_.users && limit_ <= depth),
+            name("it became smaller than what is posted"));
+  }
   if (!plan_.is_limited || limit_ != 0 || random.below(20) != 0) return;
-  // Users may hold receives that are posted here and not in the queue any more.
-  if (posted_.size() <= plan_.users + 1) return;
-  limit_ = static_cast<std::uint32_t>(1 + random.below(posted_.size() - plan_.users));
-  shared_->arm(limit_);
+  limit_ = static_cast<std::uint32_t>(1 + random.below(posted_.size() + 2));
+  endpoint_.loop.arm_limit(*shared_, limit_);
 }
 
 void MixReceives::on_limit_event() {

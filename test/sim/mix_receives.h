@@ -40,8 +40,8 @@ class MixReceives {
   /// All completions of the burst have been seen.
   void end_burst();
 
-  /// Shared: arms its limit now and then.
-  void arm(Random& random);
+  /// Shared: now and then arms its limit, or takes on another capacity.
+  void change(Random& random);
   void on_limit_event();
   [[nodiscard]] std::uint64_t limit_events() const noexcept { return limit_events_; }
 

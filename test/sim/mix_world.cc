@@ -325,7 +325,7 @@ bool MixWorld::run_endpoint(unsigned at) {
   for (const auto& queue : queues_) {
     if (queue->plan().at != at) continue;
     worked = queue->post(now_ns_, random_) || worked;
-    queue->arm(random_);
+    queue->change(random_);
   }
   return worked || endpoint.loop.has_work();
 }
