@@ -262,7 +262,8 @@ class PingPong(Case):
 
     def test_many_qps_share_their_receives(self):
         for qps, size, iterations in ((16, 1000, 500), (1, 4096, 100), (256, 64, 1000)):
-            out, server = self.pair("pingpong", "--type", "srq", "-q", qps, "-c", "-s", size, "-n", iterations)
+            words = ["--type", "srq", "-q", qps, "-c", "-s", size, "-n", iterations]
+            out, server = self.pair("pingpong", *words)
             self.assertIn(f"{2 * size * iterations} bytes in", out)
             self.assertIn("0 bytes of received data were wrong", out)
             self.assertEqual(out.count("local address"), qps)
