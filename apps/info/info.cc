@@ -24,8 +24,12 @@ Json limits_json(const Limits& limits) {
 
 Json device_json(const Device& device) {
   Json gids = Json::array();
-  for (const auto& entry : device.gids())
-    gids.push_back(fmt::format("{}/{}", to_string(entry.gid), entry.prefix_len));
+  for (const auto& entry : device.gids()) {
+    gids.push_back({{"gid", to_string(entry.gid)},
+                    {"prefix_len", entry.prefix_len},
+                    {"vlan", entry.vlan},
+                    {"type", to_string(entry.type)}});
+  }
   Json counters = Json::object();
   for (const auto& counter : device.counters()) counters[counter.name] = counter.value;
   return {{"port", device.config().port},   {"mac", to_string(device.mac())},
@@ -39,7 +43,12 @@ void print_text(const Json& info) {
              info.at("mac").get<std::string>(), info.at("link_mtu").get<unsigned>(),
              info.at("path_mtu").get<unsigned>());
   std::size_t index = 0;
-  for (const auto& gid : info.at("gids")) fmt::print("GID {:<5} {}\n", index++, gid.get<std::string>());
+  for (const auto& entry : info.at("gids")) {
+    const auto vlan = entry.at("vlan").get<unsigned>();
+    fmt::print("GID {:<5} {}/{}  {}{}\n", index++, entry.at("gid").get<std::string>(),
+               entry.at("prefix_len").get<unsigned>(), entry.at("type").get<std::string>(),
+               vlan == 0 ? "" : fmt::format("  VLAN {}", vlan));
+  }
   for (const char* group : {"limits", "counters"}) {
     Table table({group, ""}, 1);
     for (const auto& [name, value] : info.at(group).items()) {

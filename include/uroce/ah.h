@@ -17,10 +17,10 @@ namespace uroce {
 /// complete with LOC_QP_OP_ERR.
 class Ah {
  public:
-  /// @return kInvalid: dgid is zero, sgid_index is beyond the GID table, or both are of different families.
-  ///   kNoMemory.
+  /// @return kInvalid: dgid is zero, sgid_index is beyond the GID table, both are of different families, or
+  ///   sl is above 7; kNoMemory.
   static Result<Ah> create(Pd& pd, const AhAttr& attr);
-  /// The way back to the sender of a UD receive.
+  /// The way back to the sender of a UD receive: from the address it was sent to, in the same VLAN.
   /// @param grh  the first bytes of the receive's memory
   static Result<Ah> from_wc(Pd& pd, const Wc& wc, std::span<const std::byte, kGrhBytes> grh);
   Ah(Ah&&) noexcept;

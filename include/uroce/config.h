@@ -22,8 +22,9 @@ enum class Mode : std::uint8_t {
 /// Everything a device can be told. Defaults are those of config/uroce.toml.
 struct Config {
   std::string port = "shm:uroce";  ///< port specification: driver:argument[,key=value...]
-  std::vector<std::string> ip;     ///< ADDR/PREFIX, IPv4 or IPv6; empty: derived on two-ended links
+  std::vector<std::string> ip;     ///< ADDR/PREFIX[@VLAN], IPv4 or IPv6; empty: derived on two-ended links
   std::string gateway;             ///< next hop for destinations outside the prefixes; empty: none
+  bool roce_v1 = false;            ///< RoCE v1 entries in the GID table, behind those of RoCE v2
   std::uint32_t mtu = 0;           ///< link MTU in bytes; 0: the port's own
   Mode mode = Mode::kApp;
   std::string lcores;      ///< core list such as "2-5,8", one loop each; empty: one loop, not pinned

@@ -28,6 +28,8 @@ struct Limits {
 struct GidEntry {
   Gid gid;
   unsigned prefix_len = 0;
+  std::uint16_t vlan = 0;  ///< 802.1Q VLAN of its frames; 0: none
+  GidType type = GidType::kRoceV2;
 };
 
 struct Counter {
@@ -50,7 +52,8 @@ class Device {
 
   [[nodiscard]] const Limits& limits() const noexcept;
   [[nodiscard]] const Config& config() const noexcept;
-  /// Index 0 is the link-local fe80:: address made from the MAC; then those of Config::ip in order.
+  /// Index 0 is the link-local fe80:: address made from the MAC; then those of Config::ip in order. All are
+  /// of type RoCE v2; with Config::roce_v1 the same follow once more as RoCE v1.
   [[nodiscard]] std::vector<GidEntry> gids() const;
   [[nodiscard]] MacAddress mac() const noexcept;
   /// Bytes of the largest Ethernet payload, and the path MTU that fits.

@@ -57,6 +57,7 @@ struct QpAttr {
   std::uint8_t traffic_class = 0;       ///< DSCP << 2 | ECN
   std::uint8_t hop_limit = 64;          ///< 0 and 1 mean 64
   std::uint32_t flow_label = 0;         ///< 20 bits; 0: from the QP numbers
+  std::uint8_t sl = 0;                  ///< 0..7: priority in the VLAN tag; a GID without VLAN sends none
   std::uint8_t max_rd_atomic = 1;       ///< READs and atomics this side may have in flight
   std::uint8_t max_dest_rd_atomic = 1;  ///< those it will serve
   std::uint8_t min_rnr_timer = 12;      ///< code 0..31 it asks the peer to wait after RNR, IBA table 45

@@ -108,6 +108,15 @@ struct Gid {
   static std::optional<Gid> parse(std::string_view text);
 };
 
+/// What frames a GID stands for. Same values as enum ibv_gid_type.
+enum class GidType : std::uint8_t {
+  kRoceV1 = 1,  ///< Ethernet and GRH: stays on its link
+  kRoceV2 = 2,  ///< Ethernet, IP and UDP
+};
+
+/// "RoCE v1" or "RoCE v2".
+[[nodiscard]] std::string_view to_string(GidType type) noexcept;
+
 /// Text of a GID: IPv6 notation ("::ffff:10.0.0.1" for IPv4).
 [[nodiscard]] std::string to_string(const Gid& gid);
 

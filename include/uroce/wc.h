@@ -71,6 +71,8 @@ struct Wc {
   WcOpcode opcode = WcOpcode::kSend;
   std::uint8_t flags = 0;       ///< wc_flag bits
   std::uint8_t vendor_err = 0;  ///< the transport's Fault number; see describe_vendor_err()
+  std::uint8_t sl = 0;          ///< UD receive: priority in the VLAN tag
+  std::uint16_t vlan = 0;       ///< UD receive: VLAN it came in; 0: none
 
   [[nodiscard]] bool ok() const noexcept { return status == WcStatus::kSuccess; }
 };

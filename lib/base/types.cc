@@ -26,6 +26,10 @@ std::string to_string(const Gid& gid) {
   return text.data();
 }
 
+std::string_view to_string(GidType type) noexcept {
+  return type == GidType::kRoceV1 ? "RoCE v1" : "RoCE v2";
+}
+
 std::optional<MacAddress> MacAddress::parse(std::string_view text) {
   constexpr std::size_t kTextSize = 17;  // six pairs of digits, five colons
   if (text.size() != kTextSize) return std::nullopt;

@@ -67,14 +67,21 @@ bool is_unicast(std::string_view text) {
   return *gid != Gid::from_v4({0, 0, 0, 0}) && *gid != Gid::from_v4({255, 255, 255, 255});
 }
 
+bool is_number(std::string_view text, unsigned low, unsigned high) {
+  unsigned value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc{} && end == text.data() + text.size() && value >= low && value <= high;
+}
+
+/// ADDR/PREFIX[@VLAN]
 bool is_prefixed_address(std::string_view text) {
+  const auto at = text.find('@');
+  if (at != std::string_view::npos && !is_number(text.substr(at + 1), 1, 4094)) return false;
+  text = text.substr(0, at);
   const auto slash = text.find('/');
   if (slash == std::string_view::npos || !is_unicast(text.substr(0, slash))) return false;
-  const auto prefix = text.substr(slash + 1);
   const unsigned most = text.find(':') == std::string_view::npos ? 32 : 128;
-  unsigned bits = 0;
-  const auto [end, error] = std::from_chars(prefix.data(), prefix.data() + prefix.size(), bits);
-  return error == std::errc{} && end == prefix.data() + prefix.size() && bits >= 1 && bits <= most;
+  return is_number(text.substr(slash + 1), 1, most);
 }
 
 Status set_ip(Config& config, std::string_view text) {
@@ -82,7 +89,8 @@ Status set_ip(Config& config, std::string_view text) {
   for (std::size_t begin = 0; !text.empty() && begin <= text.size();) {
     const auto comma = std::min(text.find(',', begin), text.size());
     const auto one = text.substr(begin, comma - begin);
-    if (!is_prefixed_address(one)) return refused("ip", one, "is not a unicast address with a prefix length");
+    if (!is_prefixed_address(one))
+      return refused("ip", one, "is not a unicast address with a prefix length, in a VLAN or none");
     if (std::ranges::find(addresses, one) != addresses.end()) return refused("ip", one, "is given twice");
     addresses.emplace_back(one);
     begin = comma + 1;
@@ -145,9 +153,11 @@ constexpr std::array kKeys = {
               .set = set_port,
               .get = [](const Config& c) { return c.port; }},
     ConfigKey{.name = "ip",
-              .metavar = "ADDR/PREFIX",
+              .metavar = "ADDR/PREFIX[@VLAN]",
               .help = "addresses of the port; none: derived on links with two ends",
-              .allowed = "comma-separated ADDR/PREFIX, such as 10.0.0.1/24 or fd00::1/64",
+              .allowed =
+                  "comma-separated ADDR/PREFIX, each perhaps with @VLAN (1..4094), such as 10.0.0.1/24 or "
+                  "fd00::1/64@5",
               .type = ConfigType::kTexts,
               .set = set_ip,
               .get = get_ip},
@@ -157,6 +167,14 @@ constexpr std::array kKeys = {
               .allowed = "one IPv4 or IPv6 unicast address, or nothing",
               .set = set_gateway,
               .get = [](const Config& c) { return c.gateway; }},
+    ConfigKey{.name = "roce-v1",
+              .metavar = "BOOL",
+              .help = "also speak RoCE v1: its GIDs follow those of RoCE v2",
+              .allowed = "true or false; outside files also 1 or 0, yes or no, on or off",
+              .type = ConfigType::kBoolean,
+              .is_flag = true,
+              .set = [](Config& c, std::string_view t) { return set_boolean("roce-v1", t, c.roce_v1); },
+              .get = [](const Config& c) { return boolean_text(c.roce_v1); }},
     ConfigKey{.name = "mtu",
               .metavar = "BYTES",
               .help = "link MTU, the bytes after the Ethernet header; 0: the port's own",

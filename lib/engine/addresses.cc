@@ -14,19 +14,23 @@ bool Address::is_on_link(const Gid& other) const noexcept {
   return true;
 }
 
-Gid Addresses::next_hop(const Gid& destination) const noexcept {
+NextHop Addresses::next_hop(const Gid& destination, std::size_t sgid_index) const noexcept {
+  const Address& from = own_[sgid_index];
   const bool on_link =
-      destination.is_link_local() ||
-      std::any_of(own_.begin(), own_.end(), [&](const Address& a) { return a.is_on_link(destination); });
-  const bool use_gateway = !on_link && gateway_.has_value() && gateway_->is_v4() == destination.is_v4();
-  return use_gateway ? *gateway_ : destination;
+      destination.is_link_local() || std::any_of(own_.begin(), own_.end(), [&](const Address& a) {
+        return a.vlan == from.vlan && a.is_on_link(destination);
+      });
+  const bool use_gateway = !on_link && from.type == GidType::kRoceV2 && gateway_.has_value() &&
+                           gateway_->is_v4() == destination.is_v4();
+  return {.gid = use_gateway ? *gateway_ : destination, .vlan = from.vlan};
 }
 
-const Gid& Addresses::source_for(const Gid& target) const noexcept {
+const Gid& Addresses::source_for(const NextHop& target) const noexcept {
   const Gid* same_family = &own_.front().gid;
   for (const Address& address : own_) {
-    if (address.is_on_link(target)) return address.gid;
-    if (address.gid.is_v4() == target.is_v4()) same_family = &address.gid;
+    if (address.vlan != target.vlan) continue;
+    if (address.is_on_link(target.gid)) return address.gid;
+    if (address.gid.is_v4() == target.gid.is_v4()) same_family = &address.gid;
   }
   return *same_family;
 }
@@ -35,6 +39,12 @@ Gid link_local_gid(const MacAddress& mac) noexcept {
   const auto& m = mac.raw;
   return Gid{{0xfe, 0x80, 0, 0, 0, 0, 0, 0, static_cast<std::uint8_t>(m[0] ^ 2), m[1], m[2], 0xff, 0xfe, m[3],
               m[4], m[5]}};
+}
+
+std::optional<MacAddress> link_local_mac(const Gid& gid) noexcept {
+  const auto& g = gid.raw;
+  if (!gid.is_link_local() || g[11] != 0xff || g[12] != 0xfe) return std::nullopt;
+  return MacAddress{{static_cast<std::uint8_t>(g[8] ^ 2), g[9], g[10], g[13], g[14], g[15]}};
 }
 
 }  // namespace uroce::engine

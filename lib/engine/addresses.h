@@ -6,20 +6,32 @@
 #include <optional>
 #include <vector>
 
+#include "transport/next_hop.h"
 #include "uroce/types.h"
 
 namespace uroce::engine {
 
 /// An address with the length of its network prefix; for IPv4-mapped GIDs the length counts from the IPv4
-/// part.
+/// part. The same address may stand in several VLANs, and for both kinds of frames.
 struct Address {
   Gid gid;
   unsigned prefix_len = 0;  // bits
+  std::uint16_t vlan = 0;   // 0: frames without tag
+  GidType type = GidType::kRoceV2;
 
   [[nodiscard]] bool is_on_link(const Gid& other) const noexcept;
 };
 
-/// GID table of a port. Index 0 is the link-local address. IBA A17.
+/// Whether frames from `own` can name `destination`: IP headers hold addresses of one family, a GRH any
+/// group.
+[[nodiscard]] constexpr bool can_reach(const Address& own, const Gid& destination) noexcept {
+  if (own.type == GidType::kRoceV1 && destination.is_multicast()) return true;
+  return own.gid.is_v4() == destination.is_v4();
+}
+
+using transport::NextHop;
+
+/// GID table of a port. Index 0 is the link-local address, which is in no VLAN. IBA A17.
 ///
 /// Threads: read-only after construction.
 class Addresses {
@@ -28,13 +40,19 @@ class Addresses {
   Addresses(std::vector<Address> own, std::optional<Gid> gateway) : own_(std::move(own)), gateway_(gateway) {}
 
   [[nodiscard]] const std::vector<Address>& own() const noexcept { return own_; }
-  [[nodiscard]] bool is_own(const Gid& gid) const noexcept {
-    return std::any_of(own_.begin(), own_.end(), [&](const Address& a) { return a.gid == gid; });
+  [[nodiscard]] bool is_own(const Gid& gid, std::uint16_t vlan) const noexcept {
+    return std::any_of(own_.begin(), own_.end(),
+                       [&](const Address& a) { return a.gid == gid && a.vlan == vlan; });
   }
-  /// Whom to ask for the Ethernet address when sending to `destination`.
-  [[nodiscard]] Gid next_hop(const Gid& destination) const noexcept;
-  /// An own address to ask from.
-  [[nodiscard]] const Gid& source_for(const Gid& target) const noexcept;
+  /// Whether any address is in that VLAN.
+  [[nodiscard]] bool is_in_vlan(std::uint16_t vlan) const noexcept {
+    return std::any_of(own_.begin(), own_.end(), [&](const Address& a) { return a.vlan == vlan; });
+  }
+  /// Whom to ask for the Ethernet address when sending from own()[`sgid_index`] to `destination`. RoCE v1 is
+  /// not routed.
+  [[nodiscard]] NextHop next_hop(const Gid& destination, std::size_t sgid_index) const noexcept;
+  /// An own address of the target's VLAN to ask from.
+  [[nodiscard]] const Gid& source_for(const NextHop& target) const noexcept;
 
  private:
   std::vector<Address> own_;
@@ -43,5 +61,7 @@ class Addresses {
 
 /// fe80::/64 with the EUI-64 of `mac`. RFC 4291 appendix A.
 [[nodiscard]] Gid link_local_gid(const MacAddress& mac) noexcept;
+/// The Ethernet address in a link-local GID that link_local_gid() may have made.
+[[nodiscard]] std::optional<MacAddress> link_local_mac(const Gid& gid) noexcept;
 
 }  // namespace uroce::engine

@@ -11,22 +11,21 @@ namespace uroce::engine {
 
 namespace {
 
-constexpr MacAddress kBroadcast{{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}};
 constexpr std::size_t kUnusedKept = 64;       // known addresses that may be needed again
 constexpr std::uint8_t kAsksOfSuspicion = 3;  // a known address is asked again that often at most
 
 }  // namespace
 
-Neighbours::Entry* Neighbours::find(const Gid& gid) noexcept {
+Neighbours::Entry* Neighbours::find(const NextHop& hop) noexcept {
   const auto entry =
-      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.gid == gid; });
+      std::find_if(entries_.begin(), entries_.end(), [&](const Entry& e) { return e.hop == hop; });
   return entry == entries_.end() ? nullptr : &*entry;
 }
 
-std::optional<MacAddress> Neighbours::acquire(const Gid& gid, Ticks now) {
-  Entry* entry = find(gid);
+std::optional<MacAddress> Neighbours::acquire(const NextHop& hop, Ticks now) {
+  Entry* entry = find(hop);
   if (entry == nullptr) {
-    entries_.push_back({.gid = gid});
+    entries_.push_back({.hop = hop});
     entry = &entries_.back();
   } else if (entry->users == 0) {
     --unused_;
@@ -37,8 +36,8 @@ std::optional<MacAddress> Neighbours::acquire(const Gid& gid, Ticks now) {
   return std::nullopt;
 }
 
-void Neighbours::release(const Gid& gid) noexcept {
-  Entry* entry = find(gid);
+void Neighbours::release(const NextHop& hop) noexcept {
+  Entry* entry = find(hop);
   if (entry == nullptr || --entry->users != 0) return;
   ++unused_;
   entry->released = ++releases_;
@@ -57,8 +56,8 @@ void Neighbours::forget(Entry& entry) noexcept {
   entries_.pop_back();
 }
 
-void Neighbours::suspect(const Gid& gid, Ticks now) noexcept {
-  Entry* entry = find(gid);
+void Neighbours::suspect(const NextHop& hop, Ticks now) noexcept {
+  Entry* entry = find(hop);
   if (entry != nullptr && !entry->asking) start_asking(*entry, now);
 }
 
@@ -93,20 +92,25 @@ std::uint64_t Neighbours::ask_interval(std::uint8_t asked) const noexcept {
   return std::min(ask_interval_ns_, kFirstNs << std::min(asked - 1, 20));
 }
 
+wire::LinkAddress Neighbours::link_to(const MacAddress& mac, std::uint16_t vlan) const noexcept {
+  return {.src = port_.info().mac, .dst = mac, .vlan_tci = wire::vlan_tag(vlan)};
+}
+
 void Neighbours::ask(const Entry& entry) noexcept {
   const MacAddress& own_mac = port_.info().mac;
-  const Gid& own = addresses_.source_for(entry.gid);
-  if (entry.gid.is_v4()) {
-    const wire::LinkAddress link{.src = own_mac, .dst = kBroadcast};
+  const Gid& own = addresses_.source_for(entry.hop);
+  const Gid& wanted = entry.hop.gid;
+  if (wanted.is_v4()) {
+    const wire::LinkAddress link = link_to(wire::kBroadcastMac, entry.hop.vlan);
     std::byte* frame = port_.tx_claim(wire::arp_frame_len(link));
     if (frame == nullptr) return;
-    wire::emit_arp_frame(frame, link, wire::make_arp_request(own_mac, own, entry.gid));
+    wire::emit_arp_frame(frame, link, wire::make_arp_request(own_mac, own, wanted));
     port_.tx_commit();
     counters_.add(Count::kTxArp);
     return;
   }
-  const wire::NeighbourMessage question = wire::make_solicitation(own_mac, own, entry.gid);
-  const wire::LinkAddress link{.src = own_mac, .dst = wire::multicast_mac(question.dst)};
+  const wire::NeighbourMessage question = wire::make_solicitation(own_mac, own, wanted);
+  const wire::LinkAddress link = link_to(wire::multicast_mac(question.dst), entry.hop.vlan);
   std::byte* frame = port_.tx_claim(wire::neighbour_frame_len(link, question));
   if (frame == nullptr) return;
   wire::emit_neighbour_frame(frame, link, question);
@@ -114,14 +118,14 @@ void Neighbours::ask(const Entry& entry) noexcept {
   counters_.add(Count::kTxNd);
 }
 
-std::optional<Neighbours::Change> Neighbours::learn(const Gid& gid, const MacAddress& mac) noexcept {
-  Entry* entry = find(gid);
+std::optional<Neighbours::Change> Neighbours::learn(const NextHop& hop, const MacAddress& mac) noexcept {
+  Entry* entry = find(hop);
   if (entry == nullptr || wire::is_group(mac)) return std::nullopt;
   entry->asking = false;
   if (entry->known && entry->mac == mac) return std::nullopt;
   entry->known = true;
   entry->mac = mac;
-  return Change{gid, mac};
+  return Change{hop, mac};
 }
 
 std::optional<Neighbours::Change> Neighbours::on_arp(std::span<const std::byte> frame,
@@ -132,33 +136,35 @@ std::optional<Neighbours::Change> Neighbours::on_arp(std::span<const std::byte> 
     return std::nullopt;
   }
   counters_.add(Count::kRxArp);
-  const bool asks_us =
-      arp->operation == wire::Arp::Operation::kRequest && addresses_.is_own(Gid::from_v4(arp->target_ip));
+  const std::uint16_t vlan = view.vlan_id();
+  const bool asks_us = arp->operation == wire::Arp::Operation::kRequest &&
+                       addresses_.is_own(Gid::from_v4(arp->target_ip), vlan);
   if (asks_us) {
-    const wire::LinkAddress link{.src = port_.info().mac, .dst = arp->sender_mac};
+    const wire::LinkAddress link = link_to(arp->sender_mac, vlan);
     if (std::byte* reply = port_.tx_claim(wire::arp_frame_len(link))) {
       wire::emit_arp_frame(reply, link, wire::make_arp_reply(*arp, port_.info().mac));
       port_.tx_commit();
       counters_.add(Count::kTxArp);
     }
   }
-  return learn(Gid::from_v4(arp->sender_ip), arp->sender_mac);
+  return learn({.gid = Gid::from_v4(arp->sender_ip), .vlan = vlan}, arp->sender_mac);
 }
 
 std::optional<Neighbours::Change> Neighbours::on_icmp6(const wire::PacketView& view) noexcept {
   const auto message = wire::parse_neighbour(view);
   if (!message.has_value()) return std::nullopt;
   counters_.add(Count::kRxNd);
+  const std::uint16_t vlan = view.vlan_id();
   if (message->is_advertisement) {
     const MacAddress mac = message->link_address.value_or(view.src_mac());
-    return learn(message->target, mac);
+    return learn({.gid = message->target, .vlan = vlan}, mac);
   }
-  if (addresses_.is_own(message->target)) {
+  if (addresses_.is_own(message->target, vlan)) {
     const wire::NeighbourMessage answer = wire::make_advertisement(*message, port_.info().mac);
     const bool to_group = answer.dst.is_multicast();
     const MacAddress to =
         to_group ? wire::multicast_mac(answer.dst) : message->link_address.value_or(view.src_mac());
-    const wire::LinkAddress link{.src = port_.info().mac, .dst = to};
+    const wire::LinkAddress link = link_to(to, vlan);
     if (std::byte* reply = port_.tx_claim(wire::neighbour_frame_len(link, answer))) {
       wire::emit_neighbour_frame(reply, link, answer);
       port_.tx_commit();
@@ -166,7 +172,7 @@ std::optional<Neighbours::Change> Neighbours::on_icmp6(const wire::PacketView& v
     }
   }
   if (message->src.is_zero() || !message->link_address.has_value()) return std::nullopt;
-  return learn(message->src, *message->link_address);
+  return learn({.gid = message->src, .vlan = vlan}, *message->link_address);
 }
 
 }  // namespace uroce::engine

@@ -17,7 +17,8 @@ namespace uroce::engine {
 ///
 /// An entry is made when a QP or an address handle needs it, asked for until somebody answers, and kept up to
 /// date by whatever ARP and ND packets tell later. Nothing from the wire makes an entry. One that nobody
-/// needs any more is forgotten; those that are known not at once, but when there are many.
+/// needs any more is forgotten; those that are known not at once, but when there are many. What is heard in
+/// one VLAN says nothing about another.
 ///
 /// Threads: loop.
 class Neighbours {
@@ -29,14 +30,14 @@ class Neighbours {
   void make_room() {
     if (entries_.size() == entries_.capacity()) entries_.reserve(2 * entries_.size() + 4);
   }
-  /// One more needs the Ethernet address of `gid`. @return it, if known; otherwise asking begins.
-  [[nodiscard]] std::optional<MacAddress> acquire(const Gid& gid, Ticks now);
+  /// One more needs the Ethernet address of `hop`. @return it, if known; otherwise asking begins.
+  [[nodiscard]] std::optional<MacAddress> acquire(const NextHop& hop, Ticks now);
   /// One that did needs it no more.
-  void release(const Gid& gid) noexcept;
+  void release(const NextHop& hop) noexcept;
   /// Entries, in use or not.
   [[nodiscard]] std::size_t size() const noexcept { return entries_.size(); }
-  /// A peer behind `gid` does not answer: asks again, in case its Ethernet address has changed.
-  void suspect(const Gid& gid, Ticks now) noexcept;
+  /// A peer behind `hop` does not answer: asks again, in case its Ethernet address has changed.
+  void suspect(const NextHop& hop, Ticks now) noexcept;
 
   /// Sends the questions that are due. Cheap when there are none.
   void on_time(Ticks now) noexcept {
@@ -46,7 +47,7 @@ class Neighbours {
 
   /// What a frame taught: this address is now behind that Ethernet address.
   struct Change {
-    Gid gid;
+    NextHop hop;
     MacAddress mac;
   };
   /// Answers questions about our addresses. @return what changed, if anything.
@@ -55,7 +56,7 @@ class Neighbours {
 
  private:
   struct Entry {
-    Gid gid;
+    NextHop hop;
     MacAddress mac{};
     bool known = false;
     bool asking = false;
@@ -65,13 +66,14 @@ class Neighbours {
     std::uint64_t released = 0;  // not in use: the larger, the later
   };
 
-  [[nodiscard]] Entry* find(const Gid& gid) noexcept;
+  [[nodiscard]] Entry* find(const NextHop& hop) noexcept;
   void start_asking(Entry& entry, Ticks now) noexcept;
   void ask_due(Ticks now) noexcept;
   void forget(Entry& entry) noexcept;
   [[nodiscard]] std::uint64_t ask_interval(std::uint8_t asked) const noexcept;
   void ask(const Entry& entry) noexcept;
-  std::optional<Change> learn(const Gid& gid, const MacAddress& mac) noexcept;
+  std::optional<Change> learn(const NextHop& hop, const MacAddress& mac) noexcept;
+  [[nodiscard]] wire::LinkAddress link_to(const MacAddress& mac, std::uint16_t vlan) const noexcept;
 
   const Addresses& addresses_;
   port::Port& port_;

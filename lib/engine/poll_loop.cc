@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "transport/rc_qp.h"
 #include "wire/frame_template.h"
@@ -39,6 +40,26 @@ constexpr Count drop_counter(wire::ParseResult result) noexcept {
     default:
       return Count::kDropMalformed;
   }
+}
+
+/// Why a packet cannot have been sent to `local`, whatever its addresses: each GID has one VLAN and one kind
+/// of frames. kRxRoce if it can.
+Count refuse_underlay(const Address& local, const wire::PacketView& packet) noexcept {
+  if (packet.vlan_id() != local.vlan) return Count::kDropWrongVlan;
+  return packet.gid_type == local.type ? Count::kRxRoce : Count::kDropWrongGidType;
+}
+
+/// Likewise of a datagram, which may be for any address of the port.
+Count refuse(const std::vector<Address>& own, const wire::PacketView& packet) noexcept {
+  const Gid destination = packet.dst_gid();
+  Count why = Count::kDropWrongAddress;
+  for (const Address& address : own) {
+    if (address.gid != destination) continue;
+    const Count verdict = refuse_underlay(address, packet);
+    if (verdict == Count::kRxRoce) return verdict;
+    if (why != Count::kDropWrongGidType) why = verdict;
+  }
+  return why;
 }
 
 /// Calls `step` with the QP as what it is if that is RC, so that its calls are direct and inlined; measured
@@ -172,8 +193,7 @@ unsigned PollLoop::receive_handed_over(Ticks now) noexcept {
 void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
   wire::PacketView view;
   const wire::ParseResult result = wire::parse_packet(frame, view);
-  if (!wire::is_drop(result) &&
-      view.vlan_id().value_or(0) != 0) {  // VLAN 0 is a priority tag; we are in no other
+  if (!wire::is_drop(result) && view.vlan_id() != 0 && !addresses_.is_in_vlan(view.vlan_id())) [[unlikely]] {
     counters_.add(Count::kDropWrongVlan);
     return;
   }
@@ -215,15 +235,17 @@ void PollLoop::on_roce(const wire::PacketView& packet, Ticks now) noexcept {
     }
     last_qp_ = qp;
   }
-  if (packet.op->transport == wire::Transport::kUd && !addresses_.is_own(packet.dst_gid())) {
-    counters_.add(Count::kDropWrongAddress);
+  const auto& own = addresses_.own();
+  const Address& local = own[std::min<std::size_t>(qp->context().attr.sgid_index, own.size() - 1)];
+  const bool is_datagram = packet.op->transport == wire::Transport::kUd;
+  const Count refusal = is_datagram ? refuse(own, packet) : refuse_underlay(local, packet);
+  if (refusal != Count::kRxRoce) [[unlikely]] {
+    counters_.add(refusal);
     return;
   }
-  const auto& own = addresses_.own();
-  const Gid& local = own[std::min<std::size_t>(qp->context().attr.sgid_index, own.size() - 1)].gid;
   bool wants = false;
   const Count verdict = as_rc(*qp, [&](auto& one) {
-    const Count taken = one.on_packet(packet, local, now);
+    const Count taken = one.on_packet(packet, local.gid, now);
     wants = taken == Count::kRxRoce && !one.is_ready && one.wants_transmit(now);
     return taken;
   });
@@ -254,7 +276,7 @@ void PollLoop::on_icmp(const wire::PacketView& view, Ticks now) noexcept {
     pass_on({view.frame, view.frame_len});
   }
   if (was_handed_over_) return;
-  if (!addresses_.is_own(view.dst_gid())) return;
+  if (!addresses_.is_own(view.dst_gid(), view.vlan_id())) return;
   const std::uint32_t len = wire::echo_reply_len(view);
   std::byte* reply = len == 0 ? nullptr : port_.tx_claim(len);
   if (reply == nullptr) return;
@@ -280,7 +302,8 @@ void PollLoop::on_timer(QueuePair& qp, Ticks now) noexcept {
     const std::uint64_t timeouts = counters_.get(Count::kRequesterTimeouts);
     qp.on_timer(now);
     if (counters_.get(Count::kRequesterTimeouts) != timeouts) {
-      neighbours_.suspect(addresses_.next_hop(qp.context().attr.dgid), now);
+      const QpAttr& attr = qp.context().attr;
+      neighbours_.suspect(addresses_.next_hop(attr.dgid, attr.sgid_index), now);
     }
     if (qp.wants_transmit(now)) make_ready(qp);
   }
@@ -290,14 +313,17 @@ void PollLoop::on_timer(QueuePair& qp, Ticks now) noexcept {
 void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcept {
   handles_.for_each([&](transport::AddressHandle& handle) {
     const bool is_group = handle.attr.dgid.is_multicast();  // has an Ethernet address of its own
-    if (!is_group && addresses_.next_hop(handle.attr.dgid) == change.gid) address(handle, change.mac);
+    if (is_group) return;
+    if (addresses_.next_hop(handle.attr.dgid, handle.attr.sgid_index) == change.hop)
+      address(handle, change.mac);
   });
   qps_.for_each([&](QueuePair& qp) {
     const QpState state = qp.state();
     const bool talks = state >= QpState::kRtr && state <= QpState::kSqe;
     if (!talks) return;
     if (qp.context().init.type != QpType::kUd) {
-      if (addresses_.next_hop(qp.context().attr.dgid) != change.gid) return;
+      const QpAttr& attr = qp.context().attr;
+      if (addresses_.next_hop(attr.dgid, attr.sgid_index) != change.hop) return;
       address(qp, change.mac);
     }
     if (qp.wants_transmit(now)) make_ready(qp);
@@ -305,24 +331,44 @@ void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcep
 }
 
 void PollLoop::resolve(QueuePair& qp, Ticks now) {
-  const Gid next_hop = addresses_.next_hop(qp.context().attr.dgid);
-  const auto mac = neighbours_.acquire(next_hop, now);
-  release_neighbour(qp);
-  qp.neighbour = next_hop;
-  if (mac.has_value()) address(qp, *mac);
+  const QpAttr& attr = qp.context().attr;
+  if (const auto mac = mac_of(attr.dgid, attr.sgid_index, qp.neighbour, now)) address(qp, *mac);
 }
 
-void PollLoop::release_neighbour(QueuePair& qp) noexcept {
-  if (!qp.neighbour.is_zero()) neighbours_.release(qp.neighbour);
-  qp.neighbour = Gid{};
+/// The Ethernet address behind which `dgid` is, if it is known or need not be asked for. A link-local GID of
+/// RoCE v1 tells it, as the kernel has it.
+/// @param held  the neighbour that is needed for it, instead of the one before
+std::optional<MacAddress> PollLoop::mac_of(const Gid& dgid, std::uint32_t sgid_index,
+                                           transport::NextHop& held, Ticks now) {
+  transport::NextHop before = std::exchange(held, {});
+  std::optional<MacAddress> mac;
+  if (dgid.is_multicast()) {
+    mac = wire::multicast_mac(dgid);
+  } else if (addresses_.own()[sgid_index].type == GidType::kRoceV1) {
+    mac = link_local_mac(dgid);
+  }
+  if (!mac.has_value()) {
+    held = addresses_.next_hop(dgid, sgid_index);
+    mac = neighbours_.acquire(held, now);
+  }
+  let_go(before);
+  return mac;
+}
+
+void PollLoop::let_go(transport::NextHop& held) noexcept {
+  if (held.is_set()) neighbours_.release(held);
+  held = {};
 }
 
 wire::FrameTemplate PollLoop::frames_to(const AhAttr& attr, const MacAddress& mac,
                                         std::uint16_t udp_src_port) const noexcept {
   constexpr std::uint8_t kDefaultHops = 64;  // applications give 0 or 1 for "do not care"
+  const Address& own = addresses_.own()[attr.sgid_index];
   return wire::FrameTemplate{{.src_mac = port_.info().mac,
                               .dst_mac = mac,
-                              .sgid = addresses_.own()[attr.sgid_index].gid,
+                              .vlan_tci = wire::vlan_tag(own.vlan, attr.sl),
+                              .type = own.type,
+                              .sgid = own.gid,
                               .dgid = attr.dgid,
                               .udp_src_port = udp_src_port,
                               .traffic_class = attr.traffic_class,
@@ -337,7 +383,8 @@ void PollLoop::address(QueuePair& qp, const MacAddress& mac) noexcept {
                              .sgid_index = attr.sgid_index,
                              .traffic_class = attr.traffic_class,
                              .hop_limit = attr.hop_limit,
-                             .flow_label = attr.flow_label},
+                             .flow_label = attr.flow_label,
+                             .sl = attr.sl},
                             mac, wire::udp_source_port(attr.flow_label, ctx.qpn, attr.dest_qpn)));
 }
 
@@ -352,15 +399,13 @@ void PollLoop::address(transport::AddressHandle& handle, const MacAddress& mac) 
 void PollLoop::add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks now) {
   neighbours_.make_room();
   transport::AddressHandle& handle = handles_.insert(id, pd, attr);
-  if (attr.dgid.is_multicast()) return address(handle, wire::multicast_mac(attr.dgid));
-  const auto mac = neighbours_.acquire(addresses_.next_hop(attr.dgid), now);
-  if (mac.has_value()) address(handle, *mac);
+  if (const auto mac = mac_of(attr.dgid, attr.sgid_index, handle.held, now)) address(handle, *mac);
 }
 
 void PollLoop::remove_handle(AhId id) noexcept {
-  const transport::AddressHandle* handle = handles_.find(id);
+  transport::AddressHandle* handle = handles_.find(id);
   if (handle == nullptr) return;
-  if (!handle->attr.dgid.is_multicast()) neighbours_.release(addresses_.next_hop(handle->attr.dgid));
+  let_go(handle->held);
   handles_.erase(id);
 }
 
@@ -368,14 +413,14 @@ Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
                         const transport::QpBounds& bounds, Ticks now) {
   now_ = now;
   if ((mask & qp_attr::kAv) != 0 && attr.sgid_index < addresses_.own().size() &&
-      addresses_.own()[attr.sgid_index].gid.is_v4() != attr.dgid.is_v4()) {
+      !can_reach(addresses_.own()[attr.sgid_index], attr.dgid)) {
     return Error{Errc::kInvalid,
                  "sgid_index and dgid are of different address families: choose another GID index"};
   }
   if ((mask & qp_attr::kAv) != 0) neighbours_.make_room();
   if (Status status = qp.modify(attr, mask, bounds); !status) return status;
   if ((mask & qp_attr::kAv) != 0) resolve(qp, now);
-  if (qp.state() == QpState::kReset) release_neighbour(qp);
+  if (qp.state() == QpState::kReset) let_go(qp.neighbour);
   if (qp.wants_transmit(now)) make_ready(qp);
   after_step(qp, now);
   return {};
@@ -406,7 +451,7 @@ void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   wheel_.cancel(qp);
   qps_.erase(qp.context().qpn);
   if (last_qp_ == &qp) last_qp_ = nullptr;
-  release_neighbour(qp);
+  let_go(qp.neighbour);
 }
 
 /// What follows every step of a QP: its timer, the wake-ups of its CQs, its events.

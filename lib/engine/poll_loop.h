@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -115,7 +116,9 @@ class PollLoop {
   void pass_on(std::span<const std::byte> frame) noexcept;
   void hand_over(unsigned to, std::span<const std::byte> frame) noexcept;
   void resolve(transport::QueuePair& qp, Ticks now);
-  void release_neighbour(transport::QueuePair& qp) noexcept;
+  [[nodiscard]] std::optional<MacAddress> mac_of(const Gid& dgid, std::uint32_t sgid_index,
+                                                 transport::NextHop& held, Ticks now);
+  void let_go(transport::NextHop& held) noexcept;
   void address(transport::QueuePair& qp, const MacAddress& mac) noexcept;
   void address(transport::AddressHandle& handle, const MacAddress& mac) noexcept;
   [[nodiscard]] wire::FrameTemplate frames_to(const AhAttr& attr, const MacAddress& mac,

@@ -1,8 +1,8 @@
 #include "transport/address_handles.h"
 
 #include "wire/checksum.h"
-#include "wire/grh.h"
 #include "wire/ipv4.h"
+#include "wire/ipv6.h"
 
 namespace uroce::transport {
 
@@ -13,10 +13,12 @@ DatagramOrigin origin_of(std::span<const std::byte, kGrhBytes> grh) noexcept {
     return {.sender = {.dgid = Gid::from_v4(header.src), .traffic_class = header.tos},
             .to = Gid::from_v4(header.dst)};
   }
-  const wire::Grh header = wire::Grh::parse(grh);
+  const wire::Ipv6 header = wire::Ipv6::parse(grh);
+  const bool is_v1 = header.next_header == wire::IpProtocol::kIbaGrh;
   return {
-      .sender = {.dgid = header.sgid, .traffic_class = header.traffic_class, .flow_label = header.flow_label},
-      .to = header.dgid};
+      .sender = {.dgid = header.src, .traffic_class = header.traffic_class, .flow_label = header.flow_label},
+      .to = header.dst,
+      .type = is_v1 ? GidType::kRoceV1 : GidType::kRoceV2};
 }
 
 }  // namespace uroce::transport

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "transport/next_hop.h"
 #include "uroce/ah_attr.h"
 #include "wire/frame_template.h"
 
@@ -19,6 +20,7 @@ struct AddressHandle {
   AhAttr attr;
   wire::FrameTemplate head;  ///< valid once `resolved`
   bool resolved = false;
+  NextHop held;   ///< the next hop that the loop holds for it; unset: none
   Ticks give_up;  ///< not resolved: datagrams wait until then, and those after it do not wait
 };
 
@@ -26,10 +28,11 @@ struct AddressHandle {
 struct DatagramOrigin {
   AhAttr sender;
   Gid to;
+  GidType type = GidType::kRoceV2;
 };
 
-/// What the first bytes of a UD receive say about its sender: an IPv6 header, or 20 zeros and an IPv4 header,
-/// whose checksum tells them apart. IBA A17.4.5.1.
+/// What the first bytes of a UD receive say about its sender: an IPv6 header, a GRH, or 20 zeros and an IPv4
+/// header, whose checksum tells it from the others. IBA A17.4.5.1.
 [[nodiscard]] DatagramOrigin origin_of(std::span<const std::byte, kGrhBytes> grh) noexcept;
 
 /// The handles of a loop. An identifier is (generation << 32 | index), so that one that is gone is not
@@ -45,7 +48,8 @@ class AddressHandles {
   AddressHandle& insert(AhId id, std::uint32_t pd, const AhAttr& attr) {
     const std::size_t index = raw(id) & 0xffff'ffff;
     if (index >= handles_.size()) handles_.resize(index + 1);
-    handles_[index] = {.id = id, .pd = pd, .attr = attr, .head = {}, .resolved = false, .give_up = {}};
+    handles_[index] = {
+        .id = id, .pd = pd, .attr = attr, .head = {}, .resolved = false, .held = {}, .give_up = {}};
     return handles_[index];
   }
   void erase(AhId id) noexcept {

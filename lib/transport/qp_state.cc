@@ -161,6 +161,7 @@ std::optional<const char*> wrong_value(const QpAttr& attr, std::uint32_t mask, c
   if (given(kAv) && attr.sgid_index >= bounds.gid_count) return "sgid_index is beyond the GID table";
   if (given(kAv) && (attr.dgid.is_zero() || attr.dgid.is_multicast()))
     return "dgid is not the address of a peer";
+  if (given(kAv) && attr.sl > 7) return "sl is 0 to 7";
   if (given(kTimeout) && attr.timeout > 31) return "timeout is 0 to 31";
   if (given(kRetryCnt) && attr.retry_cnt > 7) return "retry_cnt is 0 to 7";
   if (given(kRnrRetry) && attr.rnr_retry > 7) return "rnr_retry is 0 to 7";
@@ -218,6 +219,7 @@ void QueuePair::apply(const QpAttr& attr, std::uint32_t mask) {
     own.traffic_class = attr.traffic_class;
     own.hop_limit = attr.hop_limit;
     own.flow_label = attr.flow_label;
+    own.sl = attr.sl;
     ctx_.resolved = false;
   }
   ctx_.mtu = bytes(own.path_mtu);

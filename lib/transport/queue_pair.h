@@ -7,6 +7,7 @@
 #include "base/mpsc_list.h"
 #include "base/timer_wheel.h"
 #include "transport/context.h"
+#include "transport/next_hop.h"
 #include "uroce/async_event.h"
 #include "uroce/result.h"
 #include "wire/packet.h"
@@ -79,7 +80,7 @@ class QueuePair : public MpscNode, public TimerNode {
   QueuePair* next_ready = nullptr;    ///< the loop's list of QPs with packets to send
   bool is_ready = false;              ///< in that list
   std::atomic<bool> doorbell{false};  ///< in the loop's doorbell list
-  Gid neighbour;                      ///< the next hop that the loop holds for it; zero: none
+  NextHop neighbour;                  ///< the next hop that the loop holds for it; unset: none
 
  protected:
   /// What every step ends with: the moves to Error and SQE if something failed, and the events of SQD and

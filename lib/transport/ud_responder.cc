@@ -38,7 +38,9 @@ void UdResponder::on_request(const wire::PacketView& packet) noexcept {
         .qpn = qp_.qpn,
         .src_qpn = packet.deth().src_qpn,
         .opcode = WcOpcode::kRecv,
-        .flags = wc_flag::kGrh};
+        .flags = wc_flag::kGrh,
+        .sl = packet.priority(),
+        .vlan = packet.vlan_id()};
   if (packet.op->has_imm) {
     wc.imm_data = network_order(packet.imm().value);
     wc.flags |= wc_flag::kWithImm;

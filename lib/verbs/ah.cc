@@ -1,5 +1,6 @@
 #include "uroce/ah.h"
 
+#include <algorithm>
 #include <new>
 
 #include "verbs/device_impl.h"
@@ -49,7 +50,8 @@ Result<Ah> Ah::create(Pd& pd, const AhAttr& attr) {
   const auto& own = device.addresses.own();
   if (attr.dgid.is_zero()) return Error{Errc::kInvalid, "dgid is not an address"};
   if (attr.sgid_index >= own.size()) return Error{Errc::kInvalid, "sgid_index is beyond the GID table"};
-  if (own[attr.sgid_index].gid.is_v4() != attr.dgid.is_v4()) {
+  if (attr.sl > 7) return Error{Errc::kInvalid, "sl is 0 to 7"};
+  if (!engine::can_reach(own[attr.sgid_index], attr.dgid)) {
     return Error{Errc::kInvalid,
                  "sgid_index and dgid are of different address families: choose another GID index"};
   }
@@ -71,14 +73,14 @@ Result<Ah> Ah::from_wc(Pd& pd, const Wc& wc, std::span<const std::byte, kGrhByte
   }
   const transport::DatagramOrigin origin = transport::origin_of(grh);
   AhAttr attr = origin.sender;
-  const Gid& to = origin.to;
   const auto& own = pd.device().addresses.own();
-  attr.sgid_index = 0;
-  while (attr.sgid_index < own.size() && own[attr.sgid_index].gid != to) ++attr.sgid_index;
-  if (attr.sgid_index == own.size() && to.is_multicast()) {  // answered from an address of the same family
-    attr.sgid_index = 0;
-    while (attr.sgid_index < own.size() && own[attr.sgid_index].gid.is_v4() != to.is_v4()) ++attr.sgid_index;
-  }
+  // To a group: answered from any address that can.
+  const auto it = std::find_if(own.begin(), own.end(), [&](const engine::Address& a) {
+    const bool is_to = origin.to.is_multicast() ? engine::can_reach(a, attr.dgid) : a.gid == origin.to;
+    return is_to && a.vlan == wc.vlan && a.type == origin.type;
+  });
+  attr.sgid_index = static_cast<std::uint32_t>(it - own.begin());
+  attr.sl = wc.sl;
   return create(pd, attr);
 }
 

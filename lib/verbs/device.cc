@@ -20,18 +20,27 @@ std::uint64_t system_seed() {
   return std::uint64_t{device()} << 32 | device();
 }
 
+/// "10.0.0.1/24", "fd00::1/64@5"
 Result<Address> parse_address(const std::string& text) {
+  const auto at = text.find('@');
   const auto slash = text.find('/');
-  const auto gid = Gid::parse(text.substr(0, slash));
+  const auto gid = Gid::parse(text.substr(0, std::min(slash, at)));
   if (!gid.has_value())
-    return Error{Errc::kConfig, "ip: '" + text + "' is not ADDR/PREFIX, e.g. 10.0.0.1/24"};
-  const unsigned longest = gid->is_v4() ? 32 : 128;
-  unsigned prefix = longest;
-  if (slash != std::string::npos)
-    prefix = static_cast<unsigned>(std::strtoul(text.c_str() + slash + 1, nullptr, 10));
-  if (prefix > longest)
-    return Error{Errc::kConfig, "ip: '" + text + "': the prefix is at most " + std::to_string(longest)};
-  return Address{*gid, prefix};
+    return Error{Errc::kConfig, "ip: '" + text + "' is not ADDR/PREFIX[@VLAN], e.g. 10.0.0.1/24"};
+  Address address{.gid = *gid, .prefix_len = gid->is_v4() ? 32U : 128U};
+  if (slash < at) {
+    const auto prefix = static_cast<unsigned>(std::strtoul(text.c_str() + slash + 1, nullptr, 10));
+    if (prefix > address.prefix_len) {
+      return Error{Errc::kConfig,
+                   "ip: '" + text + "': the prefix is at most " + std::to_string(address.prefix_len)};
+    }
+    address.prefix_len = prefix;
+  }
+  if (at == std::string::npos) return address;
+  const unsigned long vlan = std::strtoul(text.c_str() + at + 1, nullptr, 10);
+  if (vlan < 1 || vlan > 4094) return Error{Errc::kConfig, "ip: '" + text + "': a VLAN is 1 to 4094"};
+  address.vlan = static_cast<std::uint16_t>(vlan);
+  return address;
 }
 
 /// Link-local first, then the configured ones. A two-ended link without any gets 10.77.0.1 and .2, by side.
@@ -44,6 +53,12 @@ Result<engine::Addresses> own_addresses(const Config& config, const port::PortIn
   }
   if (config.ip.empty() && info.two_ended) {
     own.push_back({Gid::from_v4({10, 77, 0, static_cast<std::uint8_t>(1 + info.side)}), 24});
+  }
+  if (config.roce_v1) {
+    for (std::size_t i = 0, count = own.size(); i < count; ++i) {
+      own.push_back(own[i]);
+      own.back().type = GidType::kRoceV1;
+    }
   }
   std::optional<Gid> gateway;
   if (!config.gateway.empty()) {
@@ -174,7 +189,10 @@ int Device::async_fd() const noexcept {
 
 std::vector<GidEntry> Device::gids() const {
   std::vector<GidEntry> gids;
-  for (const Address& address : impl_->addresses.own()) gids.push_back({address.gid, address.prefix_len});
+  for (const Address& address : impl_->addresses.own()) {
+    gids.push_back(
+        {.gid = address.gid, .prefix_len = address.prefix_len, .vlan = address.vlan, .type = address.type});
+  }
   return gids;
 }
 

@@ -66,6 +66,13 @@ struct Vlan {
   }
 };
 
+/// The tag of a frame in VLAN `id`; 0: none, whatever the priority, as a link without VLANs expects.
+[[nodiscard]] constexpr std::optional<std::uint16_t> vlan_tag(std::uint16_t id,
+                                                              std::uint8_t priority = 0) noexcept {
+  if (id == 0) return std::nullopt;
+  return static_cast<std::uint16_t>(priority << 13 | id);
+}
+
 /// Between whom a frame travels on one link.
 struct LinkAddress {
   MacAddress src{};

@@ -21,59 +21,81 @@ constexpr std::size_t kCopyV4 = 48;
 constexpr std::size_t kCopyV6 = 72;
 constexpr std::size_t kHeadV4 = Ether::kSize + Ipv4::kSize + Udp::kSize;
 constexpr std::size_t kHeadV6 = Ether::kSize + Ipv6::kSize + Udp::kSize;
+constexpr std::size_t kCopyGrh = 64;
+constexpr std::size_t kHeadGrh = Ether::kSize + Ipv6::kSize;
 static_assert(kCopyV4 >= kHeadV4 + Vlan::kSize && kCopyV4 <= kHeadV4 + kSmallestRoce);
 static_assert(kCopyV6 >= kHeadV6 + Vlan::kSize && kCopyV6 <= kHeadV6 + kSmallestRoce);
+static_assert(kCopyGrh >= kHeadGrh + Vlan::kSize && kCopyGrh <= kHeadGrh + kSmallestRoce);
+
+std::uint8_t hop_limit_of(const FrameAddress& address) noexcept {
+  return address.hop_limit == 0 ? std::uint8_t{64} : address.hop_limit;
+}
 
 }  // namespace
 
-FrameTemplate::FrameTemplate(const FrameAddress& address) noexcept : is_v6_(!address.dgid.is_v4()) {
-  assert(address.sgid.is_v4() == address.dgid.is_v4());
-  const std::uint8_t hop_limit = address.hop_limit == 0 ? std::uint8_t{64} : address.hop_limit;
+FrameTemplate::FrameTemplate(const FrameAddress& address) noexcept {
+  const bool is_v1 = address.type == GidType::kRoceV1;
+  assert(is_v1 || address.sgid.is_v4() == address.dgid.is_v4());
+  if (is_v1) {
+    underlay_ = Underlay::kGrh;
+  } else if (!address.dgid.is_v4()) {
+    underlay_ = Underlay::kIpv6;
+  }
+  constexpr std::array kTypes{EtherType::kIpv4, EtherType::kIpv6, EtherType::kRoceV1};  // by Underlay
   const LinkAddress link{.src = address.src_mac, .dst = address.dst_mac, .vlan_tci = address.vlan_tci};
-  std::byte* at = link.emit(head_.data(), is_v6_ ? EtherType::kIpv6 : EtherType::kIpv4);
+  std::byte* at = link.emit(head_.data(), kTypes[raw(underlay_)]);
   l3_offset_ = static_cast<std::uint16_t>(at - head_.data());
-  if (is_v6_) {
+  if (underlay_ == Underlay::kIpv4) {
+    at = put_ipv4(at, address);
+  } else {
     at = emit_at(at, Ipv6{.traffic_class = address.traffic_class,
                           .flow_label = address.flow_label,
-                          .hop_limit = hop_limit,
+                          .next_header = is_v1 ? IpProtocol::kIbaGrh : IpProtocol::kUdp,
+                          .hop_limit = hop_limit_of(address),
                           .src = address.sgid,
                           .dst = address.dgid});
-  } else {
-    const std::byte* header = at;
-    at = emit_at(at, Ipv4{.tos = address.traffic_class,
-                          .ttl = hop_limit,
-                          .src = v4_part(address.sgid),
-                          .dst = v4_part(address.dgid)});
-    ip_sum_ = static_cast<std::uint32_t>(add_words(bytes_at<Ipv4::kSize>(header)));
   }
-  at = emit_at(at, Udp{.src_port = address.udp_src_port});
+  if (!is_v1) at = emit_at(at, Udp{.src_port = address.udp_src_port});
   overhead_ = static_cast<std::uint16_t>(at - head_.data());
+}
+
+std::byte* FrameTemplate::put_ipv4(std::byte* at, const FrameAddress& address) noexcept {
+  std::byte* const end = emit_at(at, Ipv4{.tos = address.traffic_class,
+                                          .ttl = hop_limit_of(address),
+                                          .src = v4_part(address.sgid),
+                                          .dst = v4_part(address.dgid)});
+  ip_sum_ = static_cast<std::uint32_t>(add_words(bytes_at<Ipv4::kSize>(at)));
+  return end;
 }
 
 std::byte* FrameTemplate::emit_head(std::byte* frame, std::uint32_t roce_len) const noexcept {
   assert(roce_len >= kSmallestRoce && roce_len + Udp::kSize + Ipv4::kSize <= 0xffff);
   const auto udp_len = static_cast<std::uint16_t>(Udp::kSize + roce_len);
   std::byte* l3 = frame + l3_offset_;
-  if (is_v6_) {
-    std::memcpy(frame, head_.data(), kCopyV6);
-    const auto ip = bytes_at<Ipv6::kSize + Udp::kSize>(l3);
-    store_be<4, 2>(ip, udp_len);
-    store_be<Ipv6::kSize + 4, 2>(ip, udp_len);
-  } else {
+  if (underlay_ == Underlay::kIpv4) {
     std::memcpy(frame, head_.data(), kCopyV4);
     const auto ip = bytes_at<Ipv4::kSize + Udp::kSize>(l3);
     const auto total = static_cast<std::uint16_t>(Ipv4::kSize + udp_len);
     store_be<2, 2>(ip, total);
     store_be<10, 2>(ip, finish_sum(std::uint64_t{ip_sum_} + total));
     store_be<Ipv4::kSize + 4, 2>(ip, udp_len);
+  } else if (underlay_ == Underlay::kIpv6) {
+    std::memcpy(frame, head_.data(), kCopyV6);
+    const auto ip = bytes_at<Ipv6::kSize + Udp::kSize>(l3);
+    store_be<4, 2>(ip, udp_len);
+    store_be<Ipv6::kSize + 4, 2>(ip, udp_len);
+  } else {
+    std::memcpy(frame, head_.data(), kCopyGrh);
+    store_be<4, 2>(bytes_at<Ipv6::kSize>(l3), static_cast<std::uint16_t>(roce_len));
   }
   return frame + overhead_;
 }
 
 void FrameTemplate::seal(std::byte* frame, std::uint32_t frame_len) const noexcept {
   assert(frame_len >= overhead_ + kSmallestRoce);
-  const std::size_t covered = frame_len - l3_offset_ - kIcrcSize;
-  const std::uint32_t icrc = compute_icrc({frame + l3_offset_, covered}, is_v6_);
+  const std::span<const std::byte> covered{frame + l3_offset_, frame_len - l3_offset_ - kIcrcSize};
+  const std::uint32_t icrc =
+      underlay_ == Underlay::kGrh ? compute_icrc_v1(covered) : compute_icrc(covered, is_v6());
   store_icrc(bytes_at<kIcrcSize>(frame + frame_len - kIcrcSize), icrc);
 }
 

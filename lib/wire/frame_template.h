@@ -17,15 +17,17 @@ struct FrameAddress {
   MacAddress src_mac{};
   MacAddress dst_mac{};
   std::optional<std::uint16_t> vlan_tci = std::nullopt;
-  Gid sgid{};  ///< of the same family as dgid
+  GidType type = GidType::kRoceV2;
+  Gid sgid{};  ///< RoCE v2: of the same family as dgid
   Gid dgid{};
-  std::uint16_t udp_src_port = 0xc000;
-  std::uint8_t traffic_class = 0;  ///< DSCP:6 ECN:2
-  std::uint8_t hop_limit = 64;     ///< 0 stands for 64
-  std::uint32_t flow_label = 0;    ///< 20 bits, IPv6 only
+  std::uint16_t udp_src_port = 0xc000;  ///< RoCE v2 only
+  std::uint8_t traffic_class = 0;       ///< DSCP:6 ECN:2
+  std::uint8_t hop_limit = 64;          ///< 0 stands for 64
+  std::uint32_t flow_label = 0;         ///< 20 bits; not in IPv4
 };
 
-/// Ethernet, VLAN, IP and UDP headers of one address pair. IPv4: DF, identification 0. UDP checksum 0.
+/// Ethernet, VLAN, IP and UDP headers of one address pair, or the GRH of RoCE v1 in place of the last two.
+/// IPv4: DF, identification 0. UDP checksum 0.
 ///
 /// Threads: const members from any thread. A value: copy it freely.
 class FrameTemplate {
@@ -36,7 +38,7 @@ class FrameTemplate {
 
   /// Bytes before the BTH.
   [[nodiscard]] std::uint32_t overhead() const noexcept { return overhead_; }
-  [[nodiscard]] bool is_v6() const noexcept { return is_v6_; }
+  [[nodiscard]] bool is_v6() const noexcept { return underlay_ == Underlay::kIpv6; }
 
   /// Bytes from the BTH up to and with the ICRC.
   /// @param header_bytes  BTH and extension headers: OpcodeInfo::header_bytes
@@ -64,11 +66,15 @@ class FrameTemplate {
   void seal(std::byte* frame, std::uint32_t frame_len) const noexcept;
 
  private:
+  enum class Underlay : std::uint8_t { kIpv4, kIpv6, kGrh };
+
+  std::byte* put_ipv4(std::byte* at, const FrameAddress& address) noexcept;
+
   std::array<std::byte, 72> head_{};  ///< at most 66 used; the rest makes the copy one of constant size
   std::uint32_t ip_sum_ = 0;          ///< sum of the IPv4 header's words with total length and checksum 0
   std::uint16_t overhead_ = 0;
   std::uint16_t l3_offset_ = 0;
-  bool is_v6_ = false;
+  Underlay underlay_ = Underlay::kIpv4;
 };
 static_assert(std::is_trivially_copyable_v<FrameTemplate> && sizeof(FrameTemplate) <= 128);
 

@@ -43,8 +43,8 @@ struct Grh {
   }
 };
 
-/// Writes what a UD receive shows before its payload: the IPv6 header, or 20 zero bytes and the IPv4 header
-/// with its checksum, by which a reader tells the two apart. IBA A17.4.5.1.
+/// Writes what a UD receive shows before its payload: the IPv6 header or GRH, or 20 zero bytes and the IPv4
+/// header with its checksum, by which a reader tells the two apart. IBA A17.4.5.1.
 inline void emit_receive_grh(const PacketView& packet, std::span<std::byte, Grh::kSize> out) noexcept {
   const std::size_t size = packet.is_v6 ? Ipv6::kSize : Ipv4::kSize;
   const std::size_t zeros = Grh::kSize - size;

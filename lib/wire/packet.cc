@@ -31,6 +31,7 @@ EtherType parse_ether(std::span<const std::byte> frame, PacketView& out) noexcep
   auto type = EtherType{load_be<12, 2>(bytes_at<Ether::kSize>(frame.data()))};
   out.l3_offset = Ether::kSize;
   out.has_vlan = false;
+  out.vlan_tci = 0;
   if (type == EtherType::kVlan && frame.size() >= Ether::kSize + Vlan::kSize) [[unlikely]] {
     const auto vlan = parse_at<Vlan>(frame.data() + Ether::kSize);
     out.vlan_tci = vlan.tci;
@@ -74,7 +75,7 @@ ParseResult parse_ipv6(std::span<const std::byte> packet, PacketView& out) noexc
   return next == IpProtocol::kIcmp6 ? kIcmp6 : kNotUdp;
 }
 
-/// The BTH, and the lengths that the opcode demands. `ib` is the UDP payload.
+/// The BTH, and the lengths that the opcode demands. `ib` is all behind UDP or the GRH.
 ParseResult parse_roce(std::span<const std::byte> ib, PacketView& out) noexcept {
   using enum ParseResult;
   if (ib.size() < Bth::kSize + kIcrcSize) return kBadLength;
@@ -97,6 +98,24 @@ ParseResult parse_roce(std::span<const std::byte> ib, PacketView& out) noexcept 
   return kRoce;
 }
 
+/// IBA 8.3: the payload length counts from the BTH up to and with the ICRC.
+ParseResult parse_roce_v1(std::span<const std::byte> packet, PacketView& out) noexcept {
+  using enum ParseResult;
+  if (packet.size() < Ipv6::kSize) return kTooShort;
+  const auto header = bytes_at<Ipv6::kSize>(packet.data());
+  const std::size_t length = load_be<4, 2>(header);
+  const bool is_grh =
+      load_be<0, 1>(header) >> 4 == 6 && IpProtocol{load_be<6, 1>(header)} == IpProtocol::kIbaGrh;
+  if (!is_grh) return kBadIpHeader;
+  if (length > packet.size() - Ipv6::kSize) return kTooShort;
+
+  out.is_v6 = true;
+  out.gid_type = GidType::kRoceV1;
+  out.ip_payload = packet.subspan(Ipv6::kSize, length);
+  out.bth_offset = static_cast<std::uint16_t>(out.l3_offset + Ipv6::kSize);
+  return parse_roce(out.ip_payload, out);
+}
+
 }  // namespace
 
 std::string_view name(ParseResult result) noexcept {
@@ -113,6 +132,7 @@ ParseResult parse_packet(std::span<const std::byte> frame, PacketView& out) noex
   if (frame.size() < Ether::kSize) return kTooShort;
   out.frame = frame.data();
   out.frame_len = static_cast<std::uint32_t>(frame.size());
+  out.gid_type = GidType::kRoceV2;
   const EtherType type = parse_ether(frame, out);
   const auto packet = frame.subspan(out.l3_offset);
 
@@ -123,6 +143,8 @@ ParseResult parse_packet(std::span<const std::byte> frame, PacketView& out) noex
     result = parse_ipv6(packet, out);
   } else if (type == EtherType::kArp) {
     return kArp;
+  } else if (type == EtherType::kRoceV1) {
+    return parse_roce_v1(packet, out);
   }
   if (result != kRoce) return result;
 
@@ -136,6 +158,8 @@ ParseResult parse_packet(std::span<const std::byte> frame, PacketView& out) noex
 }
 
 bool icrc_ok(const PacketView& packet) noexcept {
+  if (packet.gid_type == GidType::kRoceV1) [[unlikely]]
+    return compute_icrc_v1(packet.icrc_covered()) == packet.icrc();
   return compute_icrc(packet.icrc_covered(), packet.is_v6) == packet.icrc();
 }
 

@@ -28,14 +28,14 @@ namespace uroce::wire {
 
 /// What a frame is, or why it is dropped; each value owns a telemetry counter.
 enum class ParseResult : std::uint8_t {
-  kRoce,   ///< RoCE v2; the ICRC is not yet checked
+  kRoce,   ///< RoCE of either version; the ICRC is not yet checked
   kArp,    ///< ethertype only; parse_arp() judges the rest
   kIcmp,   ///< ICMP in a valid IPv4 header
   kIcmp6,  ///< ICMPv6 in a valid IPv6 header
   // From here on: reasons to drop, in the order of the checks.
   kTooShort,      ///< ends within the Ethernet, IP or UDP header, or before the end that the IP header states
-  kBadEthertype,  ///< neither ARP, IPv4 nor IPv6
-  kBadIpHeader,   ///< version, options, total length or checksum
+  kBadEthertype,  ///< neither ARP, IPv4, IPv6 nor RoCE v1
+  kBadIpHeader,   ///< version, options, total length or checksum; a GRH before something else than a BTH
   kFragment,      ///< part of an IPv4 datagram
   kNotUdp,        ///< another IP protocol, or IPv6 extension headers
   kNotRocePort,   ///< UDP to another port
@@ -62,9 +62,10 @@ struct PacketView {
   std::uint32_t frame_len = 0;  ///< bytes as received, with Ethernet padding
   std::uint16_t l3_offset = 0;
   std::uint16_t bth_offset = 0;
-  std::uint16_t vlan_tci = 0;
+  std::uint16_t vlan_tci = 0;  ///< 0 without a tag
   bool has_vlan = false;
-  bool is_v6 = false;
+  bool is_v6 = false;  ///< IPv6, or the GRH of RoCE v1, which has its layout
+  GidType gid_type = GidType::kRoceV2;
   std::uint32_t roce_len = 0;  ///< bytes, BTH up to and with the ICRC
   Bth bth{};
   const OpcodeInfo* op = nullptr;
@@ -97,22 +98,22 @@ struct PacketView {
   [[nodiscard]] MacAddress dst_mac() const noexcept {
     return {load_array<0, 6>(bytes_at<Ether::kSize>(frame))};
   }
-  /// 802.1Q VLAN identifier; 0 is a priority tag without VLAN.
-  [[nodiscard]] std::optional<std::uint16_t> vlan_id() const noexcept {
-    return has_vlan ? std::optional<std::uint16_t>{static_cast<std::uint16_t>(vlan_tci & 0xfff)}
-                    : std::nullopt;
-  }
+  /// 802.1Q VLAN identifier; 0 without a tag, and with one that tells the priority only.
+  [[nodiscard]] std::uint16_t vlan_id() const noexcept { return vlan_tci & 0xfff; }
+  /// 0 without a tag.
+  [[nodiscard]] std::uint8_t priority() const noexcept { return static_cast<std::uint8_t>(vlan_tci >> 13); }
 
   [[nodiscard]] const std::byte* l3() const noexcept { return frame + l3_offset; }
   [[nodiscard]] Ipv4 ipv4() const noexcept { return parse_at<Ipv4>(l3()); }
   [[nodiscard]] Ipv6 ipv6() const noexcept { return parse_at<Ipv6>(l3()); }
+  /// RoCE v2 only.
   [[nodiscard]] Udp udp() const noexcept { return parse_at<Udp>(frame + bth_offset - Udp::kSize); }
   [[nodiscard]] std::uint16_t udp_src_port() const noexcept { return udp().src_port; }
 
-  /// Addresses of the IP header as GIDs: IPv4 as ::ffff:a.b.c.d.
+  /// Addresses of the IP header or GRH as GIDs: IPv4 as ::ffff:a.b.c.d.
   [[nodiscard]] Gid src_gid() const noexcept;
   [[nodiscard]] Gid dst_gid() const noexcept;
-  /// IPv4 TOS or IPv6 traffic class: DSCP:6 ECN:2.
+  /// IPv4 TOS, or traffic class of IPv6 or GRH: DSCP:6 ECN:2.
   [[nodiscard]] std::uint8_t traffic_class() const noexcept;
   /// RFC 3168: 0 not ECN capable, 1 and 2 capable, 3 congestion experienced.
   [[nodiscard]] std::uint8_t ecn() const noexcept { return traffic_class() & 3; }
@@ -120,7 +121,7 @@ struct PacketView {
     return std::to_integer<std::uint8_t>(l3()[is_v6 ? 7 : 8]);
   }
 
-  /// From the IP header up to the pad: what the ICRC covers.
+  /// From the IP header or GRH up to the pad: what the ICRC covers.
   [[nodiscard]] std::span<const std::byte> icrc_covered() const noexcept {
     return {l3(), std::size_t{bth_offset} - l3_offset + roce_len - kIcrcSize};
   }
@@ -136,8 +137,8 @@ struct PacketView {
 };
 
 /// Tells what `frame` is and, for RoCE, fills `out`. Reads nothing beyond the frame, takes all lengths from
-/// the IP and UDP headers and ignores what follows them. One VLAN tag is accepted. Any UDP source port and
-/// any UDP checksum is accepted.
+/// the IP and UDP headers or the GRH and ignores what follows them. One VLAN tag is accepted. Any UDP source
+/// port and any UDP checksum is accepted.
 [[nodiscard]] ParseResult parse_packet(std::span<const std::byte> frame, PacketView& out) noexcept;
 
 /// Whether a packet that parse_packet() called kRoce arrived as it was sent.

@@ -151,8 +151,9 @@ class Info(Case):
         result = uroce("info", "--port", self.link, "--ip", "10.1.2.3/24", "--no-huge", "--json")
         self.assertEqual(result.returncode, 0, result.stderr)
         info = json.loads(result.stdout)
-        self.assertEqual(info["gids"][1], "::ffff:10.1.2.3/24")
-        self.assertTrue(info["gids"][0].startswith("fe80::"))
+        self.assertTrue(info["gids"][0]["gid"].startswith("fe80::"))
+        expected = {"gid": "::ffff:10.1.2.3", "prefix_len": 24, "vlan": 0, "type": "RoCE v2"}
+        self.assertEqual(info["gids"][1], expected)
         self.assertRegex(info["mac"], r"^([0-9a-f]{2}:){5}[0-9a-f]{2}$")
         self.assertIn("max_qp_wr", info["limits"])
         self.assertTrue(info["counters"])

@@ -26,6 +26,13 @@ inline wire::FrameAddress v6_address() {
   return address;
 }
 
+/// RoCE v1 between the same.
+inline wire::FrameAddress v1_address() {
+  auto address = v6_address();
+  address.type = GidType::kRoceV1;
+  return address;
+}
+
 /// A sealed frame: BTH `bth` (its pad count is set here), extension headers as bytes, `payload` bytes
 /// counting up.
 inline Bytes make_frame(const wire::FrameAddress& address, wire::Bth bth, std::span<const std::byte> ext = {},

@@ -25,17 +25,18 @@ TEST_CASE("a destination on the link is asked for itself, any other behind the g
                             gid("10.1.0.1"));
   for (const char* near :
        {"10.1.0.0", "10.1.15.255", "10.1.2.4", "fe80::77", "2001:db8:1:7f::9", "2001:db8:1::"}) {
-    CHECK(addresses.next_hop(gid(near)) == gid(near));
+    CHECK(addresses.next_hop(gid(near), 1) == NextHop{gid(near)});
   }
   for (const char* far : {"10.1.16.0", "10.0.255.255", "192.168.1.1", "8.8.8.8"}) {
-    CHECK(addresses.next_hop(gid(far)) == gid("10.1.0.1"));
+    CHECK(addresses.next_hop(gid(far), 1) == NextHop{gid("10.1.0.1")});
   }
-  CHECK(addresses.next_hop(gid("2001:db8:1:80::1")) == gid("2001:db8:1:80::1"));  // no IPv6 gateway
+  CHECK(addresses.next_hop(gid("2001:db8:1:80::1"), 2) ==
+        NextHop{gid("2001:db8:1:80::1")});  // no IPv6 gateway
 }
 
 TEST_CASE("without a gateway every destination is asked for itself", "[engine][addresses]") {
   const Addresses addresses({{gid("fe80::1"), 64}, {gid("10.1.2.3"), 24}}, std::nullopt);
-  CHECK(addresses.next_hop(gid("8.8.8.8")) == gid("8.8.8.8"));
+  CHECK(addresses.next_hop(gid("8.8.8.8"), 1) == NextHop{gid("8.8.8.8")});
 }
 
 TEST_CASE("prefixes of all lengths are compared to the bit", "[engine][addresses]") {
@@ -54,16 +55,54 @@ TEST_CASE("questions come from an address in the target's network", "[engine][ad
   const Addresses addresses(
       {{gid("fe80::1"), 64}, {gid("10.0.0.1"), 24}, {gid("10.0.1.1"), 24}, {gid("fd99::1"), 64}},
       std::nullopt);
-  CHECK(addresses.source_for(gid("10.0.0.9")) == gid("10.0.0.1"));
-  CHECK(addresses.source_for(gid("10.0.1.9")) == gid("10.0.1.1"));
-  CHECK(addresses.source_for(gid("fd99::9")) == gid("fd99::1"));
-  CHECK(addresses.source_for(gid("fe80::9")) == gid("fe80::1"));
-  CHECK(addresses.source_for(gid("172.16.0.1")).is_v4());
-  CHECK_FALSE(addresses.source_for(gid("2001::1")).is_v4());
+  CHECK(addresses.source_for({gid("10.0.0.9")}) == gid("10.0.0.1"));
+  CHECK(addresses.source_for({gid("10.0.1.9")}) == gid("10.0.1.1"));
+  CHECK(addresses.source_for({gid("fd99::9")}) == gid("fd99::1"));
+  CHECK(addresses.source_for({gid("fe80::9")}) == gid("fe80::1"));
+  CHECK(addresses.source_for({gid("172.16.0.1")}).is_v4());
+  CHECK_FALSE(addresses.source_for({gid("2001::1")}).is_v4());
 }
 
-TEST_CASE("a MAC address gives its link-local address", "[engine][addresses]") {
+TEST_CASE("VLANs with the same network are kept apart", "[engine][addresses][vlan]") {
+  const Addresses addresses({{gid("fe80::1"), 64},
+                             {gid("10.0.0.1"), 24},
+                             {gid("10.0.0.2"), 24, 5},
+                             {gid("10.0.0.1"), 24, 6},
+                             {gid("10.9.0.1"), 16, 6}},
+                            gid("10.0.0.254"));
+  CHECK(addresses.is_own(gid("10.0.0.1"), 0));
+  CHECK(addresses.is_own(gid("10.0.0.1"), 6));
+  CHECK_FALSE(addresses.is_own(gid("10.0.0.1"), 5));
+  CHECK_FALSE(addresses.is_own(gid("10.0.0.2"), 0));
+  CHECK(addresses.is_in_vlan(5));
+  CHECK_FALSE(addresses.is_in_vlan(7));
+  CHECK(addresses.source_for({gid("10.0.0.9"), 5}) == gid("10.0.0.2"));
+  CHECK(addresses.source_for({gid("10.0.0.9"), 6}) == gid("10.0.0.1"));
+  CHECK(addresses.source_for({gid("10.9.0.9"), 6}) == gid("10.9.0.1"));
+  CHECK(addresses.source_for({gid("10.9.0.9"), 5}) == gid("10.0.0.2"));
+  CHECK(addresses.next_hop(gid("10.0.0.9"), 2) == NextHop{gid("10.0.0.9"), 5});
+  // What is on the link of one VLAN is behind the gateway in another.
+  CHECK(addresses.next_hop(gid("10.9.0.9"), 3) == NextHop{gid("10.9.0.9"), 6});
+  CHECK(addresses.next_hop(gid("10.9.0.9"), 2) == NextHop{gid("10.0.0.254"), 5});
+}
+
+TEST_CASE("RoCE v1 goes through no gateway, and to any group", "[engine][addresses][v1]") {
+  const Addresses addresses(
+      {{gid("fe80::1"), 64}, {gid("10.0.0.1"), 24}, {gid("10.0.0.1"), 24, 0, GidType::kRoceV1}},
+      gid("10.0.0.254"));
+  CHECK(addresses.next_hop(gid("8.8.8.8"), 1) == NextHop{gid("10.0.0.254")});
+  CHECK(addresses.next_hop(gid("8.8.8.8"), 2) == NextHop{gid("8.8.8.8")});
+  const auto& own = addresses.own();
+  CHECK(can_reach(own[2], gid("ff0e::ffff:e000:1")));
+  CHECK_FALSE(can_reach(own[1], gid("ff0e::ffff:e000:1")));
+  CHECK_FALSE(can_reach(own[2], gid("fd00::1")));
+}
+
+TEST_CASE("a MAC address gives its link-local address, and is found in it", "[engine][addresses]") {
   // RFC 4291 appendix A, and its example
+  CHECK(link_local_mac(gid("fe80::3656:78ff:fe9a:bcde")) == MacAddress{{0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde}});
+  CHECK(link_local_mac(gid("fe80::1")) == std::nullopt);
+  CHECK(link_local_mac(gid("fd80::3656:78ff:fe9a:bcde")) == std::nullopt);
   CHECK(link_local_gid({{0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde}}) == gid("fe80::3656:78ff:fe9a:bcde"));
 }
 

@@ -10,11 +10,13 @@
 namespace uroce::wire {
 namespace {
 
+using test::v1_address;
 using test::v4_address;
 using test::v6_address;
 
 FrameAddress random_address(std::mt19937_64& random) {
   auto address = random() % 2 == 0 ? v4_address() : v6_address();
+  if (random() % 3 == 0) address.type = GidType::kRoceV1;
   for (std::size_t i = 12; i < 16; ++i) {
     address.sgid.raw[i] = static_cast<std::uint8_t>(random());
     address.dgid.raw[i] = static_cast<std::uint8_t>(random());
@@ -33,11 +35,13 @@ void check_address(const PacketView& packet, const FrameAddress& address) {
         LinkAddress{.src = address.src_mac, .dst = address.dst_mac, .vlan_tci = address.vlan_tci});
   CHECK(packet.src_gid() == address.sgid);
   CHECK(packet.dst_gid() == address.dgid);
-  CHECK(packet.udp_src_port() == address.udp_src_port);
   CHECK(packet.traffic_class() == address.traffic_class);
   CHECK(packet.hop_limit() == address.hop_limit);
-  CHECK(packet.udp().checksum == 0);
+  CHECK(packet.gid_type == address.type);
   if (packet.is_v6) CHECK(packet.ipv6().flow_label == address.flow_label);
+  if (address.type == GidType::kRoceV1) return;
+  CHECK(packet.udp_src_port() == address.udp_src_port);
+  CHECK(packet.udp().checksum == 0);
 }
 
 }  // namespace
@@ -46,6 +50,7 @@ TEST_CASE("a frame from a template is the frame that the fields spell", "[wire][
   const Bth bth{.opcode = Opcode::kRcSendOnly, .dest_qpn = Qpn{0x11}, .ack_req = true, .psn = Psn{0xab'cdef}};
   const auto v4 = test::make_frame(v4_address(), bth, {}, 5);
   const auto v6 = test::make_frame(v6_address(), bth, {}, 5);
+  const auto v1 = test::make_frame(v1_address(), bth, {}, 5);
   // M is 1, identification 0, and 5 bytes of payload count up from 1; the ICRC is checked by the reference
   // elsewhere.
   CHECK(test::to_hex(std::span{v4}.first(62)) ==
@@ -60,6 +65,12 @@ TEST_CASE("a frame from a template is the frame that the fields spell", "[wire][
         "86dd"
         "6001234500201140fd990000000000000000000000000001fd990000000000000000000000000002"
         "c12312b700200000"
+        "0470ffff0000001180abcdef"
+        "0102030405000000");
+  CHECK(test::to_hex(std::span{v1}.first(74)) ==
+        "020000000002020000000001"
+        "8915"
+        "6001234500181b40fd990000000000000000000000000001fd990000000000000000000000000002"
         "0470ffff0000001180abcdef"
         "0102030405000000");
 }
@@ -85,7 +96,7 @@ TEST_CASE("frames of random addresses and sizes are read back as they were meant
 
 TEST_CASE("a template stays inside the smallest frame", "[wire][template]") {
   test::GuardedBytes guarded{4096};
-  for (auto address : {v4_address(), v6_address()}) {
+  for (auto address : {v4_address(), v6_address(), v1_address()}) {
     for (const bool tagged : {false, true}) {
       if (tagged) address.vlan_tci = 7;
       const FrameTemplate head{address};
@@ -98,7 +109,8 @@ TEST_CASE("a template stays inside the smallest frame", "[wire][template]") {
       PacketView packet;
       REQUIRE(parse_packet(frame, packet) == ParseResult::kRoce);
       CHECK(icrc_ok(packet));
-      CHECK(size == (head.is_v6() ? 78U : 58U) + (tagged ? 4U : 0U));
+      const bool is_v1 = address.type == GidType::kRoceV1;
+      CHECK(size == (is_v1 ? 70U : head.is_v6() ? 78U : 58U) + (tagged ? 4U : 0U));
     }
   }
 }

@@ -12,6 +12,7 @@ namespace {
 
 using test::Bytes;
 using test::make_frame;
+using test::v1_address;
 using test::v4_address;
 using test::v6_address;
 
@@ -28,12 +29,12 @@ bool accepted(std::span<const std::byte> frame) {
   return parse_packet(frame, packet) == ParseResult::kRoce && icrc_ok(packet);
 }
 
-/// One small frame of each header shape, over IPv4, IPv6 and VLAN.
+/// One small frame of each header shape, over IPv4, IPv6, GRH and VLAN.
 std::vector<Bytes> small_frames() {
   auto tagged = v4_address();
   tagged.vlan_tci = 0x6064;
   std::vector<Bytes> frames;
-  for (const auto& address : {v4_address(), v6_address(), tagged}) {
+  for (const auto& address : {v4_address(), v6_address(), v1_address(), tagged}) {
     frames.push_back(make_frame(address, kSend));
     frames.push_back(make_frame(address, kSend, {}, 5));
     for (const Opcode opcode :
@@ -108,6 +109,14 @@ TEST_CASE("any changed byte is noticed unless the ICRC leaves it to routers", "[
     const auto frame = make_frame(v6_address(), kSend, {}, 5);
     CHECK(deaf_bytes(frame) == may_change);
     may_change.insert(14);  // its low nibble is traffic class, its high one the version
+    CHECK(partly_deaf_bytes(frame) == may_change);
+  }
+  SECTION("RoCE v1: MACs, traffic class, flow label and hop limit of the GRH, the ECN byte of the BTH") {
+    auto may_change = macs;
+    may_change.insert({15, 16, 17, 21, 58});
+    const auto frame = make_frame(v1_address(), kSend, {}, 5);
+    CHECK(deaf_bytes(frame) == may_change);
+    may_change.insert(14);
     CHECK(partly_deaf_bytes(frame) == may_change);
   }
   SECTION("behind the IP packet: everything") {
@@ -251,6 +260,34 @@ TEST_CASE("each reason to drop an IPv6 frame is told apart", "[wire][packet]") {
   CHECK(parsed(frame) == kBadUdp);
 }
 
+TEST_CASE("each reason to drop a RoCE v1 frame is told apart", "[wire][packet]") {
+  using enum ParseResult;
+  const Bytes good = make_frame(v1_address(), kSend, {}, 8);
+  Bytes frame = good;
+  PacketView packet;
+  REQUIRE(parse_packet(frame, packet) == kRoce);
+  CHECK(packet.gid_type == GidType::kRoceV1);
+  CHECK(parsed(std::span{frame}.first(53)) == kTooShort);
+  CHECK(parsed(std::span{frame}.first(frame.size() - 1)) == kTooShort);
+  frame[14] = std::byte{0x40};  // version
+  CHECK(parsed(frame) == kBadIpHeader);
+  (frame = good)[20] = std::byte{17};  // UDP has no business in a GRH
+  CHECK(parsed(frame) == kBadIpHeader);
+  (frame = good)[19] = std::byte{15};
+  CHECK(parsed(frame) == kBadLength);
+  (frame = good)[19] = std::byte{23};
+  CHECK(parsed(frame) == kBadPad);
+  (frame = good)[54] = std::byte{0x15};
+  CHECK(parsed(frame) == kUnknownOpcode);
+  // The other way round: a BTH right behind IPv6.
+  (frame = good)[12] = std::byte{0x86};
+  frame[13] = std::byte{0xdd};
+  CHECK(parsed(frame) == kNotUdp);
+  // What was parsed before leaves no trace.
+  REQUIRE(parse_packet(make_frame(v6_address(), kSend), packet) == kRoce);
+  CHECK(packet.gid_type == GidType::kRoceV2);
+}
+
 TEST_CASE("a VLAN tag is read and is no part of the ICRC", "[wire][packet]") {
   auto address = v4_address();
   address.vlan_tci = 0xc064;
@@ -258,6 +295,7 @@ TEST_CASE("a VLAN tag is read and is no part of the ICRC", "[wire][packet]") {
   PacketView packet;
   REQUIRE(parse_packet(frame, packet) == ParseResult::kRoce);
   CHECK(packet.vlan_id() == 100);
+  CHECK(packet.priority() == 6);
   CHECK(packet.link() == LinkAddress{.src = address.src_mac, .dst = address.dst_mac, .vlan_tci = 0xc064});
 
   frame[14] = std::byte{0};
@@ -266,7 +304,9 @@ TEST_CASE("a VLAN tag is read and is no part of the ICRC", "[wire][packet]") {
 
   const auto plain = make_frame(v4_address(), kSend, {}, 8);
   REQUIRE(parse_packet(plain, packet) == ParseResult::kRoce);
-  CHECK(packet.vlan_id() == std::nullopt);
+  CHECK_FALSE(packet.has_vlan);
+  CHECK(packet.vlan_id() == 0);
+  CHECK(packet.priority() == 0);
 
   frame[16] = std::byte{0x81};  // a second tag is refused
   frame[17] = std::byte{0x00};

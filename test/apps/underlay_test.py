@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""VLANs and RoCE v1 between two processes, and a tagged address as the kernel sees it.
+
+Usage: underlay_test.py UROCE_PROGRAM
+The last needs root and a network namespace of its own; without, it is skipped.
+"""
+import contextlib
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+from cli_test import SECONDS, UROCE, Case, started, uroce
+
+ROCE_V1 = b"\x89\x15\x60"  # ethertype, and the first byte of a GRH
+TAG_OF_5 = b"\x81\x00\x00\x05\x08\x00\x45"  # tag, ethertype, and the first byte of IPv4
+
+
+class TwoProcesses(Case):
+    def captured(self, *words, server_words=(), client_words=()):
+        """Runs a verified ping-pong. @return the bytes of the server's capture"""
+        with tempfile.TemporaryDirectory() as folder:
+            capture = pathlib.Path(folder, "capture")
+            out, _ = self.pair("pingpong", "-c", "-n", 200, *words, client_words=client_words,
+                               server_words=[*server_words, "--pcap", capture])
+            self.assertIn("0 bytes of received data were wrong", out)
+            return capture.read_bytes()
+
+    def test_roce_v1_carries_messages(self):
+        for transport in ("rc", "uc", "ud"):
+            for index in (2, 3):  # link-local, and the IPv4 address, which ARP finds
+                frames = self.captured("--roce-v1", "-g", index, "--type", transport)
+                self.assertGreaterEqual(frames.count(ROCE_V1), 400, (transport, index))
+
+    def test_the_indices_of_roce_v2_stay_when_v1_is_there(self):
+        self.assertNotIn(ROCE_V1, self.captured("--roce-v1", "-g", 1))
+
+    def test_an_address_in_a_vlan_carries_tagged_messages(self):
+        for transport in ("rc", "uc", "ud"):
+            frames = self.captured("--type", transport, server_words=["--ip", "10.5.0.1/24@5"],
+                                   client_words=["--ip", "10.5.0.2/24@5"])
+            self.assertGreaterEqual(frames.count(TAG_OF_5), 400, transport)
+
+    def test_perf_runs_over_roce_v1_and_vlans(self):
+        for words in (["--roce-v1", "-x", 3], ["-x", 1]):
+            self.pair("perf", "write_bw", "-s", 4096, "-n", 500, *words,
+                      server_words=["--ip", "10.5.0.1/24@7"], client_words=["--ip", "10.5.0.2/24@7"])
+
+    def test_ends_in_different_vlans_do_not_meet(self):
+        words = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge", "--give-up", 2]
+        with started(*words, "--ip", "10.5.0.1/24@5"):
+            client = uroce(*words, "--ip", "10.5.0.2/24@6", "localhost")
+            self.assertNotEqual(client.returncode, 0)
+
+    def test_info_tells_types_and_vlans(self):
+        text = uroce("info", "--port", self.link, "--no-huge", "--roce-v1", "--ip", "10.5.0.1/24@5").stdout
+        self.assertRegex(text, r"GID 1 +::ffff:10\.5\.0\.1/24  RoCE v2  VLAN 5\n")
+        self.assertRegex(text, r"GID 2 +fe80::.*/64  RoCE v1\n")
+        self.assertRegex(text, r"GID 3 +::ffff:10\.5\.0\.1/24  RoCE v1  VLAN 5\n")
+
+
+STATION = pathlib.Path(__file__).with_name("station.py")
+KERNEL = """
+ip link add ux0 type veth peer name ux1 || exit
+for end in ux0 ux1; do sysctl -qw net.ipv6.conf.$end.disable_ipv6=1; ip link set $end up; done
+{uroce} pingpong --port af_packet:ux1 --no-huge --mode auto -p {port} \\
+  --ip 10.5.0.2/24@5 --ip 10.6.0.2/24 >/dev/null &
+server=$!
+trap 'kill -9 $server' EXIT
+{commands}
+"""
+VLAN_INTERFACE = """
+ip link add link ux0 name ux0.5 type vlan id 5
+ip addr add 10.5.0.1/24 dev ux0.5
+ip link set ux0.5 up
+{python} {station} ping 10.5.0.2
+"""
+
+
+def succeeds(script):
+    """Whether it does in a network namespace of its own."""
+    with contextlib.suppress(OSError):
+        done = subprocess.run(["unshare", "--net", "bash", "-c", script], capture_output=True, check=False)
+        return done.returncode == 0
+    return False
+
+
+@unittest.skipUnless(succeeds("ip link add ux0 type veth peer name ux1"),
+                     "needs root for a network namespace")
+class Kernel(Case):
+    def run_in_namespace(self, commands):
+        script = KERNEL.format(uroce=UROCE, port=self.port, commands=commands)
+        result = subprocess.run(["unshare", "--net", "bash", "-c", script], capture_output=True, text=True,
+                                timeout=SECONDS, check=False)
+        return result.stdout.split(), result.stderr
+
+    def test_stations_reach_the_addresses_of_their_vlan_only(self):
+        asked = ((0, "10.6.0.2"), (5, "10.5.0.2"), (5, "10.6.0.2"), (0, "10.5.0.2"), (6, "10.5.0.2"))
+        commands = "\n".join(f"{sys.executable} {STATION} ux0 {tag} 10.6.0.9 {address}"
+                             for tag, address in asked)
+        said, errors = self.run_in_namespace(commands)
+        self.assertEqual(said, ["answered", "answered", "silent", "silent", "silent"], errors)
+
+    @unittest.skipUnless(succeeds("ip link add ux0 type veth peer name ux1 && "
+                                  "ip link add link ux0 name ux0.5 type vlan id 5"),
+                         "this kernel has no VLAN interfaces")
+    def test_a_vlan_interface_of_the_kernel_pings_the_tagged_address(self):
+        said, errors = self.run_in_namespace(VLAN_INTERFACE.format(python=sys.executable, station=STATION))
+        self.assertEqual(said, ["answered"], errors)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
