@@ -148,11 +148,19 @@ void Device::read_info() {
   info_.link_mtu = spec_.link_mtu;
   info_.side = spec_.side;
   info_.two_ended = spec_.is_two_ended;
+  if (!spec_.netdev.empty()) watch_.emplace(spec_.netdev);
   rte_ether_addr address{};
   if (!spec_.has_own_mac && rte_eth_macaddr_get(id_, &address) == 0) {
     std::copy_n(address.addr_bytes, info_.mac.raw.size(), info_.mac.raw.begin());
   }
   if (info_.mac == MacAddress{}) info_.mac = local_mac();
+}
+
+port::LinkState Device::link_state() noexcept {
+  if (watch_.has_value()) return watch_->state();
+  rte_eth_link link{};
+  if (rte_eth_link_get_nowait(id_, &link) == -EIO) return port::LinkState::kGone;  // taken out of its slot
+  return link.link_status == RTE_ETH_LINK_UP ? port::LinkState::kUp : port::LinkState::kDown;
 }
 
 Device::~Device() {

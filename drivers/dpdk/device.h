@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "drivers/dpdk/device_spec.h"
+#include "drivers/dpdk/interface.h"
 #include "drivers/dpdk/memif.h"
 #include "port/port.h"
 
@@ -29,6 +31,8 @@ class Device {
   [[nodiscard]] std::uint16_t queues() const noexcept { return static_cast<std::uint16_t>(pools_.size()); }
   [[nodiscard]] rte_mempool* pool(std::uint16_t queue) const noexcept { return pools_[queue]; }
   [[nodiscard]] const port::PortInfo& info() const noexcept { return info_; }
+  /// Threads: the loop of one of the ports.
+  [[nodiscard]] port::LinkState link_state() noexcept;
   [[nodiscard]] MemifLink* memif() const noexcept { return memif_.get(); }  ///< nullptr if it is none
 
  private:
@@ -47,6 +51,7 @@ class Device {
   std::unique_ptr<MemifLink> memif_;
   std::vector<rte_mempool*> pools_;
   port::PortInfo info_;
+  std::optional<InterfaceWatch> watch_;  ///< of an interface that the kernel has
 };
 
 }  // namespace uroce::drivers::dpdk

@@ -37,6 +37,7 @@ struct DeviceSpec {
   std::string bus = "vdev";       ///< or "pci"
   std::string device{};           ///< a vdev's driver ("net_memif"), to be numbered; or a PCI address
   std::string arguments{};        ///< key=value,...
+  std::string netdev{};           ///< the kernel's, if it is one
   std::string hint{};             ///< what to try if DPDK refuses; may be empty
   std::uint32_t link_mtu = 1500;  ///< bytes
   std::uint32_t mbuf_room = 0;    ///< bytes for one frame

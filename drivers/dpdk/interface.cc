@@ -103,6 +103,27 @@ Result<Interface> find_interface(const std::string& name) {
   return found;
 }
 
+InterfaceWatch::InterfaceWatch(const std::string& name)
+    : name_(name),
+      fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)),
+      index_(static_cast<int>(if_nametoindex(name.c_str()))) {}
+
+InterfaceWatch::~InterfaceWatch() {
+  if (fd_ >= 0) close(fd_);
+}
+
+port::LinkState InterfaceWatch::state() noexcept {
+  ifreq request{};
+  name_.copy(request.ifr_name, IFNAMSIZ - 1);
+  if (ioctl(fd_, SIOCGIFINDEX, &request) != 0) {
+    return errno == ENODEV ? port::LinkState::kGone : port::LinkState::kDown;
+  }
+  if (request.ifr_ifindex != index_) return port::LinkState::kGone;  // another one of that name
+  if (ioctl(fd_, SIOCGIFFLAGS, &request) != 0) return port::LinkState::kDown;
+  constexpr int kCarrying = IFF_UP | IFF_RUNNING;
+  return (request.ifr_flags & kCarrying) == kCarrying ? port::LinkState::kUp : port::LinkState::kDown;
+}
+
 Status require_up(const std::string& name, const Interface& interface) {
   if (interface.is_up) return {};
   return Error{Errc::kBadState,

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "port/port.h"
 #include "uroce/result.h"
 
 namespace uroce::drivers::dpdk {
@@ -24,6 +25,25 @@ Result<Interface> find_interface(const std::string& name);
 
 /// @return kBadState with the command that brings it up.
 Status require_up(const std::string& name, const Interface& interface);
+
+/// Looks again and again at one interface.
+///
+/// Threads: one at a time.
+class InterfaceWatch {
+ public:
+  explicit InterfaceWatch(const std::string& name);
+  ~InterfaceWatch();
+  InterfaceWatch(const InterfaceWatch&) = delete;
+  InterfaceWatch& operator=(const InterfaceWatch&) = delete;
+
+  /// Up means that it is set up and has a carrier; gone, that the interface which was there is there no more.
+  [[nodiscard]] port::LinkState state() noexcept;
+
+ private:
+  std::string name_;
+  int fd_;
+  int index_;
+};
 
 /// Rights that a driver needs; see capabilities(7).
 enum class Right { kRawSockets, kNetAdmin, kXdp, kTunDevice };

@@ -66,6 +66,7 @@ Result<DeviceSpec> describe_af_packet(PortSpec spec, const PortOptions& options)
   DeviceSpec device{.text = spec.text};
   device.queues = std::min(options.queues, kMaxQueues);
   device.device = "net_af_packet";
+  device.netdev = spec.argument;
   device.arguments = "iface=" + spec.argument + ",qpairs=" + number(device.queues) +
                      ",blocksz=" + number(block) + ",framesz=" + number(*frame) +
                      ",framecnt=" + number(count) + ",qdisc_bypass=" + (*bypass ? "1" : "0");
@@ -103,6 +104,7 @@ Result<DeviceSpec> describe_af_xdp(PortSpec spec, const PortOptions& options) {
   DeviceSpec device{.text = spec.text};
   device.queues = std::min(options.queues, interface->rx_queues);
   device.device = "net_af_xdp";
+  device.netdev = spec.argument;
   device.arguments = "iface=" + spec.argument + ",start_queue=" + number(*start) +
                      ",queue_count=" + number(device.queues) + ",busy_budget=" + number(*budget) +
                      ",force_copy=" + (*force_copy ? "1" : "0");
@@ -146,6 +148,7 @@ Result<DeviceSpec> describe_tap(PortSpec spec, const PortOptions& options) {
   DeviceSpec device{.text = spec.text};
   device.queues = std::min(options.queues, kMaxQueues);
   device.device = "net_tap";
+  device.netdev = spec.argument;
   device.arguments = "iface=" + spec.argument + (*is_persistent ? ",persist" : "");
   device.link_mtu = *link_mtu;
   device.mbuf_room = std::max((frame_bytes(*link_mtu) + 63) / 64 * 64, 2048U);

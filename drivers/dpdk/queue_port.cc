@@ -48,6 +48,11 @@ void QueuePort::enter_thread() noexcept {
   enter_eal_thread();
 }
 
+port::LinkState QueuePort::link_state() noexcept {
+  if (memif_ == nullptr) return device_->link_state();
+  return is_up_ ? port::LinkState::kUp : port::LinkState::kDown;
+}
+
 /// Between bursts, so that no ring is in use when its peer's end takes it away.
 void QueuePort::service_link() noexcept {
   polls_to_service_ = kPollsPerClock;

@@ -26,6 +26,7 @@ class QueuePort final : public port::Port {
   void tx_commit() noexcept override;
   void tx_flush() noexcept override;
   void enter_thread() noexcept override;
+  [[nodiscard]] port::LinkState link_state() noexcept override;
   [[nodiscard]] port::PortCounters counters() const noexcept override;
 
  private:

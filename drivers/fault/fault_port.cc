@@ -35,10 +35,10 @@ FaultPort::FaultPort(std::unique_ptr<port::Port> inner, std::vector<fault::Rule>
 
 FaultPort::~FaultPort() = default;
 
-FaultPort::Verdict FaultPort::judge(Path& path, const RoceFields* fields) noexcept {
+FaultPort::Verdict FaultPort::judge(Path& path, Bytes frame, const RoceFields* fields) noexcept {
   Verdict verdict;
   for (fault::Rule& rule : path.rules) {
-    if (!rule.fits(fields)) continue;
+    if (!rule.fits(fields, frame.size())) continue;
     ++rule.matches;
     if (rule.nth != 0 && rule.matches != rule.nth) continue;
     if (rule.every != 0 && rule.matches % rule.every != 0) continue;
@@ -156,7 +156,7 @@ unsigned FaultPort::receive(const port::RxFrame& frame, std::span<port::RxFrame>
   const Bytes bytes(frame.data, frame.len);
   const auto fields = find_roce(bytes);
   const RoceFields* roce = fields ? &*fields : nullptr;
-  const Verdict verdict = judge(rx_, roce);
+  const Verdict verdict = judge(rx_, bytes, roce);
   if (verdict.drop) {
     rx_.counters.dropped.add();
     return count;
@@ -203,7 +203,7 @@ void FaultPort::tx_commit() noexcept {
   claimed_ = nullptr;
   const auto fields = find_roce(bytes);
   const RoceFields* roce = fields ? &*fields : nullptr;
-  const Verdict verdict = judge(tx_, roce);
+  const Verdict verdict = judge(tx_, bytes, roce);
   if (verdict.is_clean()) {
     inner_->tx_commit();
     tx_.store.on_frame_passed();

@@ -45,6 +45,7 @@ class FaultPort final : public port::Port {
   bool arm_rx() noexcept override;
   void disarm_rx() noexcept override { inner_->disarm_rx(); }
   void enter_thread() noexcept override { inner_->enter_thread(); }
+  [[nodiscard]] port::LinkState link_state() noexcept override { return inner_->link_state(); }
   [[nodiscard]] port::PortCounters counters() const noexcept override;
   [[nodiscard]] FaultCounters fault_counters(fault::Direction direction) const noexcept;
 
@@ -79,7 +80,7 @@ class FaultPort final : public port::Port {
     LiveCounters counters;
   };
 
-  [[nodiscard]] Verdict judge(Path& path, const RoceFields* fields) noexcept;
+  [[nodiscard]] Verdict judge(Path& path, Bytes frame, const RoceFields* fields) noexcept;
   void alter(Path& path, Frame& frame, const Verdict& verdict, const RoceFields* fields) noexcept;
   void hold(Path& path, Frame* frame, const Verdict& verdict) noexcept;
   void duplicate(Path& path, Bytes bytes) noexcept;

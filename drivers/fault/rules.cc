@@ -205,6 +205,7 @@ Status parse_predicate(Rule& rule, std::string_view clause, std::string_view wor
   }
   if (key == "aeth") return parse_ack_kind(rule, clause, value);
   if (key == "nth") return parse_number_into(clause, value, 1, UINT64_MAX, rule.nth);
+  if (key == "larger") return parse_number_into(clause, value, 1, UINT32_MAX, rule.larger);
   if (key == "every") return parse_number_into(clause, value, 1, UINT64_MAX, rule.every);
   if (key == "qpn" || key == "psn") {
     std::uint64_t number = 0;
@@ -212,7 +213,8 @@ Status parse_predicate(Rule& rule, std::string_view clause, std::string_view wor
     if (status) (key == "qpn" ? rule.dest_qpn : rule.psn) = static_cast<std::uint32_t>(number);
     return status;
   }
-  return wrong(clause, quoted(word) + " is not one of opcode=, qpn=, psn=, aeth=, nth=, every=, all");
+  return wrong(clause,
+               quoted(word) + " is not one of opcode=, qpn=, psn=, aeth=, larger=, nth=, every=, all");
 }
 
 const ActionName* find_event(std::string_view word) noexcept {
@@ -283,7 +285,8 @@ Result<std::vector<Rule>> parse_file(const std::string& path) {
 
 }  // namespace
 
-bool Rule::fits(const RoceFields* fields) const noexcept {
+bool Rule::fits(const RoceFields* fields, std::size_t len) const noexcept {
+  if (larger != 0 && len <= larger) return false;
   const bool needs_roce = !any_frame || opcode || dest_qpn || psn || ack;
   if (fields == nullptr) return !needs_roce;
   if (opcode && *opcode != fields->opcode) return false;

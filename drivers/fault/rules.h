@@ -28,14 +28,16 @@ struct Rule {
   std::optional<std::uint32_t> dest_qpn;
   std::optional<std::uint32_t> psn;
   std::optional<AckKind> ack;
+  std::uint64_t larger = 0;  ///< only frames of more bytes, from the Ethernet header on
   std::uint64_t nth = 0;     ///< only the nth match, from 1; 0: each
   std::uint64_t every = 0;   ///< only each every-th match; 0: each
   std::uint64_t amount = 0;  ///< kDelay: ns; kReorder: frames that overtake
 
   std::uint64_t matches = 0;  ///< so far; kept by who applies the rule
 
-  /// Whether the frame satisfies the predicates that look at its content. `fields` is null if it is not RoCE.
-  [[nodiscard]] bool fits(const RoceFields* fields) const noexcept;
+  /// Whether a frame of `len` bytes satisfies the predicates that look at it. `fields` is null if it is not
+  /// RoCE.
+  [[nodiscard]] bool fits(const RoceFields* fields, std::size_t len) const noexcept;
 };
 
 /// @return kConfig naming the clause that is wrong and what is allowed. Empty text gives no rules.

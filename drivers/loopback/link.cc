@@ -8,8 +8,9 @@ namespace {
 
 class LinkPort final : public loopback::EndPort {
  public:
-  LinkPort(port::PortInfo info, loopback::Channel& rx, loopback::Channel& tx, const std::uint64_t& now_ns)
-      : EndPort(std::move(info), rx, now_ns), tx_(tx) {}
+  LinkPort(port::PortInfo info, loopback::Channel& rx, loopback::Channel& tx, const std::uint64_t& now_ns,
+           const port::LinkState& state)
+      : EndPort(std::move(info), rx, now_ns), tx_(tx), state_(state) {}
 
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override {
     std::byte* room = tx_.claim(len);
@@ -22,8 +23,11 @@ class LinkPort final : public loopback::EndPort {
     tx_.commit(now_ns_);
   }
 
+  [[nodiscard]] port::LinkState link_state() noexcept override { return state_; }
+
  private:
   loopback::Channel& tx_;
+  const port::LinkState& state_;
 };
 
 }  // namespace
@@ -39,7 +43,7 @@ std::unique_ptr<port::Port> LoopbackLink::open_end(unsigned side) {
                             .link_mtu = config_.link_mtu,
                             .side = side,
                             .two_ended = true};
-  return std::make_unique<LinkPort>(info, channels_[1 - side], channels_[side], now_ns_);
+  return std::make_unique<LinkPort>(info, channels_[1 - side], channels_[side], now_ns_, state_);
 }
 
 void LoopbackLink::advance_to(std::uint64_t now_ns) noexcept {

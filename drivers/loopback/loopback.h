@@ -28,12 +28,15 @@ class LoopbackLink {
   /// Moves the clock; it never goes back.
   void advance_to(std::uint64_t now_ns) noexcept;
   [[nodiscard]] std::uint64_t now_ns() const noexcept { return now_ns_; }
+  /// What both ports say from now on; frames travel all the same.
+  void set_link_state(port::LinkState state) noexcept { state_ = state; }
   /// When the next frame that nobody has seen yet arrives, at either end; nothing if the link is empty.
   [[nodiscard]] std::optional<std::uint64_t> next_arrival_ns() const noexcept;
 
  private:
   LoopbackConfig config_;
   std::uint64_t now_ns_ = 0;
+  port::LinkState state_ = port::LinkState::kUp;
   std::vector<loopback::Channel> channels_;  // [d]: from end d to the other
 };
 

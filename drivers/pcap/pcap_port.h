@@ -26,6 +26,7 @@ class PcapPort final : public port::Port {
   bool arm_rx() noexcept override;
   void disarm_rx() noexcept override { inner_->disarm_rx(); }
   void enter_thread() noexcept override { inner_->enter_thread(); }
+  [[nodiscard]] port::LinkState link_state() noexcept override { return inner_->link_state(); }
   [[nodiscard]] port::PortCounters counters() const noexcept override { return inner_->counters(); }
 
  private:

@@ -32,6 +32,10 @@ class ShmPort final : public port::Port {
   [[nodiscard]] int rx_fd() const noexcept override { return link_->own_bell(queue_).fd(); }
   bool arm_rx() noexcept override { return reader_.fall_asleep(); }
   void disarm_rx() noexcept override;
+  /// Up while a process, even a stopped one, holds the other end.
+  [[nodiscard]] port::LinkState link_state() noexcept override {
+    return link_->is_peer_alive() ? port::LinkState::kUp : port::LinkState::kDown;
+  }
   [[nodiscard]] port::PortCounters counters() const noexcept override { return counters_.snapshot(); }
 
  private:

@@ -16,13 +16,16 @@ enum class AsyncEventType : std::uint8_t {
   kQpAccessErr = 3,
   kCommEst = 4,
   kSqDrained = 5,
+  kDeviceFatal = 8,        ///< the port's device has been taken away
+  kPortActive = 9,         ///< the link has come up
+  kPortErr = 10,           ///< the link has gone down: no cable, or no peer
   kSrqLimitReached = 15,   ///< fewer receives are left than Srq::arm_limit() said
   kQpLastWqeReached = 16,  ///< a QP in Error takes nothing more from its SRQ
 };
 
 struct AsyncEvent {
   AsyncEventType type{};
-  Qpn qpn{};              ///< the QP concerned (kCqErr: the QP whose completion did not fit)
+  Qpn qpn{};              ///< the QP concerned, if one is (kCqErr: the QP whose completion did not fit)
   std::uint32_t srq = 0;  ///< kSrqLimitReached: Srq::number()
   std::string text;       ///< one sentence saying why
 };

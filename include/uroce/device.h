@@ -32,6 +32,12 @@ struct GidEntry {
   GidType type = GidType::kRoceV2;
 };
 
+/// Same values as enum ibv_port_state.
+enum class PortState : std::uint8_t {
+  kDown = 1,  ///< no cable, no peer, or the device is gone
+  kActive = 4,
+};
+
 struct Counter {
   std::string name;
   std::uint64_t value = 0;
@@ -56,6 +62,9 @@ class Device {
   /// of type RoCE v2; with Config::roce_v1 the same follow once more as RoCE v1.
   [[nodiscard]] std::vector<GidEntry> gids() const;
   [[nodiscard]] MacAddress mac() const noexcept;
+  /// Looks at the link. Changes are also told by kPortActive, kPortErr and kDeviceFatal, within 0.1 s while
+  /// somebody runs the loops. Links that cannot tell are active: those of DPDK drivers without link status.
+  [[nodiscard]] PortState port_state() const;
   /// Bytes of the largest Ethernet payload, and the path MTU that fits.
   [[nodiscard]] std::uint32_t link_mtu() const noexcept;
   [[nodiscard]] PathMtu active_mtu() const noexcept;

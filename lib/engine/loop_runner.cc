@@ -178,7 +178,7 @@ void LoopRunner::sleep_until_work(int timeout_ms) noexcept {
     const Ticks now = clock_.now();
     const bool no_timer = !loop_.deadline(now).is_set();
     token_.release();
-    if (quiet && no_timer && fds[1].fd >= 0) timeout_ms = -1;
+    if (quiet && no_timer && fds[1].fd >= 0) timeout_ms = kLinkLookNs / 1'000'000;
   }
   if (quiet) {
     poll(fds, 2, timeout_ms);

@@ -85,7 +85,9 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
       port_(port),
       addresses_(addresses),
       neighbours_(addresses, port, counters_, ask_interval_ns),
-      outbox_(place.count, nullptr) {}
+      outbox_(place.count, nullptr),
+      link_state_(port.link_state()),
+      next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {}
 
 PollLoop::~PollLoop() = default;
 
@@ -116,6 +118,7 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   wheel_.expire(now, [this, now](TimerNode& node) { on_timer(static_cast<QueuePair&>(node), now); });
   neighbours_.on_time(now);
   if (moderation_due_.is_set() && moderation_due_ <= now) wake_moderated(now);
+  if (next_link_look_.is_set() && next_link_look_ <= now) look_at_link(now);
   return work;
 }
 
@@ -516,6 +519,18 @@ void PollLoop::report(const LoopEvent& event) noexcept {
   *slot = event;
   events_.publish();
   write_event(event_fd_);
+}
+
+port::LinkState PollLoop::look_at_link(Ticks now) noexcept {
+  if (next_link_look_.is_set()) next_link_look_ = now + kLinkLookNs;
+  const port::LinkState before = std::exchange(link_state_, port_.link_state());
+  if (link_state_ == before) return before;
+  AsyncEventType type = AsyncEventType::kDeviceFatal;
+  if (link_state_ != port::LinkState::kGone) {
+    type = link_state_ == port::LinkState::kUp ? AsyncEventType::kPortActive : AsyncEventType::kPortErr;
+  }
+  report({.type = type});
+  return link_state_;
 }
 
 bool PollLoop::next_event(LoopEvent& event) noexcept {

@@ -20,6 +20,9 @@
 
 namespace uroce::engine {
 
+/// How often the link of a port is looked at.
+inline constexpr std::uint64_t kLinkLookNs = 100'000'000;
+
 /// Where a loop stands among the loops of its device.
 struct LoopPlace {
   unsigned index = 0;
@@ -95,6 +98,9 @@ class PollLoop {
   /// Control: the next asynchronous event. event_fd is readable while there is one.
   [[nodiscard]] bool next_event(LoopEvent& event) noexcept;
   void set_event_fd(int fd) noexcept { event_fd_ = fd; }
+  /// Looks at the port's link, and reports how it has changed. The first loop of a device does so by itself
+  /// ten times a second.
+  port::LinkState look_at_link(Ticks now) noexcept;
 
  private:
   struct HandOver {
@@ -153,6 +159,8 @@ class PollLoop {
   std::vector<HandOverRing*> outbox_;                 // by receiving loop
   SpscRing<LoopEvent> events_{1024};
   int event_fd_ = -1;
+  port::LinkState link_state_;
+  Ticks next_link_look_;  // unset: another loop does
 };
 
 }  // namespace uroce::engine

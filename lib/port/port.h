@@ -29,6 +29,13 @@ struct PortInfo {
   bool two_ended = false;  ///< exactly one peer, no network: default addresses may be derived from `side`
 };
 
+/// Whether a link carries frames.
+enum class LinkState : std::uint8_t {
+  kDown,  ///< no cable, no peer
+  kUp,
+  kGone,  ///< the device has been taken away, for ever
+};
+
 /// What a port counted by itself. All monotonic.
 struct PortCounters {
   std::uint64_t rx_frames = 0;
@@ -81,6 +88,9 @@ class Port {
 
   /// Called once by each thread that is going to poll this port, before it does.
   virtual void enter_thread() noexcept {}
+
+  /// Looks at the link; may take a system call. A port that cannot know says kUp.
+  [[nodiscard]] virtual LinkState link_state() noexcept { return LinkState::kUp; }
 
   [[nodiscard]] virtual PortCounters counters() const noexcept = 0;
 };

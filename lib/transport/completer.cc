@@ -284,6 +284,7 @@ void Requester::on_resolved() noexcept {
 /// Uses up one retry. @return false if there was none: the oldest WQE has failed.
 bool Requester::take_retry() noexcept {
   if (retries_left_ == 0) {
+    if (doubted_ == Fault::kNone) suspect_path_mtu();
     fail_oldest(doubted_ == Fault::kNone ? Fault::kRetryExceeded : doubted_);
     return false;
   }
@@ -313,6 +314,7 @@ void Requester::retire(Fault fault) noexcept {
   const SendWqe& wqe = qp_.sq.at(oldest_);
   if (wqe.is_answered() && oldest_ != started_) --reads_unfinished_;
   if (wqe.is_local() && oldest_ != started_) --local_unfinished_;
+  if (fault == Fault::kNone) carried_ = std::max(carried_, largest_payload(wqe));
   complete_send(qp_, wqe, fault);
   if (oldest_ == started_) ++started_;
   ++oldest_;

@@ -72,6 +72,9 @@ struct QpContext {
   Fault send_fault = Fault::kNone;    ///< why an unreliable QP is in SQE
   bool fatal_blames_wr = false;       ///< a work request carries the reason
   const CqRing* full_cq = nullptr;    ///< the first CQ that had no room for a completion
+  std::uint32_t lost_bytes = 0;       ///< payload of the packet of which the QP failed, if none as large was
+                                      ///< acknowledged, but smaller ones were; else 0
+  std::uint32_t carried_bytes = 0;    ///< the largest of these
 
   /// Memory that the peer names.
   [[nodiscard]] std::byte* resolve_remote(std::uint32_t rkey, std::uint32_t access, std::uint64_t va,

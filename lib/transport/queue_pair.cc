@@ -75,6 +75,7 @@ void QueuePair::reset() noexcept {
   ctx_.fatal = ctx_.send_fault = Fault::kNone;
   ctx_.fatal_blames_wr = false;
   ctx_.full_cq = nullptr;
+  ctx_.lost_bytes = ctx_.carried_bytes = 0;
   ctx_.resolved = false;
   error_recheck_ = Ticks{};
   drained_reported_ = established_reported_ = overflow_reported_ = last_wqe_reported_ = false;

@@ -41,6 +41,7 @@ void Requester::reset() noexcept {
   broken_ = doubted_ = Fault::kNone;
   tolerated_ = 0;
   recovering_ = false;
+  carried_ = 0;
   timer_.stop();
   rnr_until_ = Ticks{};
   cursor_.rewind();
@@ -284,6 +285,16 @@ void Requester::on_sent(std::uint32_t packets, Ticks now) noexcept {
 void Requester::break_wqe(Fault fault) noexcept {
   broken_ = fault;
   if (current_ == oldest_) fail_oldest(fault);
+}
+
+/// The oldest packet was sent in vain. If smaller ones arrived and none of its size, the path may not carry
+/// it.
+void Requester::suspect_path_mtu() noexcept {
+  if (carried_ == 0 || oldest_ == started_ || unacked_psn_ != progress(oldest_).first_psn) return;
+  const std::uint32_t lost = largest_payload(qp_.sq.at(oldest_));
+  if (lost <= carried_ || lost <= bytes(PathMtu::k256)) return;
+  qp_.lost_bytes = lost;
+  qp_.carried_bytes = carried_;
 }
 
 void Requester::start_timer(Ticks now) noexcept {

@@ -1,6 +1,7 @@
 /// The sending half of an RC QP: send queue -> request packets, responses and timeouts -> completions.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -117,6 +118,11 @@ class Requester {
   void retire(Fault fault) noexcept;
   void retire_local() noexcept;
   void fail_oldest(Fault fault) noexcept;
+  void suspect_path_mtu() noexcept;
+  /// Of its requests or, for a READ, of the responses.
+  [[nodiscard]] std::uint32_t largest_payload(const SendWqe& wqe) const noexcept {
+    return wqe.opcode == WrOpcode::kFlush ? 0 : std::min(wqe.length, qp_.mtu);
+  }
   void catch_up() noexcept;
   void start_timer(Ticks now) noexcept;
 
@@ -146,6 +152,7 @@ class Requester {
   Fault doubted_ = Fault::kNone;  // what a NAK said that was not believed; true if nothing contradicts it
   std::uint32_t tolerated_ = 0;   // bad responses in a row that were dropped
   bool recovering_ = false;       // went back; further NAKs for the same PSN say nothing new
+  std::uint32_t carried_ = 0;     // payload of the largest packet that was acknowledged
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
   LossTimer timer_;

@@ -77,6 +77,12 @@ std::string describe(const engine::LoopEvent& event) {
       return "a shared receive queue has fewer receives left than its limit: post more";
     case AsyncEventType::kQpLastWqeReached:
       return "the QP takes nothing more from its shared receive queue";
+    case AsyncEventType::kDeviceFatal:
+      return "the port's device is gone";
+    case AsyncEventType::kPortActive:
+      return "the link of the port is up";
+    case AsyncEventType::kPortErr:
+      return "the link of the port is down: no cable, or nobody at the other end";
     default:
       return std::string(transport::row(event.fault).text);
   }
@@ -176,6 +182,12 @@ const Config& Device::config() const noexcept {
 }
 MacAddress Device::mac() const noexcept {
   return impl_->ports.front()->info().mac;
+}
+PortState Device::port_state() const {
+  port::LinkState state{};
+  impl_->runners.front()->execute(
+      [&state](engine::PollLoop& loop, Ticks now) { state = loop.look_at_link(now); });
+  return state == port::LinkState::kUp ? PortState::kActive : PortState::kDown;
 }
 std::uint32_t Device::link_mtu() const noexcept {
   return impl_->link_mtu();

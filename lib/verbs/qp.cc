@@ -176,6 +176,11 @@ bool is_of(const Device::Impl& device, const Cq::Impl& cq) noexcept {
 
 std::string describe_failure(const transport::QpContext& ctx) {
   std::string text(transport::row(ctx.fatal).text);
+  if (ctx.fatal == transport::Fault::kRetryExceeded && ctx.lost_bytes != 0) {
+    text += "; only packets above " + std::to_string(ctx.carried_bytes) +
+            " bytes time out: the path MTU may be " + "smaller than " + std::to_string(ctx.mtu) +
+            ": use --mtu / path_mtu";
+  }
   if (ctx.full_cq == nullptr) return text;
   const std::string cq = describe_overflow(ctx.full_cq->size());
   if (ctx.fatal == transport::Fault::kCqOverflow) return "a " + cq;

@@ -97,6 +97,30 @@ TEST_CASE("ports on an interface that cannot do what is asked say the command th
   }
 }
 
+TEST_CASE("a port tells when its interface goes down, comes up and goes away", "[eal][link]") {
+  Child child([](const Report& report) {
+    const auto run = [](const char* command) { return std::system(command) == 0; };
+    if (!run("ip link add la type veth peer name lb && ip link set la up && ip link set lb up")) return 1;
+    auto port = open_port("af_packet:la");
+    if (!port) {
+      report.line(port.error().text);
+      return 1;
+    }
+    const auto state = [&port] { return std::to_string(static_cast<int>((*port)->link_state())); };
+    std::string states = state();
+    if (run("ip link set lb down")) states += state();  // no carrier
+    if (run("ip link set lb up")) states += state();
+    if (run("ip link set la down")) states += state();
+    if (run("ip link set la up")) states += state();
+    if (run("ip link del lb")) states += state();
+    if (run("ip link add la type veth peer name lb && ip link set la up && ip link set lb up"))
+      states += state();
+    report.line(states);
+    return 0;
+  });
+  CHECK(child.next_line(in_seconds(20)) == "1010122");
+}
+
 TEST_CASE("a tap port is the other end of a kernel interface, with another address", "[eal][tap]") {
   Child child([](const Report& report) {
     auto port = open_port("tap:utap0");

@@ -13,9 +13,9 @@ using namespace uroce::drivers::fault;
 TEST_CASE("rules are read from text", "[fault][rules]") {
   const auto rules = parse_rules(
       "loss=1%, tx.dup=0.5 ,delay=2%:20us,reorder=1e-3:7; drop opcode=UD_SEND_ONLY nth=3;"
-      "tx.delay=1ms psn=5 every=2 all; mark-ce");
+      "tx.delay=1ms psn=5 every=2 all; mark-ce; drop larger=1500");
   REQUIRE(rules);
-  REQUIRE(rules->size() == 7);
+  REQUIRE(rules->size() == 8);
   const auto& r = *rules;
   CHECK((r[0].action == Action::kDrop && r[0].direction == Direction::kRx && r[0].probability == 0.01));
   CHECK((r[1].action == Action::kDuplicate && r[1].direction == Direction::kTx && r[1].probability == 0.5));
@@ -25,6 +25,10 @@ TEST_CASE("rules are read from text", "[fault][rules]") {
   CHECK((r[5].direction == Direction::kTx && r[5].amount == 1'000'000 && r[5].psn == 5U && r[5].every == 2));
   CHECK(r[5].any_frame);
   CHECK(r[6].action == Action::kMarkCe);
+  const uroce::drivers::RoceFields any;
+  CHECK_FALSE(r[7].fits(&any, 1500));
+  CHECK(r[7].fits(&any, 1501));
+  CHECK_FALSE(r[7].fits(nullptr, 1501));
 }
 
 TEST_CASE("no text is no rules", "[fault][rules]") {
@@ -65,6 +69,7 @@ TEST_CASE("wrong rules are refused with what is allowed", "[fault][rules]") {
                            "loss=1%:3",
                            "drop nth=0",
                            "drop nth=-1",
+                           "drop larger=0",
                            "drop psn=0x1000000",
                            "drop opcode=RC_NOTHING",
                            "drop opcode=RC_",
