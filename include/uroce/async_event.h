@@ -20,6 +20,7 @@ enum class AsyncEventType : std::uint8_t {
   kPortActive = 9,         ///< the link has come up
   kPortErr = 10,           ///< the link has gone down: no cable, or no peer
   kSrqLimitReached = 15,   ///< fewer receives are left than Srq::arm_limit() said
+  kGidChange = 18,         ///< Device::add_ip() or remove_ip() was called
   kQpLastWqeReached = 16,  ///< a QP in Error takes nothing more from its SRQ
 };
 

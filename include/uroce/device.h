@@ -60,7 +60,14 @@ class Device {
   [[nodiscard]] const Config& config() const noexcept;
   /// Index 0 is the link-local fe80:: address made from the MAC; then those of Config::ip in order. All are
   /// of type RoCE v2; with Config::roce_v1 the same follow once more as RoCE v1.
+  /// Indices never change: what add_ip() adds comes last, and what remove_ip() removes leaves a zero GID.
   [[nodiscard]] std::vector<GidEntry> gids() const;
+  /// Adds an address, written as in Config::ip, while the port is open; raises kGidChange.
+  /// @return kConfig if it is none, kInvalid if it is there.
+  Status add_ip(const std::string& address);
+  /// Removes one, whatever its prefix; raises kGidChange. QPs and address handles that were made from it keep
+  /// it; no new ones can be made. @return kConfig, kNotFound; the link-local address of index 0 stays.
+  Status remove_ip(const std::string& address);
   [[nodiscard]] MacAddress mac() const noexcept;
   /// Looks at the link. Changes are also told by kPortActive, kPortErr and kDeviceFatal, within 0.1 s while
   /// somebody runs the loops. Links that cannot tell are active: those of DPDK drivers without link status.

@@ -14,6 +14,29 @@ bool Address::is_on_link(const Gid& other) const noexcept {
   return true;
 }
 
+bool Addresses::add(const Address& address) {
+  const auto same = std::find_if(own_.begin(), own_.end(), [&](const Address& a) {
+    return a.gid == address.gid && a.vlan == address.vlan && a.type == address.type;
+  });
+  if (same == own_.end()) {
+    own_.push_back(address);
+    return true;
+  }
+  if (!same->removed) return false;
+  *same = address;
+  return true;
+}
+
+bool Addresses::remove(const Gid& gid, std::uint16_t vlan) noexcept {
+  if (own_.front().gid == gid && own_.front().vlan == vlan) return false;
+  bool found = false;
+  for (Address& address : own_) {
+    if (address.gid != gid || address.vlan != vlan || address.removed) continue;
+    address.removed = found = true;
+  }
+  return found;
+}
+
 NextHop Addresses::next_hop(const Gid& destination, std::size_t sgid_index) const noexcept {
   const Address& from = own_[sgid_index];
   const bool on_link =

@@ -18,13 +18,15 @@ struct Address {
   unsigned prefix_len = 0;  // bits
   std::uint16_t vlan = 0;   // 0: frames without tag
   GidType type = GidType::kRoceV2;
+  bool removed = false;  // no longer ours; what was made from it goes on
 
   [[nodiscard]] bool is_on_link(const Gid& other) const noexcept;
 };
 
-/// Whether frames from `own` can name `destination`: IP headers hold addresses of one family, a GRH any
-/// group.
+/// Whether frames from `own`, if it is ours, can name `destination`: IP headers hold addresses of one family,
+/// a GRH any group.
 [[nodiscard]] constexpr bool can_reach(const Address& own, const Gid& destination) noexcept {
+  if (own.removed) return false;
   if (own.type == GidType::kRoceV1 && destination.is_multicast()) return true;
   return own.gid.is_v4() == destination.is_v4();
 }
@@ -33,7 +35,7 @@ using transport::NextHop;
 
 /// GID table of a port. Index 0 is the link-local address, which is in no VLAN. IBA A17.
 ///
-/// Threads: read-only after construction.
+/// Threads: const members from any thread while nobody changes it; each loop has its own copy.
 class Addresses {
  public:
   Addresses() = default;
@@ -42,12 +44,17 @@ class Addresses {
   [[nodiscard]] const std::vector<Address>& own() const noexcept { return own_; }
   [[nodiscard]] bool is_own(const Gid& gid, std::uint16_t vlan) const noexcept {
     return std::any_of(own_.begin(), own_.end(),
-                       [&](const Address& a) { return a.gid == gid && a.vlan == vlan; });
+                       [&](const Address& a) { return a.gid == gid && a.vlan == vlan && !a.removed; });
   }
   /// Whether any address is in that VLAN.
   [[nodiscard]] bool is_in_vlan(std::uint16_t vlan) const noexcept {
     return std::any_of(own_.begin(), own_.end(), [&](const Address& a) { return a.vlan == vlan; });
   }
+  /// Indices never change: a new one comes last or, if it was there before, where it was.
+  /// @return false if it is there.
+  bool add(const Address& address);
+  /// Both kinds of frames; not the link-local address of index 0. @return false if it is not there.
+  bool remove(const Gid& gid, std::uint16_t vlan) noexcept;
   /// Whom to ask for the Ethernet address when sending from own()[`sgid_index`] to `destination`. RoCE v1 is
   /// not routed.
   [[nodiscard]] NextHop next_hop(const Gid& destination, std::size_t sgid_index) const noexcept;

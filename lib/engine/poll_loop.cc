@@ -54,7 +54,7 @@ Count refuse(const std::vector<Address>& own, const wire::PacketView& packet) no
   const Gid destination = packet.dst_gid();
   Count why = Count::kDropWrongAddress;
   for (const Address& address : own) {
-    if (address.gid != destination) continue;
+    if (address.gid != destination || address.removed) continue;
     const Count verdict = refuse_underlay(address, packet);
     if (verdict == Count::kRxRoce) return verdict;
     if (why != Count::kDropWrongGidType) why = verdict;
@@ -84,7 +84,7 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
     : place_(place),
       port_(port),
       addresses_(addresses),
-      neighbours_(addresses, port, counters_, ask_interval_ns),
+      neighbours_(addresses_, port, counters_, ask_interval_ns),
       outbox_(place.count, nullptr),
       link_state_(port.link_state()),
       next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {}
@@ -418,7 +418,8 @@ Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
   if ((mask & qp_attr::kAv) != 0 && attr.sgid_index < addresses_.own().size() &&
       !can_reach(addresses_.own()[attr.sgid_index], attr.dgid)) {
     return Error{Errc::kInvalid,
-                 "sgid_index and dgid are of different address families: choose another GID index"};
+                 "sgid_index and dgid are of different address families, or that GID has been removed: "
+                 "choose another GID index"};
   }
   if ((mask & qp_attr::kAv) != 0) neighbours_.make_room();
   if (Status status = qp.modify(attr, mask, bounds); !status) return status;
@@ -519,6 +520,11 @@ void PollLoop::report(const LoopEvent& event) noexcept {
   *slot = event;
   events_.publish();
   write_event(event_fd_);
+}
+
+void PollLoop::set_addresses(const Addresses& addresses) {
+  addresses_ = addresses;
+  if (place_.index == 0) report({.type = AsyncEventType::kGidChange, .qpn = {}, .fault = {}, .srq = 0});
 }
 
 port::LinkState PollLoop::look_at_link(Ticks now) noexcept {

@@ -67,6 +67,9 @@ class PollLoop {
                 const transport::QpBounds& bounds, Ticks now);
   [[nodiscard]] bool knows(Qpn qpn) const noexcept { return qps_.find(qpn) != nullptr; }
 
+  /// The GID table has changed; no index means another GID than before.
+  void set_addresses(const Addresses& addresses);
+
   /// An address handle; its Ethernet address is asked for at once.
   void add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks now);
   void remove_handle(AhId id) noexcept;
@@ -139,7 +142,7 @@ class PollLoop {
 
   LoopPlace place_;
   port::Port& port_;
-  const Addresses& addresses_;
+  Addresses addresses_;
   Counters counters_;
   Neighbours neighbours_;
   QpTable qps_;

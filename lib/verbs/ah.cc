@@ -47,13 +47,14 @@ Ah::~Ah() = default;
 
 Result<Ah> Ah::create(Pd& pd, const AhAttr& attr) {
   Device::Impl& device = pd.device();
-  const auto& own = device.addresses.own();
+  const auto own = device.own_addresses();
   if (attr.dgid.is_zero()) return Error{Errc::kInvalid, "dgid is not an address"};
   if (attr.sgid_index >= own.size()) return Error{Errc::kInvalid, "sgid_index is beyond the GID table"};
   if (attr.sl > 7) return Error{Errc::kInvalid, "sl is 0 to 7"};
   if (!engine::can_reach(own[attr.sgid_index], attr.dgid)) {
     return Error{Errc::kInvalid,
-                 "sgid_index and dgid are of different address families: choose another GID index"};
+                 "sgid_index and dgid are of different address families, or that GID has been removed: "
+                 "choose another GID index"};
   }
   try {
     auto impl = std::make_unique<Impl>(device, attr);
@@ -73,11 +74,11 @@ Result<Ah> Ah::from_wc(Pd& pd, const Wc& wc, std::span<const std::byte, kGrhByte
   }
   const transport::DatagramOrigin origin = transport::origin_of(grh);
   AhAttr attr = origin.sender;
-  const auto& own = pd.device().addresses.own();
+  const auto own = pd.device().own_addresses();
   // To a group: answered from any address that can.
   const auto it = std::find_if(own.begin(), own.end(), [&](const engine::Address& a) {
     const bool is_to = origin.to.is_multicast() ? engine::can_reach(a, attr.dgid) : a.gid == origin.to;
-    return is_to && a.vlan == wc.vlan && a.type == origin.type;
+    return is_to && a.vlan == wc.vlan && a.type == origin.type && !a.removed;
   });
   attr.sgid_index = static_cast<std::uint32_t>(it - own.begin());
   attr.sl = wc.sl;

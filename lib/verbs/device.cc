@@ -79,6 +79,8 @@ std::string describe(const engine::LoopEvent& event) {
       return "the QP takes nothing more from its shared receive queue";
     case AsyncEventType::kDeviceFatal:
       return "the port's device is gone";
+    case AsyncEventType::kGidChange:
+      return "the GID table of the port has changed";
     case AsyncEventType::kPortActive:
       return "the link of the port is up";
     case AsyncEventType::kPortErr:
@@ -201,11 +203,46 @@ int Device::async_fd() const noexcept {
 
 std::vector<GidEntry> Device::gids() const {
   std::vector<GidEntry> gids;
-  for (const Address& address : impl_->addresses.own()) {
+  for (const Address& address : impl_->own_addresses()) {
+    if (address.removed) {
+      gids.emplace_back();
+      continue;
+    }
     gids.push_back(
         {.gid = address.gid, .prefix_len = address.prefix_len, .vlan = address.vlan, .type = address.type});
   }
   return gids;
+}
+
+/// The loops get the table one after the other: each is consistent, and no index means two GIDs.
+void Device::Impl::publish_addresses() {
+  for (auto& runner : runners) {
+    runner->execute([this](engine::PollLoop& loop, Ticks) { loop.set_addresses(addresses); });
+  }
+}
+
+Status Device::add_ip(const std::string& address) {
+  auto parsed = parse_address(address);
+  if (!parsed) return parsed.error();
+  const std::lock_guard lock(impl_->control);
+  if (!impl_->addresses.add(*parsed)) return Error{Errc::kInvalid, "ip: '" + address + "' is there already"};
+  if (impl_->config.roce_v1) {
+    parsed->type = GidType::kRoceV1;
+    impl_->addresses.add(*parsed);
+  }
+  impl_->publish_addresses();
+  return {};
+}
+
+Status Device::remove_ip(const std::string& address) {
+  const auto parsed = parse_address(address);
+  if (!parsed) return parsed.error();
+  const std::lock_guard lock(impl_->control);
+  if (!impl_->addresses.remove(parsed->gid, parsed->vlan)) {
+    return Error{Errc::kNotFound, "ip: '" + address + "' is no address of this port"};
+  }
+  impl_->publish_addresses();
+  return {};
 }
 
 std::vector<Counter> Device::counters() const {

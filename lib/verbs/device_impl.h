@@ -31,10 +31,10 @@ struct Device::Impl {
   std::uint64_t seed;
   int async_fd = -1;
   std::vector<std::unique_ptr<port::Port>> ports;  // one per loop
-  engine::Addresses addresses;
   engine::Clock clock;
 
   std::mutex control;  // guards what follows
+  engine::Addresses addresses;
   Random random;
   std::unordered_set<std::uint32_t> qpns;
   std::uint32_t next_pd = 1;
@@ -50,6 +50,13 @@ struct Device::Impl {
   void quiesce() {
     for (auto& runner : runners) runner->execute([](engine::PollLoop&, Ticks) {});
   }
+  /// The GID table as it is now.
+  [[nodiscard]] std::vector<engine::Address> own_addresses() {
+    const std::lock_guard lock(control);
+    return addresses.own();
+  }
+  /// Tells the loops of a changed `addresses`; with `control` held.
+  void publish_addresses();
   /// A QPN not in use whose low bits name `loop`. IBA 10.3.1 leaves the choice to us: random, so not
   /// guessable.
   Result<Qpn> take_qpn(unsigned loop);

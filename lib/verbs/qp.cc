@@ -108,7 +108,7 @@ struct Qp::Impl {
   }
   [[nodiscard]] transport::QpBounds bounds() const noexcept {
     return {.active_mtu = device.active_mtu(),
-            .gid_count = static_cast<std::uint32_t>(device.addresses.own().size()),
+            .gid_count = static_cast<std::uint32_t>(device.own_addresses().size()),
             .max_rd_atomic = device.limits.max_rd_atomic,
             .max_unacked = device.config.max_unacked,
             .hardened = device.config.hardened,

@@ -184,6 +184,56 @@ TEST_CASE("a datagram tells its VLAN, and is answered there, by the same version
   }
 }
 
+TEST_CASE("addresses come and go while a port is open; indices and connections stay", "[api][gid]") {
+  Vlans link(GENERATE(Mode::kAuto, Mode::kLcore));
+  Side a(link.a, QpType::kRc);
+  Side b(link.b, QpType::kRc);
+  REQUIRE(join(a, kIn5, b, kIn5));
+  const auto count = [&] { return link.a.device.gids().size(); };
+
+  REQUIRE(link.a.device.add_ip("10.9.1.1/24"));
+  AsyncEvent event;
+  REQUIRE(within(
+      5s, [&] { return link.a.device.next_async_event(event) && event.type == AsyncEventType::kGidChange; }));
+  REQUIRE(count() == kCount + 2);
+  CHECK(link.a.device.gids()[kCount].gid == Gid::from_v4({10, 9, 1, 1}));
+  CHECK(link.a.device.gids()[kCount + 1].type == GidType::kRoceV1);
+  CHECK(link.a.device.add_ip("10.9.1.1/16").error().code == Errc::kInvalid);
+  CHECK(link.a.device.add_ip("10.9.1.1").has_value() == false);
+  CHECK(link.a.device.add_ip("10.9.1/24").error().code == Errc::kConfig);
+  {  // a new address is used like any other
+    REQUIRE(link.b.device.add_ip("10.9.1.2/24"));
+    Side c(link.a, QpType::kRc);
+    Side d(link.b, QpType::kRc);
+    REQUIRE(join(c, kCount, d, kCount));
+    d.receive(0, kBytes);
+    REQUIRE(c.qp.post_send({.wr_id = 1, .flags = send_flag::kSignaled}));
+    CHECK(c.next().ok());
+  }
+
+  REQUIRE(link.a.device.remove_ip("10.9.0.1/24@5"));
+  CHECK(link.a.device.remove_ip("10.9.0.1/24@5").error().code == Errc::kNotFound);
+  const Gid link_local = link.a.device.gids()[kLinkLocal].gid;
+  CHECK(link.a.device.remove_ip(to_string(link_local) + "/64").error().code == Errc::kNotFound);
+  CHECK(count() == kCount + 2);
+  CHECK(link.a.device.gids()[kIn5].gid.is_zero());
+  CHECK(link.a.device.gids()[kV1In5].gid.is_zero());
+  CHECK_FALSE(link.a.device.gids()[kIn6].gid.is_zero());
+  const Gid there = link.b.device.gids()[kIn5].gid;
+  CHECK_FALSE(Ah::create(link.a.pd, {.dgid = there, .sgid_index = kIn5}).has_value());
+  Side refused(link.a, QpType::kRc);
+  CHECK_FALSE(join(refused, kIn5, b, kIn5).has_value());
+  b.receive(0, kBytes);  // what was connected before goes on
+  REQUIRE(a.qp.post_send({.wr_id = 2, .flags = send_flag::kSignaled}));
+  CHECK(a.next().ok());
+  CHECK(b.next().ok());
+
+  REQUIRE(link.a.device.add_ip("10.9.0.1/24@5"));
+  CHECK(count() == kCount + 2);
+  CHECK(link.a.device.gids()[kIn5].vlan == 5);
+  CHECK(Ah::create(link.a.pd, {.dgid = there, .sgid_index = kIn5}).has_value());
+}
+
 TEST_CASE("service levels and VLANs out of range are refused", "[api][vlan]") {
   Vlans link(Mode::kApp);
   const Gid there = link.b.device.gids().at(kIn5).gid;

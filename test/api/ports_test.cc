@@ -1,0 +1,129 @@
+// Several ports in one process: each is a Device with loops of its own; those of DPDK share its one EAL.
+#include <sched.h>
+
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "api/ends.h"
+
+namespace uroce::api {
+namespace {
+
+constexpr std::uint32_t kBytes = 100'000;
+
+/// Two devices of this process on one link, and a connection between them.
+struct Wire {
+  Wire(const std::string& port_a, const std::string& port_b, const std::string& network, Mode mode)
+      : a(open(port_a, network + "1/24", mode)), b(open(port_b, network + "2/24", mode)) {
+    REQUIRE(join(a, qp_a, b, qp_b));
+  }
+
+  static End open(const std::string& port, const std::string& ip, Mode mode) {
+    Config config;
+    config.port = port;
+    config.ip = {ip};
+    config.no_huge = true;
+    config.mode = mode;
+    Device device = must(Device::open(config));
+    Pd pd = must(Pd::create(device));
+    return {std::move(device), std::move(pd)};
+  }
+
+  void post(std::uint8_t tag) {
+    std::memset(from.memory().data(), tag, kBytes);
+    const Sge sge = from.sge(0, kBytes);
+    REQUIRE(qp_a.post_send({.wr_id = tag,
+                            .sges = {&sge, 1},
+                            .opcode = WrOpcode::kRdmaWrite,
+                            .flags = send_flag::kSignaled,
+                            .remote_addr = to.addr(),
+                            .rkey = to.rkey()}));
+  }
+  [[nodiscard]] bool has_completed(std::uint8_t tag) {
+    b.device.progress();
+    Wc wc;
+    if (cq_a.poll({&wc, 1}) == 0) return false;
+    INFO(a.device.config().port);
+    CHECK(wc.ok());
+    CHECK(wc.wr_id == tag);
+    CHECK(std::memcmp(to.memory().data(), from.memory().data(), kBytes) == 0);
+    return true;
+  }
+
+  End a;
+  End b;
+  Cq cq_a = must(Cq::create(a.device, 16));
+  Cq cq_b = must(Cq::create(b.device, 16));
+  Qp qp_a = must(Qp::create(a.pd, cq_a, cq_a, {}));
+  Qp qp_b = must(Qp::create(b.pd, cq_b, cq_b, {}));
+  Mr from = must(Mr::alloc(a.pd, kBytes, access::kAll));
+  Mr to = must(Mr::alloc(b.pd, kBytes, access::kAll));
+};
+
+/// All at the same time, some rounds.
+void carry(std::vector<std::unique_ptr<Wire>>& wires) {
+  for (std::uint8_t round = 1; round <= 20; ++round) {
+    for (auto& wire : wires) wire->post(round);
+    std::size_t done = 0;
+    std::vector<bool> completed(wires.size());
+    REQUIRE(within(20s, [&] {
+      for (std::size_t i = 0; i < wires.size(); ++i) {
+        if (completed[i] || !wires[i]->has_completed(round)) continue;
+        completed[i] = true;
+        ++done;
+      }
+      return done == wires.size();
+    }));
+  }
+}
+
+std::string name(const std::string& what) {
+  return what + std::to_string(getpid());
+}
+
+/// Whether this process has two veth pairs in a network namespace of its own.
+bool has_interfaces() {
+  static const bool has =
+      unshare(CLONE_NEWNET) == 0 && std::system(
+                                        "for i in 0 1; do ip link add pa$i type veth peer name pb$i &&"
+                                        " ip link set pa$i up && ip link set pb$i up || exit 1; done") == 0;
+  return has;
+}
+
+}  // namespace
+
+TEST_CASE("one process has several shm ports", "[api][ports][shm]") {
+  const Mode mode = GENERATE(Mode::kApp, Mode::kLcore);
+  std::vector<std::unique_ptr<Wire>> wires;
+  for (int i = 0; i < 3; ++i) {
+    const std::string port = "shm:" + name("ports" + std::to_string(i) + "-");
+    wires.push_back(std::make_unique<Wire>(port, port, "10." + std::to_string(i) + ".0.", mode));
+  }
+  carry(wires);
+}
+
+TEST_CASE("one process has ports of several kinds, and opens and closes them again", "[api][ports][eal]") {
+  const std::string shm = "shm:" + name("ports-mixed");
+  const std::string memif = "memif:/tmp/" + name("uroce-ports") + ".sock";
+  for (int time = 0; time < 2; ++time) {
+    std::vector<std::unique_ptr<Wire>> wires;
+    wires.push_back(
+        std::make_unique<Wire>(memif + ",role=server", memif + ",role=client", "10.1.0.", Mode::kApp));
+    wires.push_back(std::make_unique<Wire>(shm, shm, "10.2.0.", Mode::kApp));
+    if (has_interfaces()) {
+      for (const std::string i : {"0", "1"}) {
+        wires.push_back(
+            std::make_unique<Wire>("af_packet:pa" + i, "af_packet:pb" + i, "10.3" + i + ".0.", Mode::kApp));
+      }
+    } else {
+      WARN("needs root for a network namespace: without af_packet");
+    }
+    carry(wires);
+    for (auto& wire : wires) CHECK(wire->a.device.port_state() == PortState::kActive);
+  }
+}
+
+}  // namespace uroce::api
