@@ -51,7 +51,15 @@ void drain(int fd) noexcept {
 }  // namespace
 
 LoopRunner::LoopRunner(PollLoop& loop, const Clock& clock, Mode mode, std::optional<unsigned> core)
-    : loop_(loop), clock_(clock), mode_(mode), core_(core) {}
+    : loop_(loop), clock_(clock), mode_(mode), core_(core) {
+  loop.set_sleeper(this);
+}
+
+LoopRunner::~LoopRunner() {
+  stop();
+  loop_.set_sleeper(nullptr);
+  if (kick_fd_ >= 0) close(kick_fd_);  // not earlier: other loops may hand frames to this one until all stop
+}
 
 Status LoopRunner::start() {
   if (mode_ == Mode::kApp) return {};
@@ -69,8 +77,6 @@ void LoopRunner::stop() noexcept {
     wake_helper();
     thread_.join();
   }
-  if (kick_fd_ >= 0) close(kick_fd_);
-  kick_fd_ = -1;
 }
 
 void LoopRunner::execute(const std::function<void(PollLoop&, Ticks)>& command) {
@@ -169,7 +175,7 @@ bool LoopRunner::help(Ticks quiet_since) noexcept {
 void LoopRunner::sleep_until_work(int timeout_ms) noexcept {
   pollfd fds[2] = {{.fd = kick_fd_, .events = POLLIN, .revents = 0},
                    {.fd = -1, .events = POLLIN, .revents = 0}};
-  sleeping_.store(true, std::memory_order_relaxed);
+  sleeping_.store(true, std::memory_order_release);
   heavy_barrier();  // pairs with kick()
   bool quiet = try_own();
   if (quiet) {

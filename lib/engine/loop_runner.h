@@ -25,14 +25,14 @@ namespace uroce::engine {
 /// has polled for a while, and sleeps when nothing happens.
 ///
 /// Threads: run_from_application(), post() and execute() by any; start() and stop() by the creator.
-class LoopRunner {
+class LoopRunner final : public Sleeper {
  public:
   LoopRunner(PollLoop& loop, const Clock& clock, Mode mode, std::optional<unsigned> core);
-  ~LoopRunner() { stop(); }
+  ~LoopRunner() override;
   LoopRunner(const LoopRunner&) = delete;
   LoopRunner& operator=(const LoopRunner&) = delete;
 
-  /// Starts the thread that the mode needs.
+  /// Starts the thread that the mode needs. All runners of a device stop before the first one goes.
   Status start();
   void stop() noexcept;
 
@@ -61,6 +61,8 @@ class LoopRunner {
   /// way to wait until the loop has passed an iteration boundary. What it throws, this throws.
   void execute(const std::function<void(PollLoop&, Ticks)>& command);
 
+  void wake() noexcept override { kick(); }
+
   [[nodiscard]] PollLoop& loop() noexcept { return loop_; }
   [[nodiscard]] Mode mode() const noexcept { return mode_; }
 
@@ -79,7 +81,7 @@ class LoopRunner {
   void kick() noexcept {
     if (mode_ != Mode::kAuto) return;
     light_barrier();  // between the post and the look; pairs with sleep_until_work()
-    if (sleeping_.load(std::memory_order_relaxed)) wake_helper();
+    if (sleeping_.load(std::memory_order_acquire)) wake_helper();
   }
   void run_lcore() noexcept;
   void run_helper() noexcept;

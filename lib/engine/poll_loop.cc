@@ -18,8 +18,11 @@ using transport::QueuePair;
 
 namespace {
 
-constexpr unsigned kTurn = 16;                 // packets a QP may send before the next one has its turn
-constexpr std::uint32_t kHandOverSlots = 128;  // frames waiting from one loop to another
+constexpr unsigned kTurn = 16;  // packets a QP may send before the next one has its turn
+
+std::uint32_t longest_frame(const port::Port& port) noexcept {
+  return port.info().link_mtu + 18;
+}
 
 /// The counter of a frame that parse_packet() did not take.
 constexpr Count drop_counter(wire::ParseResult result) noexcept {
@@ -85,7 +88,7 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
       port_(port),
       addresses_(addresses),
       neighbours_(addresses_, port, counters_, ask_interval_ns),
-      outbox_(place.count, nullptr),
+      outbox_(place.count),
       link_state_(port.link_state()),
       next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {}
 
@@ -94,15 +97,10 @@ PollLoop::~PollLoop() = default;
 void PollLoop::connect(std::span<const std::unique_ptr<PollLoop>> loops) {
   if (loops.size() < 2) return;
   for (const auto& to : loops) {
-    const std::uint32_t frame_bytes = to->port_.info().link_mtu + 18;
     for (const auto& from : loops) {
-      auto ring = std::make_unique<HandOverRing>(kHandOverSlots);
-      for (std::uint32_t i = 0; i < kHandOverSlots; ++i) {  // give every slot its buffer by going round once
-        ring->claim()->frame = std::make_unique<std::byte[]>(frame_bytes);
-        ring->publish();
-      }
-      while (ring->front() != nullptr) ring->pop();
-      from->outbox_[to->place_.index] = ring.get();
+      if (from == to) continue;
+      auto ring = std::make_unique<FrameRing>(longest_frame(to->port_));
+      from->outbox_[to->place_.index] = {ring.get(), to.get()};
       to->inbox_.push_back(std::move(ring));
     }
   }
@@ -114,6 +112,7 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   work += transmit(now);
   port_.tx_flush();
   work += receive(now);
+  if (own_frames_ != nullptr) work += take_frames(*own_frames_, now);
   if (!inbox_.empty()) work += receive_handed_over(now);
   wheel_.expire(now, [this, now](TimerNode& node) { on_timer(static_cast<QueuePair&>(node), now); });
   neighbours_.on_time(now);
@@ -141,7 +140,7 @@ void PollLoop::post(QueuePair& qp, Ticks now) noexcept {
   const bool wants = as_rc(qp, [this, now](auto& one) {
     one.on_doorbell();
     if (one.in_flight() <= kFew) {
-      transport::TxContext tx{.port = port_, .now = now, .budget = kTurn};
+      transport::TxContext tx{.port = *one.context().sink, .now = now, .budget = kTurn};
       one.transmit_requests(tx);
       if (tx.budget < kTurn) port_.tx_flush();
       after_step(one, now);
@@ -155,14 +154,14 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
   unsigned work = 0;
   QueuePair* const last = ready_tail_;
   for (QueuePair* qp = pop_ready(); qp != nullptr; qp = pop_ready()) {
-    transport::TxContext tx{.port = port_, .now = now, .budget = kTurn};
+    transport::TxContext tx{.port = *qp->context().sink, .now = now, .budget = kTurn};
     const bool more = as_rc(*qp, [&tx](auto& one) { return one.transmit(tx); });
     work += kTurn - tx.budget;
     after_step(*qp, now);
     if (more) make_ready(*qp);
     if (tx.no_room) {
       counters_.add(Count::kLoopTxNoRoom);
-      break;
+      if (qp->context().sink == &port_) break;
     }
     if (qp == last) break;
   }
@@ -182,15 +181,25 @@ unsigned PollLoop::receive(Ticks now) noexcept {
 unsigned PollLoop::receive_handed_over(Ticks now) noexcept {
   unsigned count = 0;
   was_handed_over_ = true;
-  for (auto& ring : inbox_) {
-    for (HandOver* item = ring->front(); item != nullptr && count < port::kBurst; item = ring->front()) {
-      on_frame({item->frame.get(), item->len}, now);
-      ring->pop();
-      ++count;
-    }
-  }
+  for (auto& ring : inbox_) count += take_frames(*ring, now);
   was_handed_over_ = false;
   return count;
+}
+
+unsigned PollLoop::take_frames(FrameRing& ring, Ticks now) noexcept {
+  unsigned count = 0;
+  for (auto frame = ring.front(); !frame.empty() && count < port::kBurst; frame = ring.front()) {
+    on_frame(frame, now);
+    ring.pop();
+    ++count;
+  }
+  return count;
+}
+
+bool PollLoop::has_frames() const noexcept {
+  const auto has_some = [](const auto& ring) { return !ring->front().empty(); };
+  return (own_frames_ != nullptr && has_some(own_frames_)) ||
+         std::any_of(inbox_.begin(), inbox_.end(), has_some);
 }
 
 void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
@@ -289,15 +298,16 @@ void PollLoop::on_icmp(const wire::PacketView& view, Ticks now) noexcept {
 }
 
 void PollLoop::hand_over(unsigned to, std::span<const std::byte> frame) noexcept {
-  HandOver* slot = outbox_[to]->claim();
-  if (slot == nullptr || frame.size() > port_.info().link_mtu + 18) {
+  std::byte* room = outbox_[to].ring->claim(static_cast<std::uint32_t>(frame.size()));
+  if (room == nullptr) {
     counters_.add(Count::kDropHandOverFull);
     return;
   }
-  slot->len = static_cast<std::uint32_t>(frame.size());
-  std::memcpy(slot->frame.get(), frame.data(), frame.size());
-  outbox_[to]->publish();
+  std::memcpy(room, frame.data(), frame.size());
+  outbox_[to].ring->publish();
   counters_.add(Count::kHandedOver);
+  Sleeper* const sleeper = outbox_[to].loop->sleeper_;
+  if (sleeper != nullptr) sleeper->wake();
 }
 
 void PollLoop::on_timer(QueuePair& qp, Ticks now) noexcept {
@@ -333,8 +343,20 @@ void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcep
   });
 }
 
+/// Where frames to `dgid` are written. Control: may allocate.
+port::FrameSink& PollLoop::sink_to(const Gid& dgid, std::uint32_t sgid_index) {
+  if (!is_own(dgid, sgid_index)) return port_;
+  if (local_ == nullptr) {
+    auto ring = std::make_unique<FrameRing>(longest_frame(port_));
+    local_ = std::make_unique<LocalPort>(*ring, counters_);
+    own_frames_ = std::move(ring);
+  }
+  return *local_;
+}
+
 void PollLoop::resolve(QueuePair& qp, Ticks now) {
   const QpAttr& attr = qp.context().attr;
+  qp.context().sink = &sink_to(attr.dgid, attr.sgid_index);
   if (const auto mac = mac_of(attr.dgid, attr.sgid_index, qp.neighbour, now)) address(qp, *mac);
 }
 
@@ -347,6 +369,8 @@ std::optional<MacAddress> PollLoop::mac_of(const Gid& dgid, std::uint32_t sgid_i
   std::optional<MacAddress> mac;
   if (dgid.is_multicast()) {
     mac = wire::multicast_mac(dgid);
+  } else if (is_own(dgid, sgid_index)) {
+    mac = port_.info().mac;
   } else if (addresses_.own()[sgid_index].type == GidType::kRoceV1) {
     mac = link_local_mac(dgid);
   }
@@ -402,6 +426,7 @@ void PollLoop::address(transport::AddressHandle& handle, const MacAddress& mac) 
 void PollLoop::add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks now) {
   neighbours_.make_room();
   transport::AddressHandle& handle = handles_.insert(id, pd, attr);
+  handle.sink = &sink_to(attr.dgid, attr.sgid_index);
   if (const auto mac = mac_of(attr.dgid, attr.sgid_index, handle.held, now)) address(handle, *mac);
 }
 
@@ -432,7 +457,7 @@ Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
 
 void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   now_ = now;
-  transport::TxContext last_words{.port = port_, .now = now, .budget = kTurn};
+  transport::TxContext last_words{.port = *qp.context().sink, .now = now, .budget = kTurn};
   qp.answer(last_words);  // a peer whose last message was taken must not wait for its ACK
   port_.tx_flush();
   take_doorbells();

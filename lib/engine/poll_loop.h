@@ -13,6 +13,8 @@
 #include "base/spsc_ring.h"
 #include "base/timer_wheel.h"
 #include "engine/addresses.h"
+#include "engine/frame_ring.h"
+#include "engine/local_port.h"
 #include "engine/neighbours.h"
 #include "engine/qp_table.h"
 #include "port/port.h"
@@ -38,6 +40,14 @@ struct LoopEvent {
   transport::CqSize full_cq{};  ///< kCqErr
 };
 
+/// Whoever sleeps while a loop has nothing to do.
+class Sleeper {
+ public:
+  virtual ~Sleeper() = default;
+  /// The loop has got work from another thread: it must not sleep on. Any thread.
+  virtual void wake() noexcept = 0;
+};
+
 /// One loop. An iteration takes doorbells, transmits, receives and looks at the timers; what it receives is
 /// answered in the next one, after the requests that the application posts meanwhile.
 ///
@@ -60,6 +70,7 @@ class PollLoop {
   void add(transport::QueuePair& qp) {
     qps_.insert(qp);
     qp.context().handles = &handles_;
+    qp.context().sink = &port_;
   }
   /// Lets go of a QP: afterwards nothing in the loop refers to it.
   void remove(transport::QueuePair& qp, Ticks now) noexcept;
@@ -88,7 +99,9 @@ class PollLoop {
       doorbells_.push(&qp);  // pairs with take_doorbells()
   }
 
-  [[nodiscard]] bool has_work() const noexcept { return ready_head_ != nullptr || !doorbells_.looks_empty(); }
+  [[nodiscard]] bool has_work() const noexcept {
+    return ready_head_ != nullptr || !doorbells_.looks_empty() || has_frames();
+  }
   /// When an iteration is due although nothing arrives; unset: never.
   [[nodiscard]] Ticks deadline(Ticks now) const noexcept;
 
@@ -104,18 +117,22 @@ class PollLoop {
   /// Looks at the port's link, and reports how it has changed. The first loop of a device does so by itself
   /// ten times a second.
   port::LinkState look_at_link(Ticks now) noexcept;
+  /// Before the first iteration; outlives the iterations of all loops.
+  void set_sleeper(Sleeper* sleeper) noexcept { sleeper_ = sleeper; }
 
  private:
-  struct HandOver {
-    std::uint32_t len = 0;
-    std::unique_ptr<std::byte[]> frame;
+  /// The way to another loop.
+  struct Outbox {
+    FrameRing* ring = nullptr;
+    PollLoop* loop = nullptr;
   };
-  using HandOverRing = SpscRing<HandOver>;
 
   unsigned take_doorbells() noexcept;
   unsigned transmit(Ticks now) noexcept;
   unsigned receive(Ticks now) noexcept;
   unsigned receive_handed_over(Ticks now) noexcept;
+  unsigned take_frames(FrameRing& ring, Ticks now) noexcept;
+  [[nodiscard]] bool has_frames() const noexcept;
   void on_frame(std::span<const std::byte> frame, Ticks now) noexcept;
   void on_roce(const wire::PacketView& packet, Ticks now) noexcept;
   void on_arp(std::span<const std::byte> frame, const wire::PacketView& view, Ticks now) noexcept;
@@ -124,6 +141,11 @@ class PollLoop {
   void on_neighbour(const Neighbours::Change& change, Ticks now) noexcept;
   void pass_on(std::span<const std::byte> frame) noexcept;
   void hand_over(unsigned to, std::span<const std::byte> frame) noexcept;
+  /// Whether frames from own()[`sgid_index`] to `dgid` come back to the device.
+  [[nodiscard]] bool is_own(const Gid& dgid, std::uint32_t sgid_index) const noexcept {
+    return addresses_.is_own(dgid, addresses_.own()[sgid_index].vlan);
+  }
+  port::FrameSink& sink_to(const Gid& dgid, std::uint32_t sgid_index);
   void resolve(transport::QueuePair& qp, Ticks now);
   [[nodiscard]] std::optional<MacAddress> mac_of(const Gid& dgid, std::uint32_t sgid_index,
                                                  transport::NextHop& held, Ticks now);
@@ -158,8 +180,11 @@ class PollLoop {
   bool was_handed_over_ = false;             // the frame in hand came from another loop
   transport::QueuePair* last_qp_ = nullptr;  // of the packet before: bursts mostly belong to one QP
 
-  std::vector<std::unique_ptr<HandOverRing>> inbox_;  // by sending loop; empty with one loop
-  std::vector<HandOverRing*> outbox_;                 // by receiving loop
+  std::vector<std::unique_ptr<FrameRing>> inbox_;  // from the other loops
+  std::vector<Outbox> outbox_;                     // by receiving loop
+  std::unique_ptr<FrameRing> own_frames_;          // to the device itself; made when first needed
+  std::unique_ptr<LocalPort> local_;               // writes them
+  Sleeper* sleeper_ = nullptr;
   SpscRing<LoopEvent> events_{1024};
   int event_fd_ = -1;
   port::LinkState link_state_;

@@ -51,16 +51,29 @@ struct PortCounters {
   std::uint64_t faults_injected = 0;  ///< by a fault decorator, on purpose
 };
 
+/// Where frames are written to, one at a time: a port, or what stands in for it.
+///
+/// Threads: one at a time, the loop that owns it.
+class FrameSink {
+ public:
+  virtual ~FrameSink() = default;
+
+  /// Lends room for one frame of exactly `len` bytes (from 14 up to PortInfo::link_mtu + 18), 4-byte aligned
+  /// or better at the start.
+  /// @return nullptr if there is none now (the caller keeps the packet and tries in a later iteration).
+  [[nodiscard]] virtual std::byte* tx_claim(std::uint32_t len) noexcept = 0;
+  /// The frame last claimed is complete and may leave. A claim without commit is forgotten at the next claim.
+  virtual void tx_commit() noexcept = 0;
+};
+
 /// One rx queue and one tx queue of a link.
 ///
 /// Threads: one thread at a time (the loop that owns it), except counters() and info(), which any thread may
 /// call. Lifetime: frames shown by rx_burst() stay valid until rx_release(). Nothing below allocates, throws
 /// or logs after construction. A peer's death is never an error here: frames are dropped and counted until it
 /// is back.
-class Port {
+class Port : public FrameSink {
  public:
-  virtual ~Port() = default;
-
   [[nodiscard]] virtual const PortInfo& info() const noexcept = 0;
 
   /// Shows up to frames.size() (at most kBurst) received frames.
@@ -69,12 +82,6 @@ class Port {
   /// Gives all shown frames back.
   virtual void rx_release() noexcept = 0;
 
-  /// Lends room for one frame of exactly `len` bytes (from 14 up to info().link_mtu + 18), 4-byte aligned or
-  /// better at the start.
-  /// @return nullptr if there is none now (the caller keeps the packet and tries in a later iteration).
-  [[nodiscard]] virtual std::byte* tx_claim(std::uint32_t len) noexcept = 0;
-  /// The frame last claimed is complete and may leave. A claim without commit is forgotten at the next claim.
-  virtual void tx_commit() noexcept = 0;
   /// Everything committed must leave now: the doorbell, once per loop iteration.
   virtual void tx_flush() noexcept = 0;
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/time.h"
+#include "port/port.h"
 #include "transport/next_hop.h"
 #include "uroce/ah_attr.h"
 #include "wire/frame_template.h"
@@ -20,7 +21,8 @@ struct AddressHandle {
   AhAttr attr;
   wire::FrameTemplate head;  ///< valid once `resolved`
   bool resolved = false;
-  NextHop held;   ///< the next hop that the loop holds for it; unset: none
+  NextHop held;                     ///< the next hop that the loop holds for it; unset: none
+  port::FrameSink* sink = nullptr;  ///< where its frames go; nullptr: to the port
   Ticks give_up;  ///< not resolved: datagrams wait until then, and those after it do not wait
 };
 
@@ -48,8 +50,14 @@ class AddressHandles {
   AddressHandle& insert(AhId id, std::uint32_t pd, const AhAttr& attr) {
     const std::size_t index = raw(id) & 0xffff'ffff;
     if (index >= handles_.size()) handles_.resize(index + 1);
-    handles_[index] = {
-        .id = id, .pd = pd, .attr = attr, .head = {}, .resolved = false, .held = {}, .give_up = {}};
+    handles_[index] = {.id = id,
+                       .pd = pd,
+                       .attr = attr,
+                       .head = {},
+                       .resolved = false,
+                       .held = {},
+                       .sink = nullptr,
+                       .give_up = {}};
     return handles_[index];
   }
   void erase(AhId id) noexcept {

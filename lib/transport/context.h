@@ -67,6 +67,7 @@ struct QpContext {
   AddressHandles* handles = nullptr;  ///< of the loop; UD only
   const XrcDomain* domain = nullptr;  ///< XRC target only
   std::uint32_t remote_srq = 0;       ///< XRC initiator: of the request that is being sent
+  port::FrameSink* sink = nullptr;    ///< where frames to the peer go; set by the loop
   bool resolved = false;              ///< the peer's Ethernet address is known
   Fault fatal = Fault::kNone;         ///< why the QP is in Error
   Fault send_fault = Fault::kNone;    ///< why an unreliable QP is in SQE
@@ -103,7 +104,7 @@ struct QpContext {
 
 /// What one transmit step needs besides the QP.
 struct TxContext {
-  port::Port& port;
+  port::FrameSink& port;
   Ticks now;
   unsigned budget;       ///< packets left in this turn
   bool no_room = false;  ///< the port refused a claim: no use in trying further QPs now

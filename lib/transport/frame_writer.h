@@ -14,6 +14,8 @@ namespace uroce::transport {
 /// A packet under construction: claim, extension headers, payload, send.
 class FrameWriter {
  public:
+  explicit FrameWriter(port::FrameSink& sink) noexcept : sink_(sink) {}
+
   /// Claims room and writes everything up to the BTH.
   /// @return false if the port has no room now; nothing has happened then.
   [[nodiscard]] bool begin(const QpContext& qp, TxContext& tx, wire::Opcode opcode, Psn psn,
@@ -32,7 +34,7 @@ class FrameWriter {
     const std::uint32_t pad = (4 - (payload_len & 3)) & 3;
     const std::uint32_t roce_len = headers + payload_len + pad + 4;
     frame_len_ = head.overhead() + roce_len;
-    frame_ = tx.port.tx_claim(frame_len_);
+    frame_ = sink_.tx_claim(frame_len_);
     if (frame_ == nullptr) {
       tx.no_room = true;
       return false;
@@ -66,12 +68,13 @@ class FrameWriter {
   void send(const QpContext& qp, TxContext& tx) noexcept {
     if (pad_ != 0) std::memset(payload_ + payload_len_, 0, pad_);
     head_->seal(frame_, frame_len_);
-    tx.port.tx_commit();
+    sink_.tx_commit();
     --tx.budget;
     qp.counters.add(Count::kTxRoce);
   }
 
  private:
+  port::FrameSink& sink_;
   const wire::FrameTemplate* head_ = nullptr;
   std::byte* frame_ = nullptr;
   std::byte* next_ = nullptr;

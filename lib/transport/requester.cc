@@ -190,7 +190,7 @@ bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& 
   const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;
   const bool ack_req = last || 4 * (since_ack_req_ + 1) >= qp_.max_unacked || unacked >= window_;
 
-  FrameWriter frame;
+  FrameWriter frame(tx.port);
   if (!frame.begin(qp_, tx, opcode, psn, payload, ack_req, solicited)) return false;
   put_data_headers(frame, wqe, info);
   if (const Fault fault = fill_payload(qp_, cursor_, wqe, at, frame.payload()); fault != Fault::kNone) {
@@ -213,7 +213,7 @@ bool Requester::emit_read(const SendWqe& wqe, const Progress& state, TxContext& 
   const std::uint64_t to = std::min<std::uint64_t>(wqe.length, std::uint64_t{end} * qp_.mtu);
   const Psn psn = state.first_psn + sent_packets_;
 
-  FrameWriter frame;
+  FrameWriter frame(tx.port);
   if (!frame.begin(qp_, tx, Opcode::kRcReadRequest, psn, 0, true)) return false;
   frame.put(wire::Reth{
       .va = wqe.remote_addr + from, .rkey = Rkey{wqe.rkey}, .length = static_cast<std::uint32_t>(to - from)});
@@ -226,7 +226,7 @@ bool Requester::emit_read(const SendWqe& wqe, const Progress& state, TxContext& 
 
 bool Requester::emit_atomic(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
   const bool swaps = wqe.opcode == WrOpcode::kAtomicCmpAndSwp;
-  FrameWriter frame;
+  FrameWriter frame(tx.port);
   const Opcode opcode = swaps ? Opcode::kRcCompareSwap : Opcode::kRcFetchAdd;
   if (!frame.begin(qp_, tx, opcode, state.first_psn, 0, true)) return false;
   frame.put(wire::AtomicEth{.va = wqe.remote_addr,
@@ -247,7 +247,7 @@ bool Requester::emit_atomic_write(const SendWqe& wqe, const Progress& state, TxC
 }
 
 bool Requester::emit_flush(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
-  FrameWriter frame;
+  FrameWriter frame(tx.port);
   if (!frame.begin(qp_, tx, Opcode::kRcFlush, state.first_psn, 0, true)) return false;
   frame.put(wire::Feth{.placement = static_cast<std::uint8_t>(wqe.imm_or_rkey),
                        .selectivity = static_cast<std::uint8_t>(wqe.imm_or_rkey >> 8)});

@@ -215,7 +215,7 @@ bool Responder::transmit(TxContext& tx) noexcept {
 }
 
 bool Responder::emit_acknowledge(TxContext& tx, std::uint8_t syndrome, Psn psn) noexcept {
-  FrameWriter frame;
+  FrameWriter frame(tx.port);
   if (!frame.begin(qp_, tx, Opcode::kRcAck, psn, 0)) return false;
   frame.put(wire::Aeth{.syndrome = syndrome, .msn = msn_ & Psn::kMask});
   frame.send(qp_, tx);
@@ -244,7 +244,7 @@ bool Responder::emit_read_response(TxContext& tx, ResponderResource& request) no
       return false;
     }
   }
-  FrameWriter frame;
+  FrameWriter frame(tx.port);
   if (!frame.begin(qp_, tx, opcode, request.first_psn + request.next, size)) return false;
   if (wire::info(opcode).has_aeth) {
     frame.put(wire::Aeth{.syndrome = wire::syndrome::ack(), .msn = request.msn & Psn::kMask});
@@ -257,7 +257,7 @@ bool Responder::emit_read_response(TxContext& tx, ResponderResource& request) no
 }
 
 bool Responder::emit_atomic_response(TxContext& tx, const ResponderResource& request) noexcept {
-  FrameWriter frame;
+  FrameWriter frame(tx.port);
   if (!frame.begin(qp_, tx, Opcode::kRcAtomicAck, request.first_psn, 0)) return false;
   frame.put(wire::Aeth{.syndrome = wire::syndrome::ack(), .msn = request.msn & Psn::kMask});
   frame.put(wire::AtomicAckEth{.original = request.original});

@@ -102,7 +102,7 @@ bool UnreliableSender::emit_packet(const SendWqe& wqe, TxContext& tx) noexcept {
   const wire::Opcode opcode = uc_opcodes(wqe.opcode).at(sent_packets_ == 0, last);
   const wire::OpcodeInfo& info = wire::info(opcode);
   const bool solicited = last && wqe.has(send_flag::kSolicited) && (info.is_send || info.has_imm);
-  FrameWriter frame;
+  FrameWriter frame(tx.port);
   if (!frame.begin(qp_, tx, opcode, psn_, payload, false, solicited)) return false;
   put_data_headers(frame, wqe, info);
   if (const Fault fault = fill_payload(qp_, cursor_, wqe, at, frame.payload()); fault != Fault::kNone) {
@@ -119,7 +119,7 @@ bool UnreliableSender::emit_datagram(const SendWqe& wqe, TxContext& tx) noexcept
   const AddressHandle& handle = *qp_.handles->find(wqe.ah());
   const bool has_imm = wqe.opcode == WrOpcode::kSendWithImm;
   const wire::Opcode opcode = has_imm ? wire::Opcode::kUdSendOnlyImm : wire::Opcode::kUdSendOnly;
-  FrameWriter frame;
+  FrameWriter frame(handle.sink != nullptr ? *handle.sink : tx.port);
   if (!frame.begin(handle.head, wqe.remote_qpn(), tx, opcode, psn_, wqe.length, false,
                    wqe.has(send_flag::kSolicited))) {
     return false;

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <vector>
 
-#include "api/ends.h"
+#include "api/side.h"
 #include "uroce/ah.h"
 
 namespace uroce::api {
@@ -14,31 +14,6 @@ constexpr std::uint32_t kBytes = 4096;
 QpAttr datagrams() {
   return {.sq_psn = Psn{9}, .qkey = kQkey};
 }
-
-/// A QP with its CQ and memory.
-struct Side {
-  Side(End& device_end, QpType type)
-      : end(device_end),
-        cq(must(Cq::create(end.device, 64))),
-        qp(must(Qp::create(end.pd, cq, cq, {.type = type}))),
-        memory(must(Mr::alloc(end.pd, 64 * 1024, access::kAll))) {}
-
-  Wc next() {
-    Wc wc{.status = WcStatus::kGeneralErr};
-    REQUIRE(cq.wait(5s));
-    REQUIRE(cq.poll({&wc, 1}) == 1);
-    return wc;
-  }
-  void receive(std::uint64_t wr_id, std::uint32_t at, std::uint32_t bytes) {
-    const Sge sge = memory.sge(at, bytes);
-    REQUIRE(qp.post_recv({.wr_id = wr_id, .sges = {&sge, 1}}));
-  }
-
-  End& end;
-  Cq cq;
-  Qp qp;
-  Mr memory;
-};
 
 }  // namespace
 

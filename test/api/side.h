@@ -1,0 +1,34 @@
+/// What a test needs on one side of a transfer.
+#pragma once
+
+#include "api/ends.h"
+
+namespace uroce::api {
+
+/// A QP with its CQ and memory.
+struct Side {
+  Side(End& device_end, QpType type) : Side(device_end, QpInitAttr{.type = type}) {}
+  Side(End& device_end, const QpInitAttr& init, unsigned loop = 0)
+      : end(device_end),
+        cq(must(Cq::create(end.device, 64, loop))),
+        qp(must(Qp::create(end.pd, cq, cq, init))),
+        memory(must(Mr::alloc(end.pd, 64 * 1024, access::kAll))) {}
+
+  Wc next() {
+    Wc wc{.status = WcStatus::kGeneralErr};
+    REQUIRE(cq.wait(5s));
+    REQUIRE(cq.poll({&wc, 1}) == 1);
+    return wc;
+  }
+  void receive(std::uint64_t wr_id, std::uint32_t at, std::uint32_t bytes) {
+    const Sge sge = memory.sge(at, bytes);
+    REQUIRE(qp.post_recv({.wr_id = wr_id, .sges = {&sge, 1}}));
+  }
+
+  End& end;
+  Cq cq;
+  Qp qp;
+  Mr memory;
+};
+
+}  // namespace uroce::api
