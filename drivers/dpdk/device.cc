@@ -7,6 +7,7 @@
 #include <rte_random.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 
@@ -161,6 +162,22 @@ port::LinkState Device::link_state() noexcept {
   rte_eth_link link{};
   if (rte_eth_link_get_nowait(id_, &link) == -EIO) return port::LinkState::kGone;  // taken out of its slot
   return link.link_status == RTE_ETH_LINK_UP ? port::LinkState::kUp : port::LinkState::kDown;
+}
+
+/// Links between two ends filter nothing and know none of this.
+void Device::listen(std::span<const MacAddress> groups) const noexcept {
+  if (info_.two_ended) return;
+  constexpr std::size_t kMost = 64;
+  std::array<rte_ether_addr, kMost> list;
+  if (groups.size() <= list.size()) {
+    for (std::size_t i = 0; i < groups.size(); ++i) {
+      std::copy_n(groups[i].raw.begin(), groups[i].raw.size(), list[i].addr_bytes);
+    }
+    if (rte_eth_dev_set_mc_addr_list(id_, list.data(), static_cast<std::uint32_t>(groups.size())) == 0)
+      return;
+  }
+  if (rte_eth_allmulticast_enable(id_) == 0) return;
+  rte_eth_promiscuous_enable(id_);
 }
 
 Device::~Device() {

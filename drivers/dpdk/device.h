@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "drivers/dpdk/device_spec.h"
@@ -26,6 +27,10 @@ class Device {
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
+
+  /// Lets frames to these group addresses in, or to all groups where the device cannot choose.
+  /// Control: one thread at a time.
+  void listen(std::span<const MacAddress> groups) const noexcept;
 
   [[nodiscard]] std::uint16_t id() const noexcept { return id_; }
   [[nodiscard]] std::uint16_t queues() const noexcept { return static_cast<std::uint16_t>(pools_.size()); }

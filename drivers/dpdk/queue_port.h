@@ -27,6 +27,7 @@ class QueuePort final : public port::Port {
   void tx_flush() noexcept override;
   void enter_thread() noexcept override;
   [[nodiscard]] port::LinkState link_state() noexcept override;
+  void listen(std::span<const MacAddress> groups) noexcept override { device_->listen(groups); }
   [[nodiscard]] port::PortCounters counters() const noexcept override;
 
  private:

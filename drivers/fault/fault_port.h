@@ -46,6 +46,7 @@ class FaultPort final : public port::Port {
   void disarm_rx() noexcept override { inner_->disarm_rx(); }
   void enter_thread() noexcept override { inner_->enter_thread(); }
   [[nodiscard]] port::LinkState link_state() noexcept override { return inner_->link_state(); }
+  void listen(std::span<const MacAddress> groups) noexcept override { inner_->listen(groups); }
   [[nodiscard]] port::PortCounters counters() const noexcept override;
   [[nodiscard]] FaultCounters fault_counters(fault::Direction direction) const noexcept;
 

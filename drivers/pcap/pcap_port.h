@@ -27,6 +27,7 @@ class PcapPort final : public port::Port {
   void disarm_rx() noexcept override { inner_->disarm_rx(); }
   void enter_thread() noexcept override { inner_->enter_thread(); }
   [[nodiscard]] port::LinkState link_state() noexcept override { return inner_->link_state(); }
+  void listen(std::span<const MacAddress> groups) noexcept override { inner_->listen(groups); }
   [[nodiscard]] port::PortCounters counters() const noexcept override { return inner_->counters(); }
 
  private:

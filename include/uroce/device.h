@@ -20,7 +20,9 @@ struct Limits {
   std::uint32_t max_sge = 32;
   std::uint32_t max_inline = 1024;  ///< bytes
   std::uint32_t max_cqe = 1U << 22;
-  std::uint32_t max_rd_atomic = 128;  ///< READs and atomics in flight per QP, each way
+  std::uint32_t max_rd_atomic = 128;          ///< READs and atomics in flight per QP, each way
+  std::uint32_t max_mcast_grp = 1024;         ///< groups with attached QPs
+  std::uint32_t max_mcast_qp_attach = 65536;  ///< QPs per group
   std::uint64_t max_msg_bytes = 1ULL << 31;
 };
 

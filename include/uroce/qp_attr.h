@@ -42,6 +42,8 @@ struct QpInitAttr {
   std::uint32_t max_recv_sge = 1;
   std::uint32_t max_inline_data = 0;  ///< bytes
   bool sq_sig_all = false;            ///< every send completes, flags or not
+  /// UD: an attached QP gets no copy of what it sends to a group itself; IBV_QP_CREATE_BLOCK_SELF_MCAST_LB.
+  bool block_own_multicast = false;
 };
 
 /// Attributes of a live QP. Same meaning as struct ibv_qp_attr.

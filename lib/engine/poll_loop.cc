@@ -5,11 +5,14 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "transport/rc_qp.h"
 #include "wire/frame_template.h"
 #include "wire/icmp.h"
+#include "wire/igmp.h"
+#include "wire/mld.h"
 #include "wire/multicast.h"
 
 namespace uroce::engine {
@@ -83,14 +86,18 @@ void write_event(int fd) noexcept {
 }  // namespace
 
 PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses,
-                   std::uint64_t ask_interval_ns)
+                   std::uint64_t ask_interval_ns, std::uint64_t seed)
     : place_(place),
       port_(port),
       addresses_(addresses),
       neighbours_(addresses_, port, counters_, ask_interval_ns),
+      groups_(place.count),
+      membership_(addresses_, port, counters_, seed),
       outbox_(place.count),
       link_state_(port.link_state()),
-      next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {}
+      next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {
+  if (place.index == 0) membership_.open();
+}
 
 PollLoop::~PollLoop() = default;
 
@@ -118,6 +125,7 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   neighbours_.on_time(now);
   if (moderation_due_.is_set() && moderation_due_ <= now) wake_moderated(now);
   if (next_link_look_.is_set() && next_link_look_ <= now) look_at_link(now);
+  membership_.on_time(now);
   return work;
 }
 
@@ -220,6 +228,10 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
     case wire::ParseResult::kIcmp6:
       on_icmp(view, now);
       break;
+    case wire::ParseResult::kIgmp:
+    case wire::ParseResult::kMld:
+      on_group_message(frame, view, result == wire::ParseResult::kIgmp, now);
+      break;
     default:
       counters_.add(drop_counter(result));
       break;
@@ -229,7 +241,7 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
 void PollLoop::on_roce(const wire::PacketView& packet, Ticks now) noexcept {
   const Qpn qpn = packet.bth.dest_qpn;
   const unsigned owner = raw(qpn) & (place_.count - 1);
-  if (owner != place_.index) {
+  if (owner != place_.index && qpn != kMulticastQpn) {
     hand_over(owner, {packet.frame, packet.frame_len});
     return;
   }
@@ -242,6 +254,7 @@ void PollLoop::on_roce(const wire::PacketView& packet, Ticks now) noexcept {
   if (qp == nullptr || qp->context().qpn != qpn) {
     qp = qps_.find(qpn);
     if (qp == nullptr) {
+      if (qpn == kMulticastQpn) return on_multicast(packet, now);
       counters_.add(Count::kDropUnknownQpn);
       return;
     }
@@ -252,21 +265,59 @@ void PollLoop::on_roce(const wire::PacketView& packet, Ticks now) noexcept {
   const bool is_datagram = packet.op->transport == wire::Transport::kUd;
   const Count refusal = is_datagram ? refuse(own, packet) : refuse_underlay(local, packet);
   if (refusal != Count::kRxRoce) [[unlikely]] {
-    counters_.add(refusal);
+    count_refused(packet, refusal);
     return;
   }
+  (void)deliver(*qp, packet, local.gid, now);
+}
+
+/// Only QPN 0xffffff is for groups.
+void PollLoop::count_refused(const wire::PacketView& packet, Count why) noexcept {
+  const bool is_to_group = why == Count::kDropWrongAddress && packet.dst_gid().is_multicast();
+  counters_.add(is_to_group ? Count::kDropGroupToUnicastQpn : why);
+}
+
+/// Every attached QP gets a copy, whoever sent it: another node, another QP of the device, or itself unless
+/// it does not want that. IBA 10.5.2 ?
+void PollLoop::on_multicast(const wire::PacketView& packet, Ticks now) noexcept {
+  const Gid gid = packet.dst_gid();
+  const Group* group = groups_.find(gid);
+  if (packet.op->transport != wire::Transport::kUd) return counters_.add(Count::kDropWrongTransport);
+  if (!gid.is_multicast()) return counters_.add(Count::kDropUnicastToGroupQpn);
+  if (group == nullptr) return counters_.add(Count::kDropNoGroupMember);
+  for (unsigned to = 0; to < place_.count && !was_handed_over_; ++to) {
+    if (to != place_.index && group->attached[to] > 0) hand_over(to, {packet.frame, packet.frame_len});
+  }
+  const auto& own = addresses_.own();
+  const Qpn sender = packet.deth().src_qpn;
+  for (QueuePair* member : group->members) {
+    const transport::QpContext& ctx = member->context();
+    const bool is_own = ctx.qpn == sender && addresses_.is_own(packet.src_gid(), packet.vlan_id());
+    if (is_own && ctx.init.block_own_multicast) {
+      counters_.add(Count::kDropOwnMulticast);
+    } else if (deliver(*member, packet, own[std::min<std::size_t>(ctx.attr.sgid_index, own.size() - 1)].gid,
+                       now)) {
+      counters_.add(Count::kMulticastCopies);
+    }
+  }
+}
+
+/// Gives a packet to its QP. @return whether it was taken.
+/// @param local  the port's address that the QP uses
+bool PollLoop::deliver(QueuePair& qp, const wire::PacketView& packet, const Gid& local, Ticks now) noexcept {
   bool wants = false;
-  const Count verdict = as_rc(*qp, [&](auto& one) {
-    const Count taken = one.on_packet(packet, local.gid, now);
+  const Count verdict = as_rc(qp, [&](auto& one) {
+    const Count taken = one.on_packet(packet, local, now);
     wants = taken == Count::kRxRoce && !one.is_ready && one.wants_transmit(now);
     return taken;
   });
   if (verdict != Count::kRxRoce) {
-    counters_.add(verdict);
-    return;
+    count_refused(packet, verdict);
+    return false;
   }
-  if (wants) make_ready(*qp);
-  after_step(*qp, now);
+  if (wants) make_ready(qp);
+  after_step(qp, now);
+  return true;
 }
 
 void PollLoop::on_arp(std::span<const std::byte> frame, const wire::PacketView& view, Ticks now) noexcept {
@@ -279,6 +330,19 @@ void PollLoop::pass_on(std::span<const std::byte> frame) noexcept {
   if (was_handed_over_) return;
   for (unsigned to = 0; to < place_.count; ++to) {
     if (to != place_.index) hand_over(to, frame);
+  }
+}
+
+/// The first loop speaks for the device.
+void PollLoop::on_group_message(std::span<const std::byte> frame, const wire::PacketView& view, bool is_v4,
+                                Ticks now) noexcept {
+  if (place_.index != 0) return hand_over(0, frame);
+  const auto message =
+      is_v4 ? wire::parse_igmp(frame, view.l3_offset) : wire::parse_mld(frame, view.l3_offset);
+  if (message.has_value()) {
+    membership_.on_message(is_v4, *message, now);
+  } else {
+    counters_.add(Count::kDropMalformed);
   }
 }
 
@@ -343,15 +407,38 @@ void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcep
   });
 }
 
+/// The way to the device's own QPs, when it is first needed. Control: allocates.
+void PollLoop::make_local() {
+  if (own_frames_ != nullptr) return;
+  auto ring = std::make_unique<FrameRing>(longest_frame(port_));
+  local_ = std::make_unique<LocalPort>(*ring, counters_);
+  to_groups_ = std::make_unique<GroupPort>(port_, *ring, groups_, counters_);
+  own_frames_ = std::move(ring);
+}
+
 /// Where frames to `dgid` are written. Control: may allocate.
 port::FrameSink& PollLoop::sink_to(const Gid& dgid, std::uint32_t sgid_index) {
-  if (!is_own(dgid, sgid_index)) return port_;
-  if (local_ == nullptr) {
-    auto ring = std::make_unique<FrameRing>(longest_frame(port_));
-    local_ = std::make_unique<LocalPort>(*ring, counters_);
-    own_frames_ = std::move(ring);
-  }
+  const bool is_group = dgid.is_multicast();
+  if (!is_group && !is_own(dgid, sgid_index)) return port_;
+  make_local();
+  if (is_group) return *to_groups_;
   return *local_;
+}
+
+void PollLoop::attach(const Gid& group, unsigned owner, QueuePair* member, Ticks now) {
+  groups_.attach(group, owner, member);
+  if (place_.index != 0) return;
+  try {
+    membership_.join(group, now);
+  } catch (const std::bad_alloc&) {
+    groups_.detach(group, owner, member);
+    throw;
+  }
+}
+
+void PollLoop::detach(const Gid& group, unsigned owner, QueuePair* member, Ticks now) noexcept {
+  groups_.detach(group, owner, member);
+  if (place_.index == 0) membership_.leave(group, now);
 }
 
 void PollLoop::resolve(QueuePair& qp, Ticks now) {
@@ -445,6 +532,9 @@ Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
     return Error{Errc::kInvalid,
                  "sgid_index and dgid are of different address families, or that GID has been removed: "
                  "choose another GID index"};
+  }
+  if ((mask & qp_attr::kAv) != 0 && attr.dgid.is_multicast()) {
+    return Error{Errc::kInvalid, "dgid is a multicast group: only datagrams go there"};
   }
   if ((mask & qp_attr::kAv) != 0) neighbours_.make_room();
   if (Status status = qp.modify(attr, mask, bounds); !status) return status;
@@ -593,7 +683,8 @@ Ticks PollLoop::deadline(Ticks now) const noexcept {
   // The wheel does not know its earliest node; while any timer is armed, look once a millisecond.
   constexpr std::uint64_t kLookNs = 1'000'000;
   const Ticks timers = wheel_.armed() > 0 ? now + kLookNs : Ticks{};
-  return earlier(earlier(timers, neighbours_.deadline()), moderation_due_);
+  const Ticks control = earlier(neighbours_.deadline(), membership_.deadline());
+  return earlier(earlier(timers, control), moderation_due_);
 }
 
 }  // namespace uroce::engine

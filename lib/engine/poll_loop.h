@@ -14,7 +14,9 @@
 #include "base/timer_wheel.h"
 #include "engine/addresses.h"
 #include "engine/frame_ring.h"
+#include "engine/groups.h"
 #include "engine/local_port.h"
+#include "engine/membership.h"
 #include "engine/neighbours.h"
 #include "engine/qp_table.h"
 #include "port/port.h"
@@ -55,7 +57,8 @@ class Sleeper {
 /// allocation, lock or clock call inside run_once().
 class PollLoop {
  public:
-  PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses, std::uint64_t ask_interval_ns);
+  PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses, std::uint64_t ask_interval_ns,
+           std::uint64_t seed = 1);
   ~PollLoop();
   PollLoop(const PollLoop&) = delete;
   PollLoop& operator=(const PollLoop&) = delete;
@@ -89,6 +92,11 @@ class PollLoop {
   void moderate(transport::CqRing& cq, std::uint32_t count, std::uint64_t period_ns);
   /// SharedReceives::arm() of an SRQ of this loop.
   void arm_limit(transport::SharedReceives& shared, std::uint32_t limit) noexcept;
+
+  /// A QP of loop `owner` is attached to a group, or no longer; `member` is that QP if it is one of this
+  /// loop.
+  void attach(const Gid& group, unsigned owner, transport::QueuePair* member, Ticks now);
+  void detach(const Gid& group, unsigned owner, transport::QueuePair* member, Ticks now) noexcept;
 
   /// Work was posted to `qp` by the thread that owns the loop. With little in flight it leaves at once;
   /// otherwise with whatever else the next iteration sends, under one doorbell of the port.
@@ -135,7 +143,13 @@ class PollLoop {
   [[nodiscard]] bool has_frames() const noexcept;
   void on_frame(std::span<const std::byte> frame, Ticks now) noexcept;
   void on_roce(const wire::PacketView& packet, Ticks now) noexcept;
+  void on_multicast(const wire::PacketView& packet, Ticks now) noexcept;
+  [[nodiscard]] bool deliver(transport::QueuePair& qp, const wire::PacketView& packet, const Gid& local,
+                             Ticks now) noexcept;
+  void count_refused(const wire::PacketView& packet, Count why) noexcept;
   void on_arp(std::span<const std::byte> frame, const wire::PacketView& view, Ticks now) noexcept;
+  void on_group_message(std::span<const std::byte> frame, const wire::PacketView& view, bool is_v4,
+                        Ticks now) noexcept;
   void on_icmp(const wire::PacketView& view, Ticks now) noexcept;
   void on_timer(transport::QueuePair& qp, Ticks now) noexcept;
   void on_neighbour(const Neighbours::Change& change, Ticks now) noexcept;
@@ -145,6 +159,7 @@ class PollLoop {
   [[nodiscard]] bool is_own(const Gid& dgid, std::uint32_t sgid_index) const noexcept {
     return addresses_.is_own(dgid, addresses_.own()[sgid_index].vlan);
   }
+  void make_local();
   port::FrameSink& sink_to(const Gid& dgid, std::uint32_t sgid_index);
   void resolve(transport::QueuePair& qp, Ticks now);
   [[nodiscard]] std::optional<MacAddress> mac_of(const Gid& dgid, std::uint32_t sgid_index,
@@ -168,6 +183,8 @@ class PollLoop {
   Counters counters_;
   Neighbours neighbours_;
   QpTable qps_;
+  Groups groups_;
+  Membership membership_;  // of the device; the first loop's alone is used
   transport::AddressHandles handles_;
   TimerWheel wheel_;
   MpscList doorbells_;
@@ -184,6 +201,7 @@ class PollLoop {
   std::vector<Outbox> outbox_;                     // by receiving loop
   std::unique_ptr<FrameRing> own_frames_;          // to the device itself; made when first needed
   std::unique_ptr<LocalPort> local_;               // writes them
+  std::unique_ptr<GroupPort> to_groups_;           // likewise, and to the port
   Sleeper* sleeper_ = nullptr;
   SpscRing<LoopEvent> events_{1024};
   int event_fd_ = -1;

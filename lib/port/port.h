@@ -93,6 +93,10 @@ class Port : public FrameSink {
   /// Ends waiting: clears rx_fd().
   virtual void disarm_rx() noexcept {}
 
+  /// The group addresses whose frames must come in, all that are wanted; what else comes in does no harm.
+  /// Control: one thread at a time, on the first port of a device and for all of them.
+  virtual void listen(std::span<const MacAddress>) noexcept {}
+
   /// Called once by each thread that is going to poll this port, before it does.
   virtual void enter_thread() noexcept {}
 

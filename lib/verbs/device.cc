@@ -94,8 +94,9 @@ Status make_loops(Device::Impl& device, const std::vector<unsigned>& cores) {
   constexpr std::uint64_t kMs = 1'000'000;
   const auto count = static_cast<unsigned>(device.ports.size());
   for (unsigned i = 0; i < count; ++i) {
-    device.loops.push_back(std::make_unique<engine::PollLoop>(
-        engine::LoopPlace{i, count}, *device.ports[i], device.addresses, device.config.arp_timeout_ms * kMs));
+    device.loops.push_back(
+        std::make_unique<engine::PollLoop>(engine::LoopPlace{i, count}, *device.ports[i], device.addresses,
+                                           device.config.arp_timeout_ms * kMs, device.seed + i));
     device.loops.back()->set_event_fd(device.async_fd);
   }
   engine::PollLoop::connect(device.loops);

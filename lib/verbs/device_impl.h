@@ -1,6 +1,7 @@
 /// The inside of a Device.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_set>
@@ -41,6 +42,9 @@ struct Device::Impl {
   std::uint32_t next_srq = 1;
   std::vector<std::uint32_t> ah_generations;  // by index
   std::vector<std::uint32_t> free_ahs;        // indices
+
+  std::mutex multicast;                      // one attachment at a time, over all loops; guards what follows
+  std::map<Gid, std::uint32_t> group_users;  // attached QPs
 
   mem::KeyTable keys;
   std::vector<std::unique_ptr<engine::PollLoop>> loops;

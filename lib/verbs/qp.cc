@@ -1,10 +1,13 @@
 #include "uroce/qp.h"
 
+#include <algorithm>
 #include <bit>
 #include <memory>
 #include <new>
+#include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "transport/rc_qp.h"
 #include "transport/unreliable_qp.h"
@@ -66,6 +69,7 @@ struct Qp::Impl {
         qp(make_queue_pair(number.qpn(), init)) {}
 
   ~Impl() {
+    while (!groups.empty()) (void)detach(Gid{groups.back()});
     runner.execute([this](engine::PollLoop& loop, Ticks now) {
       loop.remove(*qp, now);
       transport::QpContext& context = qp->context();
@@ -101,6 +105,9 @@ struct Qp::Impl {
         return a(std::type_identity<transport::RcQp>{});
     }
   }
+
+  Status attach(const Gid& group);
+  Status detach(const Gid& group);
 
   void purge() {
     if (parts.send_cq != nullptr) parts.send_cq->purge(qp->context().qpn);
@@ -151,7 +158,58 @@ struct Qp::Impl {
   bool is_counted = false;  // in the demand of its CQs
   bool is_user = false;     // of its SRQ
   bool is_target = false;   // of its XRC domain
+  std::vector<Gid> groups;  // attached to; guarded by device.multicast
+
+ private:
+  void detach(const Gid& group, std::size_t loops);
 };
+
+Status Qp::Impl::attach(const Gid& group) {
+  const std::lock_guard lock(device.multicast);
+  if (std::find(groups.begin(), groups.end(), group) != groups.end()) return {};
+  const auto known = device.group_users.find(group);
+  const std::uint32_t users = known == device.group_users.end() ? 0 : known->second;
+  if (users == 0 && device.group_users.size() >= device.limits.max_mcast_grp)
+    return Error{Errc::kLimit, "the device is in as many multicast groups as it can be"};
+  if (users >= device.limits.max_mcast_qp_attach)
+    return Error{Errc::kLimit, "as many QPs are attached to this multicast group as can be"};
+  std::size_t loops = 0;  // that know of it
+  try {
+    groups.push_back(group);
+    ++device.group_users[group];
+    for (auto& any : device.runners) {
+      any->execute([&](engine::PollLoop& loop, Ticks now) {
+        loop.attach(group, runner.loop().place().index, any.get() == &runner ? qp.get() : nullptr, now);
+      });
+      ++loops;
+    }
+  } catch (const std::bad_alloc&) {
+    detach(group, loops);
+    return Error{Errc::kNoMemory, "no memory for a multicast group"};
+  }
+  return {};
+}
+
+Status Qp::Impl::detach(const Gid& group) {
+  const std::lock_guard lock(device.multicast);
+  if (std::find(groups.begin(), groups.end(), group) == groups.end())
+    return Error{Errc::kInvalid, "the QP is not attached to this multicast group"};
+  detach(group, device.runners.size());
+  return {};
+}
+
+/// Lets the first `loops` loops forget it.
+void Qp::Impl::detach(const Gid& group, std::size_t loops) {
+  for (auto& any : std::span(device.runners).first(loops)) {
+    any->execute([&](engine::PollLoop& loop, Ticks now) {
+      loop.detach(group, runner.loop().place().index, any.get() == &runner ? qp.get() : nullptr, now);
+    });
+  }
+  std::erase(groups, group);
+  const auto users = device.group_users.find(group);
+  if (users != device.group_users.end() && (users->second <= 1 || --users->second == 0))
+    device.group_users.erase(users);
+}
 
 namespace {
 
@@ -162,6 +220,9 @@ Status check_capacities(const QpInitAttr& attr, const Limits& limits) {
   const auto above = [](const char* what, std::uint32_t limit) {
     return Error{Errc::kInvalid, std::string(what) + " is at most " + std::to_string(limit)};
   };
+  if (attr.block_own_multicast && attr.type != QpType::kUd) {
+    return Error{Errc::kInvalid, "block_own_multicast is for UD QPs"};
+  }
   if (attr.max_send_wr > limits.max_qp_wr) return above("max_send_wr", limits.max_qp_wr);
   if (attr.max_recv_wr > limits.max_qp_wr) return above("max_recv_wr", limits.max_qp_wr);
   if (attr.max_send_sge > limits.max_sge) return above("max_send_sge", limits.max_sge);
@@ -344,6 +405,16 @@ std::size_t Qp::post_recv(std::span<const RecvWr> wrs) noexcept {
   if (qp.state() == QpState::kError)
     impl_->runner.post(*impl_->qp);  // a post that just misses the move is found by the recheck
   return taken;
+}
+
+Status Qp::attach_multicast(const Gid& group) {
+  if (impl_->qp->context().init.type != QpType::kUd || !group.is_multicast())
+    return Error{Errc::kInvalid, "UD QPs are attached to multicast groups, 224.0.0.0/4 or ff00::/8"};
+  return impl_->attach(group);
+}
+
+Status Qp::detach_multicast(const Gid& group) {
+  return impl_->detach(group);
 }
 
 Qpn Qp::qpn() const noexcept {

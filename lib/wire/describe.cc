@@ -116,6 +116,9 @@ std::string describe_frame(std::span<const std::byte> frame) {
                          describe_icmp6(packet));
     case ParseResult::kIcmp:
       return fmt::format("{} > {} ICMP", address_text(packet.src_gid()), address_text(packet.dst_gid()));
+    case ParseResult::kIgmp:
+    case ParseResult::kMld:
+      return fmt::format("{}, {} bytes", name(result), frame.size());
     case ParseResult::kRoce:
       return fmt::format("{} > {} {}{}", address_text(packet.src_gid()), address_text(packet.dst_gid()),
                          describe(packet), icrc_ok(packet) ? "" : " bad icrc");

@@ -7,7 +7,14 @@
 namespace uroce::wire {
 
 /// Protocol numbers of IPv4 and next headers of IPv6.
-enum class IpProtocol : std::uint8_t { kIcmp = 1, kUdp = 17, kIbaGrh = 0x1b, kIcmp6 = 58 };
+enum class IpProtocol : std::uint8_t {
+  kHopByHop = 0,
+  kIcmp = 1,
+  kIgmp = 2,
+  kUdp = 17,
+  kIbaGrh = 0x1b,
+  kIcmp6 = 58
+};
 
 /// The IPv4 address inside a GID of the form ::ffff:a.b.c.d.
 [[nodiscard]] constexpr std::array<std::uint8_t, 4> v4_part(const Gid& gid) noexcept {

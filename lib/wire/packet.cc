@@ -48,7 +48,11 @@ ParseResult parse_ipv4(std::span<const std::byte> packet, PacketView& out) noexc
   if (packet.size() < Ipv4::kSize) return kTooShort;
   const auto header = bytes_at<Ipv4::kSize>(packet.data());
   const std::size_t total = load_be<2, 2>(header);
-  if (load_be<0, 1>(header) != Ipv4::kVersionIhl || total < Ipv4::kSize) return kBadIpHeader;
+  if (load_be<0, 1>(header) != Ipv4::kVersionIhl || total < Ipv4::kSize) [[unlikely]] {
+    const bool is_igmp =  // which has an IP option
+        load_be<0, 1>(header) >> 4 == 4 && IpProtocol{load_be<9, 1>(header)} == IpProtocol::kIgmp;
+    return is_igmp ? kIgmp : kBadIpHeader;
+  }
   if (!ipv4_checksum_ok(packet.data())) return kBadIpHeader;
   if (total > packet.size()) return kTooShort;
   if ((load_be<6, 2>(header) & Ipv4::kFragmentMask) != 0) return kFragment;
@@ -57,6 +61,7 @@ ParseResult parse_ipv4(std::span<const std::byte> packet, PacketView& out) noexc
   out.ip_payload = packet.subspan(Ipv4::kSize, total - Ipv4::kSize);
   const auto protocol = IpProtocol{load_be<9, 1>(header)};
   if (protocol == IpProtocol::kUdp) return kRoce;
+  if (protocol == IpProtocol::kIgmp) return kIgmp;
   return protocol == IpProtocol::kIcmp ? kIcmp : kNotUdp;
 }
 
@@ -72,6 +77,7 @@ ParseResult parse_ipv6(std::span<const std::byte> packet, PacketView& out) noexc
   out.ip_payload = packet.subspan(Ipv6::kSize, length);
   const auto next = IpProtocol{load_be<6, 1>(header)};
   if (next == IpProtocol::kUdp) return kRoce;
+  if (next == IpProtocol::kHopByHop) return kMld;
   return next == IpProtocol::kIcmp6 ? kIcmp6 : kNotUdp;
 }
 
@@ -120,9 +126,9 @@ ParseResult parse_roce_v1(std::span<const std::byte> packet, PacketView& out) no
 
 std::string_view name(ParseResult result) noexcept {
   constexpr std::array<std::string_view, kParseResults> kNames{
-      "roce",          "arp",        "icmp",    "icmp6",         "too_short", "bad_ethertype",
-      "bad_ip_header", "fragment",   "not_udp", "not_roce_port", "bad_udp",   "unknown_opcode",
-      "bad_version",   "bad_length", "bad_pad"};
+      "roce",          "arp",           "icmp",     "icmp6",   "igmp",          "mld",     "too_short",
+      "bad_ethertype", "bad_ip_header", "fragment", "not_udp", "not_roce_port", "bad_udp", "unknown_opcode",
+      "bad_version",   "bad_length",    "bad_pad"};
   return kNames[raw(result)];
 }
 static_assert(raw(ParseResult::kBadPad) + 1 == kParseResults);

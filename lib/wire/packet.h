@@ -32,6 +32,8 @@ enum class ParseResult : std::uint8_t {
   kArp,    ///< ethertype only; parse_arp() judges the rest
   kIcmp,   ///< ICMP in a valid IPv4 header
   kIcmp6,  ///< ICMPv6 in a valid IPv6 header
+  kIgmp,   ///< protocol number only; parse_igmp() judges the rest
+  kMld,    ///< IPv6 with hop-by-hop options; parse_mld() judges the rest
   // From here on: reasons to drop, in the order of the checks.
   kTooShort,      ///< ends within the Ethernet, IP or UDP header, or before the end that the IP header states
   kBadEthertype,  ///< neither ARP, IPv4, IPv6 nor RoCE v1
@@ -45,7 +47,7 @@ enum class ParseResult : std::uint8_t {
   kBadLength,      ///< shorter than the headers of the opcode, or payload where it allows none
   kBadPad,         ///< payload and pad are no multiple of 4
 };
-inline constexpr std::size_t kParseResults = 15;
+inline constexpr std::size_t kParseResults = 17;
 
 [[nodiscard]] std::string_view name(ParseResult result) noexcept;
 [[nodiscard]] constexpr bool is_drop(ParseResult result) noexcept {
@@ -53,7 +55,8 @@ inline constexpr std::size_t kParseResults = 15;
 }
 
 /// A parsed frame, shown in place. Filled only as far as the frame goes: all of it for kRoce; up to `is_v6`
-/// and `ip_payload` for kIcmp and kIcmp6; up to `l3_offset` for kArp.
+/// and `ip_payload` for kIcmp and kIcmp6; up to `l3_offset` for kArp, kIgmp and
+/// kMld.
 ///
 /// Lifetime: points into the frame. The accessors of extension headers may be called only if `op` has that
 /// header.

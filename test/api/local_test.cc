@@ -24,14 +24,6 @@ End lone(Mode mode, const std::string& lcores = "") {
   return {std::move(device), std::move(pd)};
 }
 
-std::uint64_t counter(const Device& device, std::string_view name) {
-  for (const Counter& one : device.counters()) {
-    if (one.name == name) return one.value;
-  }
-  FAIL("no counter " << name);
-  return 0;
-}
-
 struct Large {
   explicit Large(End& end) : memory(must(Mr::alloc(end.pd, kLarge, access::kAll))) {}
   void fill(unsigned factor) {

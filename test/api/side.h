@@ -1,6 +1,8 @@
 /// What a test needs on one side of a transfer.
 #pragma once
 
+#include <string_view>
+
 #include "api/ends.h"
 
 namespace uroce::api {
@@ -30,5 +32,13 @@ struct Side {
   Qp qp;
   Mr memory;
 };
+
+inline std::uint64_t counter(const Device& device, std::string_view name) {
+  for (const Counter& one : device.counters()) {
+    if (one.name == name) return one.value;
+  }
+  FAIL("no counter " << name);
+  return 0;
+}
 
 }  // namespace uroce::api

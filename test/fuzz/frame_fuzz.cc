@@ -9,6 +9,8 @@
 
 #include "wire/arp.h"
 #include "wire/describe.h"
+#include "wire/igmp.h"
+#include "wire/mld.h"
 #include "wire/packet.h"
 
 namespace {
@@ -66,6 +68,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto result = wire::parse_packet(frame, packet);
   if (result == wire::ParseResult::kRoce) check_roce(packet, frame);
   if (result == wire::ParseResult::kArp) (void)wire::parse_arp(frame, packet.l3_offset);
+  if (result == wire::ParseResult::kIgmp) (void)wire::parse_igmp(frame, packet.l3_offset);
+  if (result == wire::ParseResult::kMld) (void)wire::parse_mld(frame, packet.l3_offset);
   if (result == wire::ParseResult::kIcmp || result == wire::ParseResult::kIcmp6) {
     require(lies_within(packet.ip_payload, frame));
   }

@@ -1,0 +1,268 @@
+// IGMP and MLD of a device, in simulated time. RFC 2236, 2710, 3376, 3810.
+#include "engine/membership.h"
+
+#include <catch2/catch.hpp>
+#include <string>
+#include <vector>
+
+#include "support/capture_port.h"
+#include "support/hex.h"
+#include "wire/multicast.h"
+#include "wire/packet.h"
+
+namespace uroce::test {
+namespace {
+
+constexpr std::uint64_t kMs = 1'000'000;
+constexpr std::uint64_t kSecond = 1000 * kMs;
+using Kind = wire::GroupMessage::Kind;
+
+const Gid kGroup4 = *Gid::parse("239.1.2.3");
+const Gid kOther4 = *Gid::parse("239.1.2.4");
+const Gid kGroup6 = *Gid::parse("ff1e::1234:5678");
+
+/// A CapturePort that notes what it listens to.
+class ListeningPort final : public port::Port {
+ public:
+  [[nodiscard]] const port::PortInfo& info() const noexcept override { return inner.info(); }
+  unsigned rx_burst(std::span<port::RxFrame>) noexcept override { return 0; }
+  void rx_release() noexcept override {}
+  std::byte* tx_claim(std::uint32_t len) noexcept override { return inner.tx_claim(len); }
+  void tx_commit() noexcept override { inner.tx_commit(); }
+  void tx_flush() noexcept override {}
+  void listen(std::span<const MacAddress> groups) noexcept override {
+    heard.assign(groups.begin(), groups.end());
+  }
+  [[nodiscard]] port::PortCounters counters() const noexcept override { return {}; }
+
+  CapturePort inner;
+  std::vector<MacAddress> heard;
+};
+
+struct Fixture {
+  explicit Fixture(std::uint64_t seed = 1)
+      : addresses({{*Gid::parse("fe80::1"), 64}, {*Gid::parse("10.0.0.1"), 24}}, std::nullopt),
+        membership(addresses, port, counters, seed) {
+    membership.open();
+  }
+  [[nodiscard]] Ticks now() const { return Ticks{now_ns}; }
+  void join(const Gid& group) { membership.join(group, now()); }
+  void leave(const Gid& group) { membership.leave(group, now()); }
+  void query(bool is_v4, std::uint8_t version, std::uint64_t delay_ns, const Gid& group = {}) {
+    membership.on_message(is_v4, {Kind::kQuery, version, group, delay_ns}, now());
+  }
+  void report(bool is_v4, std::uint8_t version, const Gid& group) {
+    membership.on_message(is_v4, {Kind::kReport, version, group, 0}, now());
+  }
+  /// What is sent while `ns` pass: "type/record type group ..." and when.
+  struct Sent {
+    std::string what;
+    std::uint64_t at_ns = 0;
+  };
+  std::vector<Sent> run(std::uint64_t ns) {
+    std::vector<Sent> sent;
+    const std::uint64_t end = now_ns + ns;
+    for (;;) {
+      membership.on_time(now());
+      for (const Bytes& frame : port.inner.frames) sent.push_back({describe(frame), now_ns});
+      port.inner.frames.clear();
+      const Ticks next = membership.deadline();
+      if (now_ns >= end) return sent;
+      now_ns = next.is_set() && next.ns() < end ? std::max(next.ns(), now_ns) : end;
+    }
+  }
+  std::vector<std::string> whats(std::uint64_t ns) {
+    std::vector<std::string> out;
+    for (const Sent& one : run(ns)) out.push_back(one.what);
+    return out;
+  }
+  static std::string describe(const Bytes& frame) {
+    const bool is_v4 = frame[12] == std::byte{0x08};
+    const std::size_t message = is_v4 ? 38 : 62;
+    const auto type = std::to_integer<unsigned>(frame[message]);
+    const std::size_t records = message + 8;
+    const std::size_t step = is_v4 ? 8 : 20;
+    std::string text = std::to_string(type);
+    if (type != 0x22 && type != 143) {
+      const std::size_t at = is_v4 ? message + 4 : message + 8;
+      return text + " " + std::to_string(std::to_integer<unsigned>(frame[frame.size() - 1])) +
+             (at > frame.size() ? "?" : "");
+    }
+    for (std::size_t at = records; at < frame.size(); at += step) {
+      text += " " + std::to_string(std::to_integer<unsigned>(frame[at])) + ":" +
+              std::to_string(std::to_integer<unsigned>(frame[at + step - 1]));
+    }
+    return text;
+  }
+  [[nodiscard]] bool hears(const Gid& group) const {
+    const auto& heard = port.heard;
+    return std::find(heard.begin(), heard.end(), wire::multicast_mac(group)) != heard.end();
+  }
+
+  engine::Addresses addresses;
+  ListeningPort port;
+  Counters counters;
+  engine::Membership membership;
+  std::uint64_t now_ns = kSecond;
+};
+
+using Texts = std::vector<std::string>;
+
+}  // namespace
+
+TEST_CASE("a join and a leave are reported twice within a second", "[engine][membership]") {
+  const std::uint64_t seed = GENERATE(1U, 2U, 3U, 4U, 5U);
+  Fixture f(seed);
+  CHECK(f.run(kSecond).empty());
+  f.join(kGroup4);
+  const std::uint64_t start = f.now_ns;
+  auto sent = f.run(10 * kSecond);
+  REQUIRE(sent.size() == 2);
+  CHECK(sent[0].what == "34 4:3");
+  CHECK(sent[0].at_ns == start);
+  CHECK(sent[1].what == "34 4:3");
+  CHECK(sent[1].at_ns > start);
+  CHECK(sent[1].at_ns <= start + kSecond);
+  f.leave(kGroup4);
+  CHECK(f.whats(10 * kSecond) == Texts{"34 3:3", "34 3:3"});
+  f.join(kGroup6);
+  CHECK(f.whats(10 * kSecond) == Texts{"143 4:120", "143 4:120"});
+  f.leave(kGroup6);
+  CHECK(f.whats(10 * kSecond) == Texts{"143 3:120", "143 3:120"});
+  CHECK(f.counters.get(Count::kTxMembership) == 8);
+  CHECK_FALSE(f.membership.deadline().is_set());
+}
+
+TEST_CASE("only the first join and the last leave of a group are reported", "[engine][membership]") {
+  Fixture f;
+  f.join(kGroup4);
+  f.join(kGroup4);
+  CHECK(f.run(10 * kSecond).size() == 2);
+  f.leave(kGroup4);
+  CHECK(f.run(10 * kSecond).empty());
+  f.leave(kGroup4);
+  CHECK(f.whats(10 * kSecond) == Texts{"34 3:3", "34 3:3"});
+  f.leave(kGroup4);
+  CHECK(f.run(10 * kSecond).empty());
+}
+
+TEST_CASE("a change overtakes the one before it", "[engine][membership]") {
+  Fixture f;
+  f.join(kGroup4);
+  CHECK(f.whats(0) == Texts{"34 4:3"});
+  f.leave(kGroup4);
+  CHECK(f.whats(10 * kSecond) == Texts{"34 3:3", "34 3:3"});
+}
+
+TEST_CASE("some groups are never reported, but heard", "[engine][membership]") {
+  Fixture f;
+  for (const char* text : {"224.0.0.1", "ff02::1", "ff02::1:ff00:7", "ff01::5"}) {
+    f.join(*Gid::parse(text));
+    CHECK(f.hears(*Gid::parse(text)));
+  }
+  f.query(true, 3, kSecond);
+  f.query(false, 2, kSecond);
+  f.query(true, 3, kSecond, *Gid::parse("224.0.0.1"));
+  CHECK(f.run(20 * kSecond).empty());
+}
+
+TEST_CASE("a general query is answered once, for all groups, after a random time", "[engine][membership]") {
+  Fixture f;
+  f.join(kGroup4);
+  f.join(kOther4);
+  f.join(kGroup6);
+  f.run(10 * kSecond);
+  std::vector<std::uint64_t> delays;
+  for (int i = 0; i < 20; ++i) {
+    const std::uint64_t asked = f.now_ns;
+    f.query(true, 3, 2 * kSecond);
+    f.query(true, 3, 10 * kSecond);  // mostly answered by the first answer
+    const auto sent = f.run(20 * kSecond);
+    REQUIRE(sent.size() == 1);
+    CHECK(sent[0].what == "34 2:3 2:4");
+    CHECK(sent[0].at_ns <= asked + 2 * kSecond);
+    delays.push_back(sent[0].at_ns - asked);
+  }
+  std::sort(delays.begin(), delays.end());
+  CHECK(delays.front() < kSecond / 2);
+  CHECK(delays.back() > 3 * kSecond / 2);
+  CHECK(std::unique(delays.begin(), delays.end()) == delays.end());
+  f.query(false, 2, kSecond);
+  CHECK(f.whats(2 * kSecond) == Texts{"143 2:120"});
+}
+
+TEST_CASE("a query for one group is answered for that group", "[engine][membership]") {
+  Fixture f;
+  f.join(kGroup4);
+  f.join(kOther4);
+  f.run(10 * kSecond);
+  f.query(true, 3, kSecond, kOther4);
+  f.query(true, 3, kSecond, *Gid::parse("239.7.7.7"));
+  CHECK(f.whats(2 * kSecond) == Texts{"34 2:4"});
+  f.query(true, 3, kSecond, kOther4);
+  f.leave(kOther4);
+  CHECK(f.whats(5 * kSecond) == Texts{"34 3:4", "34 3:4"});
+}
+
+TEST_CASE("many groups are answered in several frames", "[engine][membership]") {
+  Fixture f;
+  for (std::uint8_t i = 0; i < 200; ++i) f.join(Gid::from_v4({239, 0, 1, i}));
+  f.run(10 * kSecond);
+  f.query(true, 3, kSecond);
+  const auto sent = f.whats(2 * kSecond);
+  CHECK(sent.size() == 4);  // 64 each
+}
+
+TEST_CASE("after an older query the older version is spoken for 260 seconds", "[engine][membership]") {
+  Fixture f;
+  f.join(kGroup4);
+  f.join(kGroup6);
+  f.run(10 * kSecond);
+  f.query(true, 2, kSecond);
+  f.query(false, 1, kSecond);
+  auto sent = f.whats(2 * kSecond);
+  std::sort(sent.begin(), sent.end());
+  CHECK(sent == Texts{"131 120", "22 3"});
+  f.join(kOther4);
+  CHECK(f.whats(12 * kSecond) == Texts{"22 4", "22 4"});
+  f.leave(kOther4);
+  CHECK(f.whats(12 * kSecond) == Texts{"23 4"});
+  f.leave(kGroup6);
+  CHECK(f.whats(12 * kSecond) == Texts{"132 120"});
+  f.run(260 * kSecond);
+  f.leave(kGroup4);
+  CHECK(f.whats(12 * kSecond) == Texts{"34 3:3", "34 3:3"});
+  f.query(true, 1, 10 * kSecond);
+  f.join(kGroup4);
+  CHECK(f.whats(20 * kSecond) == Texts{"18 3", "18 3"});
+  f.leave(kGroup4);
+  CHECK(f.run(20 * kSecond).empty());  // IGMPv1 has no leave
+}
+
+TEST_CASE("in older versions one listener speaks for all of a group", "[engine][membership]") {
+  Fixture f;
+  f.join(kGroup4);
+  f.join(kOther4);
+  f.run(10 * kSecond);
+  f.report(true, 2, kGroup4);  // means nothing yet
+  f.query(true, 2, kSecond);
+  f.report(true, 2, kGroup4);
+  CHECK(f.whats(2 * kSecond) == Texts{"22 4"});
+}
+
+TEST_CASE("the port hears what every node must, and the groups", "[engine][membership][port]") {
+  Fixture f;
+  CHECK(f.hears(*Gid::parse("224.0.0.1")));
+  CHECK(f.hears(*Gid::parse("ff02::1")));
+  CHECK(f.hears(*Gid::parse("ff02::1:ff00:1")));
+  CHECK(f.port.heard.size() == 3);
+  f.join(kGroup4);
+  f.join(*Gid::parse("238.129.2.3"));  // the same Ethernet address
+  CHECK(f.port.heard.size() == 4);
+  f.leave(kGroup4);
+  CHECK(f.hears(kGroup4));
+  f.leave(*Gid::parse("238.129.2.3"));
+  CHECK(f.port.heard.size() == 3);
+}
+
+}  // namespace uroce::test

@@ -1,0 +1,137 @@
+// Multicast packets at a loop: each drop under its reason. IBA 10.5.
+#include <catch2/catch.hpp>
+
+#include "engine/loop_fixture.h"
+#include "transport/unreliable_qp.h"
+#include "wire/multicast.h"
+
+using namespace uroce;
+using namespace uroce::test;
+
+namespace {
+
+constexpr std::uint32_t kQkey = 0x1111'1111;
+const Gid kGroup = *Gid::parse("239.1.2.3");
+
+struct Member {
+  Member(LoopFixture& fixture, std::uint32_t qpn, std::uint32_t qkey = kQkey)
+      : f(fixture), qp(Qpn{qpn}, 1, {.type = QpType::kUd}, f.keys, f.loop.counters(), f.cq, f.cq) {
+    f.loop.add(qp);
+    QpAttr attr{.qkey = qkey};
+    for (const auto& [state, mask] :
+         {std::pair{QpState::kInit, qp_attr::kUdInitMask}, {QpState::kRtr, qp_attr::kState}}) {
+      attr.state = state;
+      REQUIRE(f.loop.modify(qp, attr, mask, {}, f.now()));
+    }
+  }
+  ~Member() {
+    detach();
+    f.loop.remove(qp, f.now());
+  }
+  void attach() { f.loop.attach(kGroup, 0, &qp, f.now()); }
+  void detach() { f.loop.detach(kGroup, 0, &qp, f.now()); }
+
+  LoopFixture& f;
+  transport::UdQp qp;
+};
+
+wire::FrameAddress to_group(const LoopFixture& f) {
+  wire::FrameAddress address = f.from_peer();
+  address.dst_mac = wire::multicast_mac(kGroup);
+  address.dgid = kGroup;
+  return address;
+}
+
+Packet datagram(std::uint32_t qpn = 0xff'ffff) {
+  return {.opcode = wire::Opcode::kUdSendOnly,
+          .payload = 0,
+          .deth = wire::Deth{kQkey, LoopFixture::kPeerQpn},
+          .dest_qpn = Qpn{qpn}};
+}
+
+}  // namespace
+
+TEST_CASE("multicast packets that concern nobody are counted with their reason",
+          "[engine][multicast][drop]") {
+  LoopFixture f;
+  Member member(f, 0x10);
+  member.attach();
+  wire::FrameAddress address = to_group(f);
+  Packet packet = datagram();
+  Count reason{};
+  SECTION("a group without members") {
+    address.dgid = *Gid::parse("239.1.2.4");
+    reason = Count::kDropNoGroupMember;
+  }
+  SECTION("a group whose last member has left") {
+    member.detach();
+    reason = Count::kDropNoGroupMember;
+  }
+  SECTION("the QPN of a QP") {
+    packet = datagram(0x10);
+    reason = Count::kDropGroupToUnicastQpn;
+  }
+  SECTION("the address of the port") {
+    address.dgid = f.local_v4();
+    reason = Count::kDropUnicastToGroupQpn;
+  }
+  SECTION("another transport") {
+    packet = {.opcode = wire::Opcode::kRcSendOnly, .dest_qpn = Qpn{0xff'ffff}};
+    reason = Count::kDropWrongTransport;
+  }
+  SECTION("another Q_Key") {
+    packet.deth = wire::Deth{kQkey + 1, LoopFixture::kPeerQpn};
+    reason = Count::kDropBadQkey;
+  }
+  Bytes frame = frame_of(packet, address, {});
+  SECTION("a damaged ICRC") {
+    frame.back() ^= std::byte{1};
+    reason = Count::kDropBadIcrc;
+  }
+  f.give(frame);
+  f.run(5000);
+  CHECK(f.loop.counters().get(reason) == 1);
+  CHECK(f.loop.counters().get(Count::kMulticastCopies) == 0);
+}
+
+TEST_CASE("RC packets to a group are refused as such", "[engine][multicast][drop]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  f.give(frame_of({.opcode = wire::Opcode::kRcSendOnly, .dest_qpn = Qpn{0x10}}, to_group(f), {}));
+  f.run(5000);
+  CHECK(f.loop.counters().get(Count::kDropGroupToUnicastQpn) == 1);
+  f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("each member has its own receives, Q_Key and drops", "[engine][multicast]") {
+  LoopFixture f;
+  Member first(f, 0x10);
+  Member second(f, 0x11);
+  Member third(f, 0x12, kQkey + 1);
+  for (Member* one : {&first, &second, &third}) one->attach();
+  f.give(frame_of(datagram(), to_group(f), {}));
+  f.run(5000);
+  const Counters& counters = f.loop.counters();
+  CHECK(counters.get(Count::kMulticastCopies) == 2);
+  CHECK(counters.get(Count::kDropNoReceive) == 2);
+  CHECK(counters.get(Count::kDropBadQkey) == 1);
+  CHECK(counters.get(Count::kRxRoce) == 1);
+}
+
+TEST_CASE("a loop reports its groups and reads queries", "[engine][multicast][membership]") {
+  LoopFixture f;
+  Member member(f, 0x10);
+  member.attach();
+  f.run(5000);
+  const auto reports = f.taken();
+  REQUIRE(reports.size() == 1);
+  CHECK(reports[0][38] == std::byte{0x22});
+  CHECK(f.loop.deadline(f.now()).is_set());
+  f.give(hex("01005e000001029900000009080046c00020000040000102f9aa0a630009e0000001940400001164ee9b00000000"));
+  f.run(5000);
+  CHECK(f.loop.counters().get(Count::kRxMembership) == 1);
+  f.give(hex("01005e000001029900000009080046c00020000040000102f9aa0a630009e0000001940400001164ee9b00000001"));
+  f.run(5000);
+  CHECK(f.loop.counters().get(Count::kDropMalformed) == 1);
+}
