@@ -165,8 +165,13 @@ port::LinkState Device::link_state() noexcept {
 }
 
 /// Links between two ends filter nothing and know none of this.
-void Device::listen(std::span<const MacAddress> groups) const noexcept {
+void Device::listen(std::span<const MacAddress> groups) noexcept {
   if (info_.two_ended) return;
+  rte_eth_dev_info facts{};
+  if (rte_eth_dev_info_get(id_, &facts) == 0 && facts.if_index != 0) {
+    listeners_ = GroupSocket(facts.if_index, groups);
+    return;
+  }
   constexpr std::size_t kMost = 64;
   std::array<rte_ether_addr, kMost> list;
   if (groups.size() <= list.size()) {
@@ -176,8 +181,7 @@ void Device::listen(std::span<const MacAddress> groups) const noexcept {
     if (rte_eth_dev_set_mc_addr_list(id_, list.data(), static_cast<std::uint32_t>(groups.size())) == 0)
       return;
   }
-  if (rte_eth_allmulticast_enable(id_) == 0) return;
-  rte_eth_promiscuous_enable(id_);
+  if (rte_eth_allmulticast_enable(id_) != 0) rte_eth_promiscuous_enable(id_);
 }
 
 Device::~Device() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "drivers/dpdk/device_spec.h"
+#include "drivers/dpdk/group_socket.h"
 #include "drivers/dpdk/interface.h"
 #include "drivers/dpdk/memif.h"
 #include "port/port.h"
@@ -30,7 +31,7 @@ class Device {
 
   /// Lets frames to these group addresses in, or to all groups where the device cannot choose.
   /// Control: one thread at a time.
-  void listen(std::span<const MacAddress> groups) const noexcept;
+  void listen(std::span<const MacAddress> groups) noexcept;
 
   [[nodiscard]] std::uint16_t id() const noexcept { return id_; }
   [[nodiscard]] std::uint16_t queues() const noexcept { return static_cast<std::uint16_t>(pools_.size()); }
@@ -57,6 +58,7 @@ class Device {
   std::vector<rte_mempool*> pools_;
   port::PortInfo info_;
   std::optional<InterfaceWatch> watch_;  ///< of an interface that the kernel has
+  GroupSocket listeners_;
 };
 
 }  // namespace uroce::drivers::dpdk

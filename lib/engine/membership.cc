@@ -21,6 +21,7 @@ constexpr std::uint64_t kOlderChangeNs = 10 * kSecond;  // RFC 2236 8.10, RFC 27
 /// Robustness times 125 s between queries, and 10 s for the answers. RFC 3376 8.12.
 constexpr std::uint64_t kOlderRouterNs = 260 * kSecond;
 constexpr std::size_t kRecordsPerFrame = 64;
+constexpr std::size_t kMostEntries = 4096;
 
 bool is_reported(const Gid& group) noexcept {
   return group.is_v4() ? group != wire::kAllHosts : wire::mld_reports(group);
@@ -43,6 +44,8 @@ Membership::Dialect Membership::dialect(bool is_v4, Ticks now) noexcept {
 void Membership::join(const Gid& group, Ticks now) {
   Entry* entry = find(group);
   if (entry == nullptr) {
+    // Groups that were left, and whose routers will find out by asking: a loop that nobody runs keeps few.
+    if (entries_.size() >= kMostEntries) std::erase_if(entries_, [](const Entry& e) { return e.users == 0; });
     entries_.push_back({.group = group, .next_change = {}, .answer = {}});
     entry = &entries_.back();
   }
@@ -222,17 +225,18 @@ void Membership::update_due() noexcept {
 
 /// What every node must hear, neighbour discovery of its addresses, and the groups of the QPs.
 void Membership::listen() {
-  std::vector<MacAddress> macs{wire::multicast_mac(wire::kAllHosts), wire::multicast_mac(wire::kAllNodes)};
-  const auto add = [&macs](const Gid& group) {
-    const MacAddress mac = wire::multicast_mac(group);
-    if (std::find(macs.begin(), macs.end(), mac) == macs.end()) macs.push_back(mac);
-  };
+  std::vector<MacAddress> macs;
+  const auto add = [&macs](const Gid& group) { macs.push_back(wire::multicast_mac(group)); };
+  add(wire::kAllHosts);
+  add(wire::kAllNodes);
   for (const Address& own : addresses_.own()) {
     if (!own.gid.is_v4()) add(wire::solicited_node_group(own.gid));
   }
   for (const Entry& entry : entries_) {
     if (entry.users > 0) add(entry.group);
   }
+  std::sort(macs.begin(), macs.end(), [](const auto& a, const auto& b) { return a.raw < b.raw; });
+  macs.erase(std::unique(macs.begin(), macs.end()), macs.end());
   port_.listen(macs);
 }
 

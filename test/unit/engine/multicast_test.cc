@@ -119,6 +119,22 @@ TEST_CASE("each member has its own receives, Q_Key and drops", "[engine][multica
   CHECK(counters.get(Count::kRxRoce) == 1);
 }
 
+TEST_CASE("a packet is copied to 64 members, each once", "[engine][multicast][T17]") {
+  LoopFixture f;
+  std::vector<std::unique_ptr<Member>> members;
+  for (std::uint32_t i = 0; i < 64; ++i) {
+    members.push_back(std::make_unique<Member>(f, 0x100 + i));
+    members.back()->attach();
+  }
+  f.give(frame_of(datagram(), to_group(f), {}));
+  f.run(5000);
+  CHECK(f.loop.counters().get(Count::kMulticastCopies) == 64);
+  members.erase(members.begin() + 10, members.end());
+  f.give(frame_of(datagram(), to_group(f), {}));
+  f.run(5000);
+  CHECK(f.loop.counters().get(Count::kMulticastCopies) == 74);
+}
+
 TEST_CASE("a loop reports its groups and reads queries", "[engine][multicast][membership]") {
   LoopFixture f;
   Member member(f, 0x10);
