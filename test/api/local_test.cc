@@ -131,6 +131,7 @@ TEST_CASE("QPs of different loops of one device reach each other", "[api][rc][lo
 
 TEST_CASE("a loop that sleeps wakes up for what another one hands over", "[api][local][loops]") {
   End end = lone(Mode::kAuto, "0,1");
+  const End far = lone(Mode::kAuto, "0,1");  // a link with one end only never sleeps
   Side a(end, QpInitAttr{.type = QpType::kUd}, 0);
   Side b(end, QpInitAttr{.type = QpType::kUd}, 1);
   REQUIRE(a.qp.connect({.qkey = kQkey}));

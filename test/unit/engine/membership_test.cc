@@ -239,6 +239,16 @@ TEST_CASE("after an older query the older version is spoken for 260 seconds", "[
   CHECK(f.run(20 * kSecond).empty());  // IGMPv1 has no leave
 }
 
+TEST_CASE("a change of version ends what is pending", "[engine][membership]") {
+  Fixture f;
+  f.join(kGroup4);
+  f.join(kGroup6);
+  CHECK(f.whats(0) == Texts{"34 4:3", "143 4:120"});
+  f.query(true, 3, 10 * kSecond);
+  f.query(true, 2, kSecond, kOther4);
+  CHECK(f.whats(20 * kSecond) == Texts{"143 4:120"});
+}
+
 TEST_CASE("in older versions one listener speaks for all of a group", "[engine][membership]") {
   Fixture f;
   f.join(kGroup4);
