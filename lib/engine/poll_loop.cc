@@ -238,7 +238,26 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
   }
 }
 
-void PollLoop::on_roce(const wire::PacketView& packet, Ticks now) noexcept {
+/// Gives a packet to its QP. @return whether it was taken.
+/// @param local  the port's address that the QP uses
+[[gnu::always_inline]] inline bool PollLoop::deliver(QueuePair& qp, const wire::PacketView& packet,
+                                                     const Gid& local, Ticks now) noexcept {
+  bool wants = false;
+  const Count verdict = as_rc(qp, [&](auto& one) {
+    const Count taken = one.on_packet(packet, local, now);
+    wants = taken == Count::kRxRoce && !one.is_ready && one.wants_transmit(now);
+    return taken;
+  });
+  if (verdict != Count::kRxRoce) {
+    count_refused(packet, verdict);
+    return false;
+  }
+  if (wants) make_ready(qp);
+  after_step(qp, now);
+  return true;
+}
+
+[[gnu::noinline]] void PollLoop::on_roce(const wire::PacketView& packet, Ticks now) noexcept {
   const Qpn qpn = packet.bth.dest_qpn;
   const unsigned owner = raw(qpn) & (place_.count - 1);
   if (owner != place_.index && qpn != kMulticastQpn) {
@@ -279,7 +298,7 @@ void PollLoop::count_refused(const wire::PacketView& packet, Count why) noexcept
 
 /// Every attached QP gets a copy, whoever sent it: another node, another QP of the device, or itself unless
 /// it does not want that. IBA 10.5.2 ?
-void PollLoop::on_multicast(const wire::PacketView& packet, Ticks now) noexcept {
+[[gnu::cold]] void PollLoop::on_multicast(const wire::PacketView& packet, Ticks now) noexcept {
   const Gid gid = packet.dst_gid();
   const Group* group = groups_.find(gid);
   if (packet.op->transport != wire::Transport::kUd) return counters_.add(Count::kDropWrongTransport);
@@ -302,24 +321,6 @@ void PollLoop::on_multicast(const wire::PacketView& packet, Ticks now) noexcept 
   }
 }
 
-/// Gives a packet to its QP. @return whether it was taken.
-/// @param local  the port's address that the QP uses
-bool PollLoop::deliver(QueuePair& qp, const wire::PacketView& packet, const Gid& local, Ticks now) noexcept {
-  bool wants = false;
-  const Count verdict = as_rc(qp, [&](auto& one) {
-    const Count taken = one.on_packet(packet, local, now);
-    wants = taken == Count::kRxRoce && !one.is_ready && one.wants_transmit(now);
-    return taken;
-  });
-  if (verdict != Count::kRxRoce) {
-    count_refused(packet, verdict);
-    return false;
-  }
-  if (wants) make_ready(qp);
-  after_step(qp, now);
-  return true;
-}
-
 void PollLoop::on_arp(std::span<const std::byte> frame, const wire::PacketView& view, Ticks now) noexcept {
   if (const auto change = neighbours_.on_arp(frame, view)) on_neighbour(*change, now);
   pass_on(frame);
@@ -334,8 +335,8 @@ void PollLoop::pass_on(std::span<const std::byte> frame) noexcept {
 }
 
 /// The first loop speaks for the device.
-void PollLoop::on_group_message(std::span<const std::byte> frame, const wire::PacketView& view, bool is_v4,
-                                Ticks now) noexcept {
+[[gnu::cold]] void PollLoop::on_group_message(std::span<const std::byte> frame, const wire::PacketView& view,
+                                              bool is_v4, Ticks now) noexcept {
   if (place_.index != 0) return hand_over(0, frame);
   const auto message =
       is_v4 ? wire::parse_igmp(frame, view.l3_offset) : wire::parse_mld(frame, view.l3_offset);
