@@ -248,7 +248,7 @@ void Requester::on_timer(Ticks now) noexcept {
   qp_.counters.add(Count::kRequesterTimeouts);
   if (!take_retry()) return;
   go_back(now);
-  recovering_ = false;  // as after a probe
+  recovering_ = false;  // the peer may still tell of a gap that we do not know
   // A peer that is only slow has to answer every duplicate: with whole windows of them it would never catch
   // up.
   window_ = std::min(window_, kWindowAfterTimeout);
@@ -264,7 +264,6 @@ void Requester::probe() noexcept {
     probe_end_ = sent_psn_;
   }
   rewind();
-  recovering_ = false;  // the peer may still tell of a gap that we do not know
   window_ = 1;
 }
 
