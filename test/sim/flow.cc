@@ -32,6 +32,10 @@ WcOpcode wc_opcode(WrOpcode opcode) {
       return WcOpcode::kCompSwap;
     case WrOpcode::kAtomicFetchAndAdd:
       return WcOpcode::kFetchAdd;
+    case WrOpcode::kBindMw:
+      return WcOpcode::kBindMw;
+    case WrOpcode::kLocalInv:
+      return WcOpcode::kLocalInv;
     case WrOpcode::kFlush:
       return WcOpcode::kFlush;
     case WrOpcode::kAtomicWrite:
@@ -68,7 +72,14 @@ Endpoint::Endpoint(const Plan& plan, unsigned index, Net& net)
 }
 
 Flow::Flow(const FlowPlan& plan, Endpoint& from, Endpoint& to, transport::RcQp& qp, transport::RcQp& peer)
-    : plan_(plan), from_(from), to_(to), qp_(qp), peer_(peer), running_(plan.messages.size()) {
+    : plan_(plan),
+      from_(from),
+      to_(to),
+      qp_(qp),
+      peer_(peer),
+      running_(plan.messages.size()),
+      window_(from.keys.insert_window(MwType::kType1, kPd).value()),
+      local_window_(from.keys.insert_window(MwType::kType2B, kPd).value()) {
   for (std::size_t i = 0; i < plan_.messages.size(); ++i) {
     const Message& message = plan_.messages[i];
     if (message.takes_receive()) receives_.push_back(i);
@@ -99,10 +110,17 @@ std::string Flow::progress(Ticks now) const {
          (qp_.is_ready ? ", ready" : "");
 }
 
+std::uint64_t Flow::sent_messages() const noexcept {
+  return static_cast<std::uint64_t>(
+      std::count_if(plan_.messages.begin(), plan_.messages.end(),
+                    [](const Message& message) { return !message.is_local(); }));
+}
+
 std::uint64_t Flow::wire_messages(std::uint32_t mtu, std::uint32_t max_unacked) const noexcept {
   const std::uint32_t chunk = std::max(1U, max_unacked / 2) * mtu;
   std::uint64_t count = 0;
   for (const Message& message : plan_.messages) {
+    if (message.is_local()) continue;
     count += message.is_read() ? std::max(1U, (message.length + chunk - 1) / chunk) : 1;
   }
   return count;
@@ -149,25 +167,54 @@ bool Flow::post(const Message& message, std::size_t index) {
     running.compare = load_word(to_.memory.remote.image(message.remote_at, 8));
   }
   const std::vector<Sge> list = sges(reads ? from_.memory.sink : from_.memory.source, message.local);
-  const SendWr wr{.wr_id = index,
-                  .sges = list,
-                  .opcode = message.opcode,
-                  .flags = message.flags,
-                  .imm_data = message.imm,
-                  .invalidate_rkey = Rkey{running.invalidate_key},
-                  .remote_addr = to_.memory.remote.addr(message.remote_at),
-                  .rkey = Rkey{to_.memory.remote.key()},
-                  .compare_add = running.compare,
-                  .swap = message.swap,
-                  .flush = {.length = message.length,
-                            .placement = static_cast<std::uint8_t>(1 + message.seed % 3),
-                            .scope = FlushScope{static_cast<std::uint8_t>(message.seed / 3 % 2)}}};
+  SendWr wr{.wr_id = index,
+            .sges = list,
+            .opcode = message.opcode,
+            .flags = message.flags,
+            .imm_data = message.imm,
+            .invalidate_rkey = Rkey{running.invalidate_key},
+            .remote_addr = to_.memory.remote.addr(message.remote_at),
+            .rkey = Rkey{to_.memory.remote.key()},
+            .compare_add = running.compare,
+            .swap = message.swap,
+            .flush = {.length = message.length,
+                      .placement = static_cast<std::uint8_t>(1 + message.seed % 3),
+                      .scope = FlushScope{static_cast<std::uint8_t>(message.seed / 3 % 2)}}};
+  const MwBind to{.mr = Lkey{from_.memory.remote.key()},
+                  .addr = from_.memory.remote.addr(0),
+                  .length = 64,
+                  .access = access::kRemoteRead};
+  if (message.is_local()) aim_local(wr, to, running);
   if (!qp_.context().sq.put(wr, 0)) return false;
+  if (wr.opcode == WrOpcode::kBindMw && message.opcode == WrOpcode::kBindMw) ++binds_;
+  if (message.opcode == WrOpcode::kLocalInv) is_bound_ = running.binds;
   qp_.context().sq.publish(1);
   ++posted_;
   apply(message, running);
   if ((message.flags & send_flag::kInline) != 0) scribble(from_.memory.source, message.local);
   return true;
+}
+
+/// Windows of type 1 are bound again and again, those of type 2 in turns with invalidates: none of it may be
+/// done twice.
+void Flow::aim_local(SendWr& wr, const MwBind& to, Running& running) {
+  running.binds = wr.opcode == WrOpcode::kBindMw || !is_bound_;
+  wr.rkey = Rkey{wr.opcode == WrOpcode::kBindMw ? window_ + ((binds_ + 1) & 0xff) : local_window_ + 5};
+  wr.invalidate_rkey = Rkey{local_window_ + 5};
+  wr.opcode = running.binds ? WrOpcode::kBindMw : WrOpcode::kLocalInv;
+  wr.bind = &to;
+}
+
+/// Once all has completed that was posted.
+void Flow::check_windows(std::size_t index) {
+  if (completed_ != posted_) return;
+  const auto gives = [this](std::uint32_t key) {
+    mem::KeyFault fault{};
+    return from_.keys.resolve_remote(key, qp_.context().user(), access::kRemoteRead,
+                                     from_.memory.remote.addr(0), 64, fault) != nullptr;
+  };
+  require(gives(window_ + (binds_ & 0xff)) == (binds_ > 0), name("the window of type 1 is wrong", index));
+  require(gives(local_window_ + 5) == is_bound_, name("the window of type 2 is wrong", index));
 }
 
 /// Work requests take effect in the order in which they are posted: what each will leave behind is known now.
@@ -183,7 +230,7 @@ void Flow::apply(const Message& message, Running& running) {
       std::copy(part.begin(), part.end(), from_.memory.sink.image(piece.at, piece.len).begin());
       at += piece.len;
     }
-  } else if (!message.is_send() && !message.is_flush()) {
+  } else if (!message.is_send() && !message.is_flush() && !message.is_local()) {
     std::copy(scratch_.begin(), scratch_.end(), remote.image(message.remote_at, message.length).begin());
   }
 }
@@ -236,10 +283,12 @@ void Flow::on_send_completion(const Wc& wc) {
   require(wc.wr_id == index, name("expected to complete, but it was ", index) + std::to_string(wc.wr_id));
   const Message& message = plan_.messages[index];
   require(is_signaled(index), name("completed although it was not signaled", index));
-  require(wc.opcode == wc_opcode(message.opcode), name("wrong opcode in the completion", index));
+  const WrOpcode opcode = message.is_local() && running_[index].binds ? WrOpcode::kBindMw : message.opcode;
+  require(wc.opcode == wc_opcode(opcode), name("wrong opcode in the completion", index));
   const bool reads = message.is_read() || message.is_atomic();
   require(wc.byte_len == (reads ? message.length : 0), name("wrong byte_len in the completion", index));
   while (completed_ <= index) finish(completed_++);
+  check_windows(index);
 }
 
 void Flow::finish(std::size_t index) {

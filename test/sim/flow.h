@@ -61,6 +61,8 @@ class Flow {
   [[nodiscard]] transport::RcQp& qp() noexcept { return qp_; }
   [[nodiscard]] std::size_t completed() const noexcept { return completed_; }
   [[nodiscard]] std::string progress(Ticks now) const;
+  /// Messages that send packets.
+  [[nodiscard]] std::uint64_t sent_messages() const noexcept;
   /// Messages that the responder counts: long READs come in several requests.
   [[nodiscard]] std::uint64_t wire_messages(std::uint32_t mtu, std::uint32_t max_unacked) const noexcept;
 
@@ -68,6 +70,7 @@ class Flow {
   struct Running {  // of one message
     std::uint64_t compare = 0;
     std::uint32_t invalidate_key = 0;
+    bool binds = false;  // a message that is local does, or else invalidates
     std::uint64_t posted_ns = 0;
   };
 
@@ -75,6 +78,8 @@ class Flow {
   bool post(const Message& message, std::size_t index);
   void apply(const Message& message, Running& running);
   void apply_atomic(const Message& message, Running& running);
+  void aim_local(SendWr& wr, const MwBind& to, Running& running);
+  void check_windows(std::size_t index);
   void scatter(Bank& bank, const std::vector<Piece>& pieces, std::span<const std::byte> data);
   void finish(std::size_t index);
   void finish_atomic(const Message& message, const Running& running);
@@ -97,6 +102,10 @@ class Flow {
   std::uint64_t next_receive_ns_ = 0;
   std::uint64_t lock_seen_ = 0;  // of the lock word, when it was last swapped
   std::vector<std::byte> scratch_;
+  std::uint32_t window_ = 0;        // of type 1
+  std::uint32_t binds_ = 0;         // of it, posted
+  std::uint32_t local_window_ = 0;  // of type 2
+  bool is_bound_ = false;           // it will be, once all that is posted is done
 };
 
 }  // namespace uroce::sim

@@ -159,7 +159,8 @@ class Planner : private Dice {
         WrOpcode::kRdmaWrite,   WrOpcode::kRdmaWriteWithImm, WrOpcode::kSend,
         WrOpcode::kSendWithImm, WrOpcode::kSendWithInv,      WrOpcode::kRdmaRead,
         WrOpcode::kRdmaRead,    WrOpcode::kAtomicCmpAndSwp,  WrOpcode::kAtomicFetchAndAdd,
-        WrOpcode::kRdmaWrite,   WrOpcode::kAtomicWrite,      WrOpcode::kFlush};
+        WrOpcode::kRdmaWrite,   WrOpcode::kAtomicWrite,      WrOpcode::kFlush,
+        WrOpcode::kBindMw,      WrOpcode::kLocalInv};
     return pick(kOpcodes);
   }
 
@@ -220,7 +221,8 @@ class Planner : private Dice {
     } else {
       message.length = message.opcode == WrOpcode::kAtomicWrite ? 8 : draw_length(longest);
     }
-    if (message.is_flush()) return message;
+    if (message.is_local()) message.length = 0;
+    if (message.is_flush() || message.is_local()) return message;
     const bool reads = message.is_read() || message.is_atomic();
     message.local = draw_pieces(reads ? from.sink : from.source, message.length);
     if (!reads && message.length <= kInline && chance(30)) message.flags |= send_flag::kInline;

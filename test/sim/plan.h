@@ -40,6 +40,10 @@ struct Message {
   [[nodiscard]] bool is_atomic() const noexcept {
     return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kAtomicFetchAndAdd;
   }
+  /// A bind of the flow's window of type 1, or, as kLocalInv, a bind or invalidate of the one of type 2.
+  [[nodiscard]] bool is_local() const noexcept {
+    return opcode == WrOpcode::kBindMw || opcode == WrOpcode::kLocalInv;
+  }
   [[nodiscard]] bool is_flush() const noexcept { return opcode == WrOpcode::kFlush; }
   [[nodiscard]] bool is_send() const noexcept {
     return opcode == WrOpcode::kSend || opcode == WrOpcode::kSendWithImm || opcode == WrOpcode::kSendWithInv;
@@ -75,7 +79,7 @@ struct EndpointPlan {
   Bank source{0};
   Bank sink{access::kLocalWrite};
   Bank inbox{access::kLocalWrite};
-  Bank remote{kRemoteRights};
+  Bank remote{kRemoteRights | access::kMwBind};
 };
 
 struct Plan {

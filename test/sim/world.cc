@@ -301,7 +301,7 @@ void World::check_counters(unsigned index) {
   std::uint64_t sent = 0;
   std::uint64_t executed = 0;
   for (const auto& flow : flows_) {
-    if (flow->plan().from == index) sent += flow->plan().messages.size();
+    if (flow->plan().from == index) sent += flow->sent_messages();
     if (flow->plan().to == index) executed += flow->wire_messages(bytes(plan_.mtu), plan_.max_unacked);
   }
   expect("requester_messages", counters.get(Count::kRequesterMessages), sent);
