@@ -99,12 +99,14 @@ void Machine::map_memory() {
   std::memcpy(memory_ + page, pristine_.data(), pristine_.size());
   add_area(8192, kPd, access::kLocalWrite, true);                    // kInbox
   add_area(8192, kPd, access::kLocalWrite, true);                    // kSink
-  add_area(8192, kPd, kRights, true);                                // kTarget
+  add_area(8192, kPd, kRights | access::kMwBind, true);              // kTarget
   add_area(8192, kPd, 0, false);                                     // kSource
   add_area(4096, kPd + 1, access::kAll, false);                      // of another protection domain
   add_area(4096, kPd, access::kAll | access::kInvalidatable, true);  // kInvalidatable
   add_area(4096, kPd, access::kRemoteRead, false);
   areas_.erase(areas_.begin());
+  windows_ = {keys_.insert_window(MwType::kType1, kPd).value(),
+              keys_.insert_window(MwType::kType2B, kPd).value()};
 }
 
 void Machine::add_area(std::size_t len, std::uint32_t pd, std::uint32_t access, bool may_change) {
@@ -228,6 +230,7 @@ std::uint32_t Machine::choose_len(Choices& choices) {
 std::uint32_t Machine::choose_key(Choices& choices) {
   const std::uint32_t which = choices.below(32);
   if (which == 31) return choices.word();
+  if (which >= 29) return windows_[which - 29] + choices.below(3);
   return which < areas_.size() ? areas_[which].key : areas_[kTarget].key;
 }
 
@@ -377,6 +380,8 @@ void Machine::post_send(Choices& choices) {
                                    WrOpcode::kSendWithInv,
                                    WrOpcode::kFlush,
                                    WrOpcode::kAtomicWrite,
+                                   WrOpcode::kBindMw,
+                                   WrOpcode::kLocalInv,
                                    WrOpcode{77}};
   SendWr wr;
   wr.opcode = kOpcodes[choices.below(std::size(kOpcodes))];
@@ -394,6 +399,18 @@ void Machine::post_send(Choices& choices) {
   }
   wr.sges = std::span(sges).first(count);
   wr.remote_addr = 0x1000;
+  const Area& target = areas_[kTarget];
+  const MwBind bind{.mr = Lkey{choices.below(16) == 0 ? choose_key(choices) : target.key},
+                    .addr = choices.below(16) == 0
+                                ? choose_va(choices)
+                                : std::bit_cast<std::uint64_t>(memory_ + target.at) + 8 * choices.byte(),
+                    .length = std::uint64_t{8} * choices.byte(),
+                    .access = kRights & ~access::kLocalWrite};
+  if (wr.opcode == WrOpcode::kBindMw || wr.opcode == WrOpcode::kLocalInv) {
+    wr.sges = {};
+    wr.rkey = wr.invalidate_rkey = Rkey{windows_[choices.below(2)] + choices.below(3)};
+    wr.bind = &bind;
+  }
   if (qp_.context().sq.put(wr, 0)) qp_.context().sq.publish(1);
   loop_.ring(qp_);
   settle(100);

@@ -2,6 +2,7 @@
 /// order.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -125,6 +126,7 @@ class Machine {
   std::vector<std::byte> pristine_;
   std::vector<Area> areas_;
   mem::KeyTable keys_;
+  std::array<std::uint32_t, 2> windows_{};  // of type 1 and 2B
   FuzzPort port_;
   engine::Addresses addresses_;  // made from the port's address
   engine::PollLoop loop_;
