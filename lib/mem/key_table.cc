@@ -170,9 +170,13 @@ void KeyTable::adopt(std::unique_ptr<WindowCount> orphan) {
 void KeyTable::remove(std::uint32_t key) {
   const std::lock_guard lock(control_);
   auto count = counts_.extract(key);
-  if (!count.empty()) count.mapped()->close();
+  bool is_bound = false;  // asked before the loops pass a boundary: who looks at it by then is done with it
+  if (!count.empty()) {
+    count.mapped()->close();
+    is_bound = count.mapped()->has_windows();
+  }
   erase(key);
-  if (!count.empty() && count.mapped()->has_windows()) adopt(std::move(count.mapped()));
+  if (is_bound) adopt(std::move(count.mapped()));
 }
 
 Status KeyTable::remove_unbound(std::uint32_t key) {
