@@ -305,7 +305,7 @@ TEST_CASE("the peer gets nothing else through a window", "[rc][window][responder
   it.qp.completes(1);
   Packet packet = it.write(0, 7);
   SECTION("outside of it, though in the region") {
-    packet = it.write(0, 7, GENERATE(0, 56, 60, 124, 128));
+    packet = it.write(0, 7, GENERATE(0U, 56U, 60U, 124U, 128U));
     if (packet.reth->va == it.qp.target.addr(56)) packet.reth->va = it.qp.target.addr(57);
   }
   SECTION("under another of its keys") {
