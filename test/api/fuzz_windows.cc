@@ -81,12 +81,13 @@ void World::bind_type1(Side& on) {
   const MwBind bind = random_bind(on, *mw);
   const std::uint64_t wr_id = next_wr_ += 2;
   const bool signaled = object->qp.attr().sq_sig_all || chance(2);
+  const Rkey before = mw->mw.rkey();
   auto key = object->qp.bind_mw(mw->mw, bind, wr_id, signaled ? send_flag::kSignaled : std::uint8_t{0});
   if (!key) {
     ++totals_.errors;
     return expect_error(key.error(), {Errc::kInvalid, Errc::kBadState}, "Qp::bind_mw");
   }
-  expect(mw->mw.type() == MwType::kType1 && *key != mw->key && *key == mw->mw.rkey(),
+  expect(mw->mw.type() == MwType::kType1 && *key != before && *key == mw->mw.rkey(),
          "a bind gives no new key");
   mw->key = *key;
   ++totals_.posted;

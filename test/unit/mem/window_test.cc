@@ -111,6 +111,7 @@ TEST_CASE("a window of type 2 is bound once, until the QP that bound it invalida
 TEST_CASE("what a bind may ask for", "[mem][window]") {
   // IBA C10-72 to C10-75 ?
   const auto type = GENERATE(values<MwType>({MwType::kType1, MwType::kType2B}));
+  const bool is_type1 = type == MwType::kType1;
   KeyTable keys(1, [] {});
   const auto insert = [&](std::uint32_t pd, std::uint32_t access) {
     return Lkey{keys.insert({.addr = kBase, .length = 4096, .pd = pd, .access = access}).value()};
@@ -134,13 +135,13 @@ TEST_CASE("what a bind may ask for", "[mem][window]") {
   }
   SECTION("writing, of a region that is not for writing") {
     to.mr = insert(kPd, access::kMwBind);
-    to.access = GENERATE(access::kRemoteWrite, access::kRemoteAtomic);
+    to.access = is_type1 ? access::kRemoteWrite : access::kRemoteAtomic;
   }
   SECTION("a FLUSH placement that the region has not") {
-    to.access = GENERATE(access::kFlushGlobal, access::kFlushPersistent);
+    to.access = is_type1 ? access::kFlushGlobal : access::kFlushPersistent;
   }
   SECTION("what is no right of a peer") {
-    to.access = GENERATE(access::kLocalWrite, access::kMwBind, access::kInvalidatable, 1U << 5);
+    to.access = is_type1 ? access::kLocalWrite : access::kInvalidatable;
   }
   SECTION("a region without the right to bind") {
     to.mr = insert(kPd, access::kAll);
@@ -149,7 +150,7 @@ TEST_CASE("what a bind may ask for", "[mem][window]") {
     to.mr = insert(kPd + 1, kRights);
   }
   SECTION("no region") {
-    to.mr = Lkey{GENERATE(0U, 1U, 2U, 0x1234'5678U)};
+    to.mr = Lkey{is_type1 ? 1U : 0x1234'5678U};
   }
   SECTION("a window as region") {
     to.mr = Lkey{window};
@@ -158,7 +159,7 @@ TEST_CASE("what a bind may ask for", "[mem][window]") {
     key = raw(to.mr);
   }
   SECTION("an unknown window") {
-    key = GENERATE(0U, 1U, 255U, 0x8765'4321U);
+    key = is_type1 ? 1U : 0x8765'4321U;
   }
   SECTION("a QP of another protection domain") {
     user.pd = kPd + 1;
@@ -174,7 +175,7 @@ TEST_CASE("what a bind may ask for", "[mem][window]") {
   }
   SECTION("nothing, which only type 1 knows") {
     to.length = 0;
-    expected = type == MwType::kType1 ? BindResult::kDone : BindResult::kRefused;
+    expected = is_type1 ? BindResult::kDone : BindResult::kRefused;
   }
   CHECK(keys.bind(key, user, to) == expected);
   const bool gives = expected == BindResult::kDone && to.length > 0;
