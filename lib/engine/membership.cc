@@ -175,7 +175,7 @@ void Membership::send_one(const Entry& entry, Dialect dialect, bool is_change) n
   if (is_v4) {
     using enum wire::IgmpType;
     const wire::IgmpType report = dialect == Dialect::kOldest ? kReportV1 : kReportV2;
-    wire::emit_igmp_frame(frame, mac, addresses_.source_for(entry.group), is_member ? report : kLeave,
+    wire::emit_igmp_frame(frame, mac, addresses_.source_for({entry.group}), is_member ? report : kLeave,
                           entry.group);
   } else {
     wire::emit_mld_frame(frame, mac, addresses_.own().front().gid,
@@ -207,7 +207,7 @@ void Membership::send_report(bool is_v4, std::span<const GroupRecord> records) n
   if (frame == nullptr) return;
   const MacAddress& mac = port_.info().mac;
   if (is_v4) {
-    wire::emit_igmp_report(frame, mac, addresses_.source_for(wire::kAllHosts), records);
+    wire::emit_igmp_report(frame, mac, addresses_.source_for({wire::kAllHosts}), records);
   } else {
     wire::emit_mld_report(frame, mac, addresses_.own().front().gid, records);  // the link-local one
   }
