@@ -133,27 +133,25 @@ class CqRing {
   [[nodiscard]] std::uint32_t head() const noexcept { return head_.load(std::memory_order_relaxed); }
 
  private:
-  /// The sequence number has the place of the padding at the end of a Wc.
   class alignas(8) Cqe {
    public:
-    void store(const Wc& wc) noexcept { std::memcpy(bytes_, &wc, kWcBytes); }
+    void store(const Wc& wc) noexcept { std::memcpy(bytes_, &wc, sizeof wc); }
     void stamp(std::uint64_t ns) noexcept {
       std::memcpy(bytes_ + offsetof(Wc, timestamp_ns), &ns, sizeof ns);
     }
-    void load(Wc& wc) const noexcept { std::memcpy(static_cast<void*>(&wc), bytes_, kWcBytes); }
+    void load(Wc& wc) const noexcept { std::memcpy(static_cast<void*>(&wc), bytes_, sizeof wc); }
     void take(const Cqe& other, std::uint32_t index) noexcept {
-      std::memcpy(bytes_, other.bytes_, kWcBytes);
+      std::memcpy(bytes_, other.bytes_, sizeof bytes_);
       sequence.store(index, std::memory_order_relaxed);
     }
 
    private:
-    static constexpr std::size_t kWcBytes = offsetof(Wc, vendor_err) + sizeof(Wc::vendor_err);
-    std::byte bytes_[kWcBytes];
+    std::byte bytes_[sizeof(Wc)];
 
    public:
     std::atomic<std::uint32_t> sequence{0};  // index + 1 of the entry that is in the slot
   };
-  static_assert(sizeof(Cqe) == 40 && std::is_trivially_copyable_v<Wc>);
+  static_assert(sizeof(Cqe) == 48 && std::is_trivially_copyable_v<Wc>);
 
   [[nodiscard]] static std::uint32_t mask_of(std::uint32_t entries) noexcept {
     return std::bit_ceil(entries < 2 ? 2U : entries) - 1;

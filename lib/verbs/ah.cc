@@ -45,8 +45,9 @@ Ah::Ah(Ah&&) noexcept = default;
 Ah& Ah::operator=(Ah&&) noexcept = default;
 Ah::~Ah() = default;
 
-Result<Ah> Ah::create(Pd& pd, const AhAttr& attr) {
-  Device::Impl& device = pd.device();
+namespace {
+
+Status check(Device::Impl& device, const AhAttr& attr) {
   const auto own = device.own_addresses();
   if (attr.dgid.is_zero()) return Error{Errc::kInvalid, "dgid is not an address"};
   if (attr.sgid_index >= own.size()) return Error{Errc::kInvalid, "sgid_index is beyond the GID table"};
@@ -56,7 +57,19 @@ Result<Ah> Ah::create(Pd& pd, const AhAttr& attr) {
                  "sgid_index and dgid are of different address families, or that GID has been removed: "
                  "choose another GID index"};
   }
+  return {};
+}
+
+Error no_memory() {
+  return Error{Errc::kNoMemory, "no memory for an address handle"};
+}
+
+}  // namespace
+
+Result<Ah> Ah::create(Pd& pd, const AhAttr& attr) {
+  Device::Impl& device = pd.device();
   try {
+    if (Status usable = check(device, attr); !usable) return usable.error();
     auto impl = std::make_unique<Impl>(device, attr);
     for (auto& runner : device.runners) {
       runner->execute(
@@ -64,7 +77,7 @@ Result<Ah> Ah::create(Pd& pd, const AhAttr& attr) {
     }
     return Ah(std::move(impl));
   } catch (const std::bad_alloc&) {
-    return Error{Errc::kNoMemory, "no memory for an address handle"};
+    return no_memory();
   }
 }
 
@@ -74,13 +87,17 @@ Result<Ah> Ah::from_wc(Pd& pd, const Wc& wc, std::span<const std::byte, kGrhByte
   }
   const transport::DatagramOrigin origin = transport::origin_of(grh);
   AhAttr attr = origin.sender;
-  const auto own = pd.device().own_addresses();
-  // To a group: answered from any address that can.
-  const auto it = std::find_if(own.begin(), own.end(), [&](const engine::Address& a) {
-    const bool is_to = origin.to.is_multicast() ? engine::can_reach(a, attr.dgid) : a.gid == origin.to;
-    return is_to && a.vlan == wc.vlan && a.type == origin.type && !a.removed;
-  });
-  attr.sgid_index = static_cast<std::uint32_t>(it - own.begin());
+  try {
+    const auto own = pd.device().own_addresses();
+    // To a group: answered from any address that can.
+    const auto it = std::find_if(own.begin(), own.end(), [&](const engine::Address& a) {
+      const bool is_to = origin.to.is_multicast() ? engine::can_reach(a, attr.dgid) : a.gid == origin.to;
+      return is_to && a.vlan == wc.vlan && a.type == origin.type && !a.removed;
+    });
+    attr.sgid_index = static_cast<std::uint32_t>(it - own.begin());
+  } catch (const std::bad_alloc&) {
+    return no_memory();
+  }
   attr.sl = wc.sl;
   return create(pd, attr);
 }

@@ -107,7 +107,7 @@ TEST_CASE("a moderated CQ has its event after so much time", "[api][cq][moderati
   const auto before = Clock::now();
   line.send(1);
   REQUIRE(is_readable(line.recv_cq.fd(), 5000));
-  CHECK(Clock::now() - before >= kPeriod);
+  CHECK(Clock::now() - before >= kPeriod - 2ms);  // it counts from the start of an iteration
   line.recv_cq.clear_event();
   line.take(1, 1);
   REQUIRE(line.recv_cq.moderate(0, 0us));

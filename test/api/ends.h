@@ -28,13 +28,14 @@ struct End {
   Pd pd;
 
   static End open(const std::string& port, Mode mode, std::uint32_t max_qp = 65536,
-                  const std::string& fault = "") {
+                  const std::string& fault = "", std::uint32_t probe_us = 100) {
     Config config;
     config.port = port;
     config.no_huge = true;
     config.mode = mode;
     config.max_qp = max_qp;
     config.fault = fault;
+    config.probe_us = probe_us;
     Device device = must(Device::open(config));
     Pd pd = must(Pd::create(device));
     return {std::move(device), std::move(pd)};
@@ -44,10 +45,10 @@ struct End {
 
 /// Both ends of a link of this process.
 struct Joined {
-  explicit Joined(Mode mode, const std::string& options = "")
+  explicit Joined(Mode mode, const std::string& options = "", std::uint32_t probe_us = 100)
       : port("shm:api" + std::to_string(getpid()) + options),
-        a(End::open(port, mode)),
-        b(End::open(port, mode)) {}
+        a(End::open(port, mode, 65536, "", probe_us)),
+        b(End::open(port, mode, 65536, "", probe_us)) {}
   std::string port;
   End a;
   End b;
