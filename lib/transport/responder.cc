@@ -236,13 +236,7 @@ bool Responder::emit_read_response(TxContext& tx, ResponderResource& request) no
     mem::KeyFault fault{};
     memory = qp_.keys.resolve_remote(request.rkey, {.pd = request.pd, .qpn = qp_.qpn}, access::kRemoteRead,
                                      request.va + at, size, fault);
-    if (memory == nullptr) {
-      const Psn refused = request.first_psn + request.next;
-      if (!emit_acknowledge(tx, row(Fault::kRemoteKey).nak, refused)) return false;
-      drop_responses();  // the NAK is the last word
-      qp_.fail(Fault::kRemoteKey);
-      return false;
-    }
+    if (memory == nullptr) return refuse_read(tx, request);
   }
   FrameWriter frame(tx.port);
   if (!frame.begin(qp_, tx, opcode, request.first_psn + request.next, size)) return false;
@@ -253,7 +247,27 @@ bool Responder::emit_read_response(TxContext& tx, ResponderResource& request) no
   frame.send(qp_, tx);
   qp_.counters.add(Count::kReadResponsePackets);
   ++request.next;
+  request.sent = std::max(request.sent, request.next);
   return true;
+}
+
+/// The region is gone. If all has been sent before, the peer may need nothing any more: it is told, and no
+/// harm done. Else this QP ends with the NAK; where the peer is in the READ it knows best, so both the packet
+/// that it asked for again and the first one that was never sent are refused.
+/// @return false if there is no more to send now.
+bool Responder::refuse_read(TxContext& tx, ResponderResource& request) noexcept {
+  const std::uint8_t nak = row(Fault::kRemoteKey).nak;
+  if (!emit_acknowledge(tx, nak, request.first_psn + request.next)) return false;
+  if (request.answered) {
+    request.next = request.end;
+    return true;
+  }
+  const bool is_repeated = request.sent > request.next;
+  if (is_repeated && (tx.budget == 0 || !emit_acknowledge(tx, nak, request.first_psn + request.sent)))
+    return false;
+  drop_responses();  // the NAK is the last word
+  qp_.fail(Fault::kRemoteKey);
+  return false;
 }
 
 bool Responder::emit_atomic_response(TxContext& tx, const ResponderResource& request) noexcept {

@@ -78,6 +78,7 @@ class Responder : private MessageSink {
 
   bool emit_acknowledge(TxContext& tx, std::uint8_t syndrome, Psn psn) noexcept;
   bool emit_read_response(TxContext& tx, ResponderResource& request) noexcept;
+  bool refuse_read(TxContext& tx, ResponderResource& request) noexcept;
   bool emit_atomic_response(TxContext& tx, const ResponderResource& request) noexcept;
 
   Psn expected_psn_;

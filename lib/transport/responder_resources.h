@@ -21,6 +21,7 @@ struct ResponderResource {
   std::uint32_t rkey = 0;
   std::uint32_t pd = 0;    ///< READ: protection domain that has the rights
   std::uint32_t next = 0;  ///< READ: next response packet to send
+  std::uint32_t sent = 0;  ///< READ: response packets that were sent at least once
   std::uint32_t end = 0;   ///< READ: one past the last response packet to send now
   std::uint32_t msn = 0;   ///< MSN that its responses carry
   wire::Opcode opcode = wire::Opcode::kRcReadRequest;

@@ -173,8 +173,10 @@ TEST_CASE("responder drops a duplicate READ that is not part of one it remembers
   qp.is_in(QpState::kRts);
 }
 
-TEST_CASE("responder looks the key up again for a duplicate READ", "[rc][duplicate][read][S7]") {
-  // IBA 9.7.5.1.5, 10.6.3 ?: after deregistration nothing is read through the region
+TEST_CASE("responder refuses a duplicate READ of a region that is gone, and lives on",
+          "[rc][duplicate][read][S7]") {
+  // IBA 9.7.5.1.5, 10.6.3 ?: after deregistration nothing is read through the region. The peer that had all
+  // responses ignores the NAK, and its connection must not end for that.
   RcScript qp;
   const auto key =
       qp.keys()
@@ -186,7 +188,29 @@ TEST_CASE("responder looks the key up again for a duplicate READ", "[rc][duplica
   qp.out({kRcReadResponseOnly, 0, 64});
   qp.keys().remove(key);
   qp.in({.opcode = kRcReadRequest, .psn = 0, .ack_req = true, .reth = reth});
-  qp.out(Nak{0, 0x62, 1}).raises(AsyncEventType::kQpAccessErr).is_in(QpState::kError);
+  qp.out(Nak{0, 0x62, 1}).is_in(QpState::kRts);
+  qp.post_recv(8).in({.opcode = kRcSendOnly, .psn = 1, .payload = 8, .ack_req = true});
+  qp.out(Ack{1, 2}).receives(1, 8);
+}
+
+TEST_CASE("responder refuses a READ from either place where the peer may be", "[rc][duplicate][read][S7]") {
+  RcScript qp{{.mtu = 256}};
+  const auto key =
+      qp.keys()
+          .insert(
+              {.addr = qp.target.addr(), .length = 1024, .pd = RcScript::kPd, .access = access::kRemoteRead})
+          .value();
+  const Packet request{.opcode = kRcReadRequest,
+                       .ack_req = true,
+                       .reth = wire::Reth{.va = qp.target.addr(), .rkey = Rkey{key}, .length = 1024}};
+  qp.port().room = 2;
+  qp.in(request).out({kRcReadResponseFirst, 0, 256}).out({kRcReadResponseMiddle, 1, 256});
+  qp.port().room = 0;
+  qp.in(request);  // were they lost, or is the third only late?
+  qp.keys().remove(key);
+  qp.port().room = 100;
+  qp.transmit().out(Nak{0, 0x62, 1}).out(Nak{2, 0x62, 1});
+  qp.raises(AsyncEventType::kQpAccessErr).is_in(QpState::kError);
 }
 
 TEST_CASE("a duplicate changes neither the NAK state nor the message in progress", "[rc][duplicate]") {
