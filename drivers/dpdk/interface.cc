@@ -24,7 +24,8 @@ std::string existing_names() {
   struct if_nameindex* list = if_nameindex();
   if (list == nullptr) return names;
   for (const auto* item = list; item->if_name != nullptr; ++item) {
-    names += (names.empty() ? "" : ", ") + std::string(item->if_name);
+    if (!names.empty()) names += ", ";
+    names += item->if_name;
   }
   if_freenameindex(list);
   return names;

@@ -16,6 +16,12 @@
 
 namespace uroce {
 
+/// Options of enhanced connection establishment, of one vendor. Same meaning as struct ibv_ece.
+struct Ece {
+  std::uint32_t vendor_id = 0;
+  std::uint32_t options = 0;
+};
+
 /// Queue pair: a send and a receive ring into the poll loop that owns its transport
 /// state.
 ///
@@ -72,6 +78,13 @@ class Qp {
   Status attach_multicast(const Gid& group);
   /// @return kInvalid: not a UD QP, or not attached.
   Status detach_multicast(const Gid& group);
+
+  /// Asks for options beyond the standard that both ends must know; only in Reset and Init. As
+  /// ibv_set_ece(3).
+  /// @return kBadState later on.
+  Status set_ece(const Ece& ece);
+  /// Those that this end grants, under the vendor that asked for them. There are none yet.
+  [[nodiscard]] Ece query_ece() const noexcept;
 
   [[nodiscard]] Qpn qpn() const noexcept;                 ///< unique per Device
   [[nodiscard]] const QpInitAttr& attr() const noexcept;  ///< capacities as granted

@@ -155,10 +155,11 @@ struct Qp::Impl {
   engine::LoopRunner& runner;
   const Parts parts;
   std::unique_ptr<transport::QueuePair> qp;
-  bool is_counted = false;  // in the demand of its CQs
-  bool is_user = false;     // of its SRQ
-  bool is_target = false;   // of its XRC domain
-  std::vector<Gid> groups;  // attached to; guarded by device.multicast
+  std::uint32_t ece_vendor = 0;  // as last asked for
+  bool is_counted = false;       // in the demand of its CQs
+  bool is_user = false;          // of its SRQ
+  bool is_target = false;        // of its XRC domain
+  std::vector<Gid> groups;       // attached to; guarded by device.multicast
 
  private:
   void detach(const Gid& group, std::size_t loops);
@@ -374,6 +375,19 @@ Status Qp::connect(const QpAttr& attr) {
     if (Status status = modify(step, mask); !status) return status;
   }
   return {};
+}
+
+Status Qp::set_ece(const Ece& ece) {
+  const QpState state = impl_->qp->state();
+  if (state != QpState::kReset && state != QpState::kInit) {
+    return Error{Errc::kBadState, "options are agreed on before a QP is connected: in Reset or Init"};
+  }
+  impl_->ece_vendor = ece.vendor_id;
+  return {};
+}
+
+Ece Qp::query_ece() const noexcept {
+  return {.vendor_id = impl_->ece_vendor, .options = 0};
 }
 
 QpAttr Qp::query() const {

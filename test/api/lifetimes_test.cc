@@ -63,4 +63,20 @@ TEST_CASE("waiting for ever is a wait like any other", "[lifetimes][cq]") {
   }
 }
 
+TEST_CASE("no option beyond the standard is granted, and none can be asked for too late", "[qp][ece]") {
+  Joined link(Mode::kApp);
+  Cq cq = must(Cq::create(link.a.device, 4));
+  Cq peer_cq = must(Cq::create(link.b.device, 4));
+  Qp qp = must(Qp::create(link.a.pd, cq, cq, {}));
+  Qp peer = must(Qp::create(link.b.pd, peer_cq, peer_cq, {}));
+  CHECK(qp.query_ece().vendor_id == 0);
+  REQUIRE(qp.set_ece({.vendor_id = 0x15b3, .options = 0xffff'ffff}));
+  CHECK(qp.query_ece().vendor_id == 0x15b3);
+  CHECK(qp.query_ece().options == 0);
+  REQUIRE(join(link.a, qp, link.b, peer));
+  const Status late = qp.set_ece({.vendor_id = 1, .options = 0});
+  REQUIRE_FALSE(late.has_value());
+  CHECK(late.error().code == Errc::kBadState);
+}
+
 }  // namespace uroce::api

@@ -4,6 +4,7 @@
 
 #include "process/two_sides.h"
 #include "uroce/ah.h"
+#include "uroce/mw.h"
 #include "uroce/srq.h"
 #include "uroce/xrcd.h"
 
@@ -191,6 +192,53 @@ void play_placement(Side& side) {
   if (!side.is_first()) side.require_filled(64, 64, 9);
 }
 
+/// The second side opens a window into its memory, and takes it back.
+void play_windows(Side& side) {
+  constexpr std::size_t kAt = 1024;
+  constexpr std::uint32_t kBytes = 600;
+  Qp qp = connected(side, {});
+  Mw mw = must(Mw::create(side.pd, MwType::kType2B));
+  const Rkey key = side.is_first() ? Rkey{side.peer().numbers[0]} : mw.rkey(7);
+  const auto write = [&] {
+    send(side, qp,
+         {.opcode = WrOpcode::kRdmaWrite,
+          .remote_addr = side.peer().addr + kAt,
+          .rkey = Rkey{side.peer().numbers[0]}},
+         0, kBytes);
+  };
+  if (!side.is_first()) {
+    const MwBind bind{.mr = side.memory.lkey(),
+                      .addr = side.memory.addr() + kAt,
+                      .length = kBytes,
+                      .access = access::kRemoteWrite};
+    require(qp.post_send(
+                {.opcode = WrOpcode::kBindMw, .flags = send_flag::kSignaled, .rkey = key, .bind = &bind}),
+            "a bind was not taken");
+    require(side.succeed().opcode == WcOpcode::kBindMw, "the bind");
+    side.own().numbers[0] = raw(key);
+  }
+  side.meet();
+  if (side.is_first()) {
+    side.fill(0, kBytes, 5);
+    write();
+    side.succeed();
+  }
+  side.meet();
+  if (!side.is_first()) {
+    side.require_filled(kAt, kBytes, 5);
+    require(
+        qp.post_send({.opcode = WrOpcode::kLocalInv, .flags = send_flag::kSignaled, .invalidate_rkey = key}),
+        "an invalidate was not taken");
+    require(side.succeed().opcode == WcOpcode::kLocalInv, "the invalidate");
+  }
+  side.meet();
+  if (side.is_first()) {
+    write();
+    require(side.next().status == WcStatus::kRemAccessErr, "the window is gone");
+  }
+  side.meet();
+}
+
 }  // namespace
 
 TEST_CASE("UC carries messages between two processes", "[uc]") {
@@ -207,6 +255,10 @@ TEST_CASE("QPs of two processes share receives", "[srq]") {
 
 TEST_CASE("an XRC connection reaches two queues of another process", "[xrc]") {
   CHECK(played(play_xrc));
+}
+
+TEST_CASE("a window of another process opens and closes", "[mw]") {
+  CHECK(played(play_windows));
 }
 
 TEST_CASE("what is flushed and what is written atomically is there in another process", "[flush]") {

@@ -51,7 +51,7 @@ class Side {
         device(must(Device::open(config_of(port)))),
         pd(must(Pd::create(device))),
         cq(must(Cq::create(device, 256))),
-        memory(must(Mr::alloc(pd, kBytes, access::kAll | access::kFlushGlobal))),
+        memory(must(Mr::alloc(pd, kBytes, access::kAll | access::kFlushGlobal | access::kMwBind))),
         meeting_(meeting) {
     own().gid = device.gids().at(1).gid;
     own().addr = memory.addr();

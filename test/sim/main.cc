@@ -2,7 +2,7 @@
 ///
 /// rc_sim [--mixed] [--schedules N] [--messages M] [--seed S] [--trace] [--pcap FILE]
 ///
-/// RC with all operations, or with --mixed RC, UC and UD QPs, some of which share their receives.
+/// RC with all operations, or with --mixed RC, UC, UD and XRC QPs, some of which share their receives.
 ///
 /// --trace writes every packet in words to standard error, --pcap as sent to a capture file.
 ///

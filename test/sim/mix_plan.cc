@@ -24,6 +24,7 @@ class Planner : private Dice {
     longest_ = pick<std::uint32_t>({64, 4096, 16 * 1024});
     draw_shared_queues();
     draw_connections();
+    if (chance(50)) draw_xrc();
     draw_datagram_qps();
     for (MixQueue& queue : plan_.queues) draw_slots(queue);
     for (std::size_t i = 0; i < plan_.qps.size(); ++i) draw_parcels(i);
@@ -53,6 +54,27 @@ class Planner : private Dice {
     }
   }
 
+  /// One endpoint has the queues, and a target for each initiator, wherever that is.
+  void draw_xrc() {
+    const auto at = static_cast<unsigned>(random().below(endpoints().size()));
+    const auto connections = static_cast<std::uint32_t>(between(1, 3));
+    for (std::uint64_t i = between(1, 3); i > 0; --i) {
+      xrc_queues_.push_back(plan_.queues.size());
+      plan_.queues.push_back({.at = at,
+                              .is_shared = true,
+                              .is_xrc = true,
+                              .is_limited = chance(70),
+                              .users = connections,
+                              .slots = {}});
+    }
+    for (std::uint32_t i = 0; i < connections; ++i) {
+      const auto from =
+          static_cast<unsigned>((at + 1 + random().below(endpoints().size() - 1)) % endpoints().size());
+      draw_qp(from, QpType::kXrcSend, plan_.qps.size() + 1);
+      draw_qp(at, QpType::kXrcRecv, plan_.qps.size() - 1);
+    }
+  }
+
   void draw_datagram_qps() {
     if (chance(30)) return;
     for (std::uint64_t i = between(2, 5); i > 0; --i) {
@@ -76,8 +98,8 @@ class Planner : private Dice {
     qp.min_rnr_timer = static_cast<std::uint8_t>(between(1, 12));
     qp.outstanding = static_cast<std::uint32_t>(between(1, qp.init.max_send_wr));
     if (chance(40)) qp.pause_ns = upto(50'000);
-    qp.queue = draw_queue(at);
-    ++plan_.queues[qp.queue].users;
+    qp.queue = type == QpType::kXrcRecv ? xrc_queues_.front() : draw_queue(at);
+    if (type != QpType::kXrcRecv) ++plan_.queues[qp.queue].users;
     if (type == QpType::kUc) plan_.queues[qp.queue].has_uc = true;
     plan_.qps.push_back(std::move(qp));
   }
@@ -94,7 +116,8 @@ class Planner : private Dice {
   std::size_t draw_queue(unsigned at) {
     std::vector<std::size_t> shared;
     for (std::size_t i = 0; i < plan_.queues.size(); ++i) {
-      if (plan_.queues[i].is_shared && plan_.queues[i].at == at) shared.push_back(i);
+      const MixQueue& queue = plan_.queues[i];
+      if (queue.is_shared && !queue.is_xrc && queue.at == at) shared.push_back(i);
     }
     if (!shared.empty() && chance(65)) return shared[random().below(shared.size())];
     plan_.queues.push_back({.at = at, .slots = {}});
@@ -129,6 +152,7 @@ class Planner : private Dice {
 
   void draw_parcels(std::size_t index) {
     MixQp& qp = plan_.qps[index];
+    if (qp.init.type == QpType::kXrcRecv) return;
     const std::size_t qps = plan_.qps.size();
     const std::size_t count = parcels_ / qps + (index < parcels_ % qps ? 1 : 0);
     std::vector<std::size_t> targets;
@@ -164,6 +188,7 @@ class Planner : private Dice {
                                : pick({WrOpcode::kSend, WrOpcode::kSendWithImm, WrOpcode::kRdmaWrite,
                                        WrOpcode::kRdmaWriteWithImm});
     parcel.imm = random().next32();
+    if (qp.is_xrc()) parcel.queue = xrc_queues_[random().below(xrc_queues_.size())];
     const std::uint32_t most = qp.is_ud() ? std::min(mtu(), longest_) : longest_;
     const auto dice = random().below(100);
     const std::uint64_t length = dice < 20   ? upto(64)
@@ -183,6 +208,7 @@ class Planner : private Dice {
 
   std::size_t parcels_;
   std::uint32_t longest_ = 64;
+  std::vector<std::size_t> xrc_queues_;
   MixPlan plan_;
 };
 

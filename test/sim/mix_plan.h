@@ -19,6 +19,7 @@ struct Parcel {
   std::size_t remote_at = 0;  ///< WRITE: in `remote` of the other side
   std::size_t to = 0;         ///< index of the QP that it is for
   std::uint32_t qkey = 0;     ///< UD
+  std::size_t queue = 0;      ///< XRC: index of the one that it names
 
   [[nodiscard]] bool is_send() const noexcept {
     return opcode == WrOpcode::kSend || opcode == WrOpcode::kSendWithImm;
@@ -35,8 +36,9 @@ struct Parcel {
 struct MixQueue {
   unsigned at = 0;  ///< endpoint
   bool is_shared = false;
+  bool is_xrc = false;      ///< shared: of its endpoint's XRC domain, for whatever names it
   bool is_limited = false;  ///< shared: its limit is armed now and then
-  std::uint32_t users = 0;  ///< QPs
+  std::uint32_t users = 0;  ///< QPs; XRC targets of its endpoint
   bool has_uc = false;
   std::uint64_t pause_ns = 0;             ///< longest pause before the application posts again
   std::vector<std::vector<Piece>> slots;  ///< in `inbox`
@@ -48,7 +50,7 @@ struct MixQp {
   QpInitAttr init;
   Psn first_psn;
   std::size_t peer = 0;   ///< index; not UD
-  std::size_t queue = 0;  ///< index
+  std::size_t queue = 0;  ///< index; XRC: any that it may use
   std::uint32_t qkey = 0;
   std::uint8_t min_rnr_timer = 1;
   std::uint32_t outstanding = 1;
@@ -56,7 +58,11 @@ struct MixQp {
   std::vector<Parcel> parcels;
 
   [[nodiscard]] bool is_ud() const noexcept { return init.type == QpType::kUd; }
-  [[nodiscard]] bool is_rc() const noexcept { return init.type == QpType::kRc; }
+  /// RC, or one end of an XRC connection.
+  [[nodiscard]] bool is_rc() const noexcept { return init.type == QpType::kRc || is_xrc(); }
+  [[nodiscard]] bool is_xrc() const noexcept {
+    return init.type == QpType::kXrcSend || init.type == QpType::kXrcRecv;
+  }
 };
 
 struct MixPlan {

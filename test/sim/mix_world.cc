@@ -5,6 +5,7 @@
 #include "transport/address_handles.h"
 #include "transport/rc_qp.h"
 #include "transport/unreliable_qp.h"
+#include "transport/xrc_qp.h"
 #include "wire/timer_codes.h"
 
 namespace uroce::sim {
@@ -32,9 +33,34 @@ std::unique_ptr<transport::QueuePair> make_qp(const MixQp& plan, Endpoint& endpo
     return std::make_unique<Type>(plan.qpn, kPd, plan.init, endpoint.keys, endpoint.loop.counters(),
                                   endpoint.send_cq, endpoint.recv_cq, shared);
   };
-  if (plan.is_rc()) return make(std::type_identity<transport::RcQp>{});
-  if (plan.is_ud()) return make(std::type_identity<transport::UdQp>{});
-  return make(std::type_identity<transport::UcQp>{});
+  switch (plan.init.type) {
+    case QpType::kUc:
+      return make(std::type_identity<transport::UcQp>{});
+    case QpType::kUd:
+      return make(std::type_identity<transport::UdQp>{});
+    case QpType::kXrcSend:
+      return make(std::type_identity<transport::XrcSendQp>{});
+    case QpType::kXrcRecv:
+      return make(std::type_identity<transport::XrcRecvQp>{});
+    default:
+      return make(std::type_identity<transport::RcQp>{});
+  }
+}
+
+/// What the moves up to RTS need.
+struct Masks {
+  std::uint32_t init = qp_attr::kInitMask;
+  std::uint32_t rtr = qp_attr::kUcRtrMask;
+  std::uint32_t rts = qp_attr::kUnreliableRtsMask;
+};
+
+Masks masks_of(QpType type) noexcept {
+  Masks masks;
+  if (type == QpType::kUd) masks = {.init = qp_attr::kUdInitMask, .rtr = qp_attr::kState, .rts = masks.rts};
+  if (type == QpType::kRc || type == QpType::kXrcRecv) masks.rtr = qp_attr::kRtrMask;
+  if (type == QpType::kRc || type == QpType::kXrcSend) masks.rts = qp_attr::kRtsMask;
+  if (type == QpType::kXrcRecv) masks.rts = qp_attr::kXrcRecvRtsMask;
+  return masks;
 }
 
 /// The one that an endpoint has for another.
@@ -88,6 +114,8 @@ MixWorld::MixWorld(const MixPlan& plan)
   for (std::size_t i = 0; i < plan.queues.size(); ++i) {
     queues_.push_back(std::make_unique<MixReceives>(plan.queues[i], *endpoints_[plan.queues[i].at],
                                                     static_cast<std::uint32_t>(i + 1)));
+    Endpoint& endpoint = *endpoints_[plan.queues[i].at];
+    if (plan.queues[i].is_xrc) domain_.add(*queues_.back()->shared(), endpoint.recv_cq);
   }
   for (unsigned at = 0; at < endpoints_.size(); ++at) {
     for (unsigned to = 0; to < endpoints_.size(); ++to) {
@@ -105,11 +133,15 @@ void MixWorld::open(std::size_t index) {
   Endpoint& endpoint = *endpoints_[plan.at];
   MixReceives& queue = *queues_[plan.queue];
   End& end = ends_[index];
-  end.qp = make_qp(plan, endpoint, queue.shared());
-  if (queue.shared() == nullptr)
+  const bool is_target = plan.init.type == QpType::kXrcRecv;
+  end.qp = make_qp(plan, endpoint, is_target ? nullptr : queue.shared());
+  if (is_target) {
+    domain_.add_target(end.qp->context());
+  } else if (queue.shared() == nullptr) {
     queue.attach(end.qp->context().receives.own);
-  else
+  } else {
     queue.shared()->add_user();
+  }
   endpoint.loop.add(*end.qp);
   index_of_qpn_[raw(plan.qpn)] = index;
   const std::uint32_t mtu = bytes(plan_.setting.mtu);
@@ -135,13 +167,9 @@ void MixWorld::connect(std::size_t index) {
                                    .gid_count = 2,
                                    .max_unacked = plan_.setting.max_unacked,
                                    .probe_floor_ns = plan_.setting.probe_floor_ns};
-  const std::uint32_t to_init = plan.is_ud() ? qp_attr::kUdInitMask : qp_attr::kInitMask;
-  const std::uint32_t to_rtr = plan.is_ud()   ? qp_attr::kState
-                               : plan.is_rc() ? qp_attr::kRtrMask
-                                              : qp_attr::kUcRtrMask;
-  const std::uint32_t to_rts = plan.is_rc() ? qp_attr::kRtsMask : qp_attr::kUnreliableRtsMask;
+  const Masks masks = masks_of(plan.init.type);
   for (const auto& [state, mask] :
-       {std::pair{QpState::kInit, to_init}, {QpState::kRtr, to_rtr}, {QpState::kRts, to_rts}}) {
+       {std::pair{QpState::kInit, masks.init}, {QpState::kRtr, masks.rtr}, {QpState::kRts, masks.rts}}) {
     attr.state = state;
     const Status moved = endpoints_[plan.at]->loop.modify(*ends_[index].qp, attr, mask, bounds, now());
     require(moved.has_value(), moved ? "" : moved.error().text);
@@ -436,6 +464,7 @@ bool MixWorld::post(std::size_t index, const Parcel& parcel) {
                   .imm_data = parcel.imm,
                   .remote_addr = remote.addr(parcel.remote_at),
                   .rkey = Rkey{remote.key()},
+                  .remote_srq = static_cast<std::uint32_t>(parcel.queue + 1),
                   .ah = handle_to(to.at),
                   .remote_qpn = to.qpn,
                   .remote_qkey = parcel.qkey};
@@ -523,7 +552,7 @@ void MixWorld::on_receive_completion(std::size_t index, const Wc& wc) {
 void MixWorld::check_received(std::size_t index, const Wc& wc, const Arrival& arrival) {
   const MixQp& plan = plan_.qps[index];
   const Parcel& parcel = plan_.qps[arrival.from].parcels[arrival.parcel];
-  MixReceives& queue = *queues_[plan.queue];
+  MixReceives& queue = *queues_[plan.is_xrc() ? parcel.queue : plan.queue];
   const std::vector<Piece>& pieces = queue.complete(wc.wr_id);
   Bank& inbox = endpoints_[plan.at]->memory.inbox;
   const auto accept = [&](std::size_t at, std::size_t, std::size_t part) {

@@ -13,13 +13,14 @@
 #include "sim/net.h"
 #include "sim/world.h"
 #include "transport/queue_pair.h"
+#include "transport/xrc_domain.h"
 
 namespace uroce::sim {
 
 /// QPs of all types over a faulty network.
 ///
-/// RC: each message once, in order. UC: the messages whose packets arrive one right after the other, in the
-/// order of arrival; each packet of a WRITE up to the first that is missing leaves its bytes. UD: each
+/// RC and XRC: each message once, in order. UC: the messages whose packets arrive one right after the other,
+/// in the order of arrival; each packet of a WRITE up to the first that is missing leaves its bytes. UD: each
 /// datagram as often as it arrives, if the Q_Key is right. All but RC: if there is a receive that is large
 /// enough. What arrives is seen at the port; so a network that neither repeats nor reorders is promised
 /// each message at most once and in order. IBA 9.7, 9.8.2, 9.8.3.
@@ -96,6 +97,7 @@ class MixWorld {
   std::uint64_t now_ns_ = 0;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::vector<std::unique_ptr<MixReceives>> queues_;
+  transport::XrcDomain domain_;  // of the one endpoint that has XRC targets
   std::vector<End> ends_;
   std::unordered_map<std::uint32_t, std::size_t> index_of_qpn_;
   std::vector<std::uint64_t> bad_qkeys_;  // by endpoint
