@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <vector>
 
 namespace uroce::engine {
@@ -11,18 +12,23 @@ namespace uroce::engine {
 /// look at its former favourite after that thread has ended.
 class LoopToken::Enrolment {
  public:
-  Enrolment() {
+  Enrolment() noexcept = default;
+  /// Without memory for it the thread remains without, and takes tokens like a stranger.
+  void join() noexcept try {
     Pool& pool = the_pool();
     const std::lock_guard lock(pool.mutex);
     if (pool.idle.empty()) {
+      pool.idle.reserve(pool.all.size() + 1);
       here = pool.all.emplace_back(std::make_unique<Taker>()).get();
-      pool.idle.reserve(pool.all.size());
     } else {
       here = pool.idle.back();
       pool.idle.pop_back();
     }
+  } catch (const std::bad_alloc&) {
+    return;
   }
   ~Enrolment() {
+    if (here == nullptr) return;
     Pool& pool = the_pool();
     const std::lock_guard lock(pool.mutex);
     pool.idle.push_back(here);
@@ -44,7 +50,8 @@ class LoopToken::Enrolment {
 };
 
 bool LoopToken::try_take_contended() noexcept {
-  static thread_local const Enrolment enrolment;
+  static thread_local Enrolment enrolment;
+  if (here == nullptr) enrolment.join();
   // A look first: failing costs nobody a cache line.
   Taker* const favourite = favourite_.load(std::memory_order_acquire);
   if (owned_.load(std::memory_order_relaxed) || (favourite != nullptr && favourite->is_busy())) return false;
@@ -58,7 +65,8 @@ bool LoopToken::try_take_contended() noexcept {
   taken_by_favour_ = false;
   streak_ = last_ == here ? streak_ + 1 : 0;
   last_ = here;
-  if (streak_ >= needed_) favourite_.store(here, std::memory_order_release);  // with the Taker it points to
+  if (streak_ >= needed_ && here != nullptr)
+    favourite_.store(here, std::memory_order_release);  // with the Taker it points to
   return true;
 }
 

@@ -87,7 +87,7 @@ struct Qp::Impl {
   std::unique_ptr<transport::QueuePair> make_queue_pair(Qpn qpn, const QpInitAttr& init) {
     const auto a = [&]<typename Type>(std::type_identity<Type>) -> std::unique_ptr<transport::QueuePair> {
       const auto ring = [this](Cq::Impl* cq) -> transport::CqRing& {
-        return cq == nullptr ? parts.xrcd->no_cq : cq->ring;
+        return cq == nullptr ? parts.xrcd->domain.no_cq() : cq->ring;
       };
       return std::make_unique<Type>(qpn, parts.pd, init, device.keys, runner.loop().counters(),
                                     ring(parts.send_cq), ring(parts.recv_cq), parts.shared);

@@ -15,7 +15,6 @@ struct Xrcd::Impl {
   engine::LoopRunner& runner;
   const unsigned loop;
   transport::XrcDomain domain;
-  transport::CqRing no_cq{1};  ///< what a receiving QP has for CQs before it names one
 };
 
 }  // namespace uroce

@@ -147,6 +147,7 @@ TEST_CASE("a message of an XRC target stays with one queue", "[xrc][T8]") {
   SECTION("or is lost with it") {
     qp.xrc().domain.remove(qp.shared());
     CHECK(qp.shared().count() == 1);
+    CHECK(qp.context().recv_cq == &qp.xrc().domain.no_cq());  // that of the queue may go with it
     qp.in({.opcode = kRcSendLast, .psn = 1, .payload = 4, .ack_req = true, .srq = 1, .data = kData});
     qp.out(Nak{1, 0x61}).raises(AsyncEventType::kQpAccessErr).is_in(QpState::kError);
   }

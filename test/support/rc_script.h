@@ -153,6 +153,7 @@ class RcScript {
   RcScript& forget();
   /// Of RC scripts.
   [[nodiscard]] transport::RcQp& qp() noexcept { return static_cast<transport::RcQp&>(*qp_); }
+  [[nodiscard]] transport::QpContext& context() noexcept { return qp_->context(); }
   [[nodiscard]] transport::SharedReceives& shared() noexcept { return *shared_; }
   [[nodiscard]] XrcSide& xrc() noexcept { return *xrc_; }
   [[nodiscard]] transport::AddressHandles& handles() noexcept { return handles_; }
