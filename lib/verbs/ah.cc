@@ -27,8 +27,10 @@ struct Ah::Impl {
 AhId Device::Impl::take_ah() {
   const std::lock_guard lock(control);
   if (free_ahs.empty()) {
-    free_ahs.push_back(static_cast<std::uint32_t>(ah_generations.size()));
+    const auto index = static_cast<std::uint32_t>(ah_generations.size());
+    free_ahs.reserve(index + 1);  // release_ah() needs no memory
     ah_generations.push_back(0);
+    free_ahs.push_back(index);
   }
   const std::uint32_t index = free_ahs.back();
   free_ahs.pop_back();
