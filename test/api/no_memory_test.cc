@@ -20,6 +20,9 @@ void* operator new(std::size_t bytes) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
+  return may_allocate() ? std::malloc(bytes == 0 ? 1 : bytes) : nullptr;
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
