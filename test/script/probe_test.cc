@@ -156,3 +156,17 @@ TEST_CASE("nothing is sent again before the ack timeout where no probe is wanted
   qp.at(10s).quiet();
   qp.counted(Count::kRequesterProbes, 0);
 }
+
+TEST_CASE("probes do not let implied NAKs use up retries one after the other", "[rc][probe][implied-nak]") {
+  // IBA 9.7.5.1.4 ?: one go-back per loss, and one retry, until there is progress
+  RcScript qp{{.mtu = 256, .timeout = 19, .retry_cnt = 1, .probe_floor_ns = kFloorNs}};
+  measure(qp);
+  qp.at(1ms).together([](RcScript& script) { script.post_read(4).post_write(4); }).forget();
+  qp.in(Ack{2}).forget();  // the READ's response was lost: everything again
+  for (const auto after : {110us, 330us, 770us}) {
+    qp.at(1ms + after).out({.opcode = kRcReadRequest, .psn = 1, .ack_req = true, .reth = remote(4)});
+    qp.in(Ack{2}).quiet();  // to the WRITE, which came again
+  }
+  qp.in({.opcode = kRcReadResponseOnly, .psn = 1, .payload = 4, .data = kData}).completes(2).forget();
+  qp.in(Ack{2}).completes(3).is_in(QpState::kRts);
+}
