@@ -25,6 +25,25 @@ Status receive_all(const Socket& socket, std::span<QpAddress> addresses, std::ui
   return {};
 }
 
+void print_result(const PingPongOptions& options, double seconds) {
+  const double usec = seconds * 1e6;
+  const double total = 2.0 * options.size * options.iterations;
+  fmt::print("{:.0f} bytes in {:.2f} seconds = {:.2f} Mbit/sec\n", total, seconds, total * 8 / usec);
+  fmt::print("{} iters in {:.2f} seconds = {:.2f} usec/iter\n", options.iterations, seconds,
+             usec / options.iterations);
+}
+
+Json result_json(const PingPongOptions& options, double seconds) {
+  return {{"role", options.is_client() ? "client" : "server"},
+          {"type", to_string(options.type())},
+          {"bytes", options.size},
+          {"iterations", options.iterations},
+          {"path_mtu", options.path_mtu},
+          {"seconds", seconds},
+          {"usec_per_iteration", seconds * 1e6 / options.iterations},
+          {"checked", options.check}};
+}
+
 }  // namespace
 
 Result<PathMtu> checked_path_mtu(const PingPongOptions& options, const Device& device) {
@@ -87,23 +106,20 @@ Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptio
   }
 }
 
-void print_result(const PingPongOptions& options, double seconds) {
-  const double usec = seconds * 1e6;
-  const double total = 2.0 * options.size * options.iterations;
-  fmt::print("{:.0f} bytes in {:.2f} seconds = {:.2f} Mbit/sec\n", total, seconds, total * 8 / usec);
-  fmt::print("{} iters in {:.2f} seconds = {:.2f} usec/iter\n", options.iterations, seconds,
-             usec / options.iterations);
-}
-
-Json result_json(const PingPongOptions& options, double seconds) {
-  return {{"role", options.is_client() ? "client" : "server"},
-          {"type", to_string(options.type())},
-          {"bytes", options.size},
-          {"iterations", options.iterations},
-          {"path_mtu", options.path_mtu},
-          {"seconds", seconds},
-          {"usec_per_iteration", seconds * 1e6 / options.iterations},
-          {"checked", options.check}};
+int report(const PingPongOptions& options, bool json, double seconds, std::uint64_t data_errors,
+           const Json& more) {
+  if (json) {
+    Json result = result_json(options, seconds);
+    result["data_errors"] = data_errors;
+    result.update(more);
+    fmt::print("{}\n", result.dump(2));
+  } else {
+    print_result(options, seconds);
+    if (options.check) fmt::print("{} bytes of received data were wrong\n", data_errors);
+  }
+  if (data_errors == 0) return 0;
+  fmt::print(stderr, "uroce: invalid data received\n");
+  return 1;
 }
 
 }  // namespace uroce::apps

@@ -61,8 +61,9 @@ Status exchange_addresses(Device& device, const PingPongOptions& options, std::s
 Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptions& options,
                                      std::span<Wc> wcs);
 
-void print_result(const PingPongOptions& options, double seconds);
-[[nodiscard]] Json result_json(const PingPongOptions& options, double seconds);
+/// Prints how it went, as JSON with `more` if asked for. @return the exit code.
+int report(const PingPongOptions& options, bool json, double seconds, std::uint64_t data_errors,
+           const Json& more);
 
 /// `pingpong --type srq`. @return the exit code.
 int run_shared_pingpong(const Config& config, const PingPongOptions& options, bool json);

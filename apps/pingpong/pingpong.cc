@@ -175,19 +175,8 @@ int run(const SharedOptions& shared, const PingPongOptions& options) {
   if (!shared.json()) fmt::print("  remote address: {}\n", to_string(run->remote()));
   const auto seconds = run->run();
   if (!seconds) return fail(seconds.error());
-  if (shared.json()) {
-    Json result = result_json(options, *seconds);
-    result["data_errors"] = run->data_errors();
-    result["local"] = to_wire(run->local());
-    result["remote"] = to_wire(run->remote());
-    fmt::print("{}\n", result.dump(2));
-  } else {
-    print_result(options, *seconds);
-    if (options.check) fmt::print("{} bytes of received data were wrong\n", run->data_errors());
-  }
-  if (run->data_errors() == 0) return 0;
-  fmt::print(stderr, "uroce: invalid data received\n");
-  return 1;
+  return report(options, shared.json(), *seconds, run->data_errors(),
+                Json::object({{"local", to_wire(run->local())}, {"remote", to_wire(run->remote())}}));
 }
 
 }  // namespace

@@ -222,18 +222,7 @@ int run_shared_pingpong(const Config& config, const PingPongOptions& options, bo
   if (!json) print_addresses("remote address:", run->remote());
   const auto seconds = run->run();
   if (!seconds) return fail(seconds.error());
-  if (json) {
-    Json result = result_json(options, *seconds);
-    result["qps"] = options.num_qp;
-    result["data_errors"] = run->data_errors();
-    fmt::print("{}\n", result.dump(2));
-  } else {
-    print_result(options, *seconds);
-    if (options.check) fmt::print("{} bytes of received data were wrong\n", run->data_errors());
-  }
-  if (run->data_errors() == 0) return 0;
-  fmt::print(stderr, "uroce: invalid data received\n");
-  return 1;
+  return report(options, json, *seconds, run->data_errors(), Json::object({{"qps", options.num_qp}}));
 }
 
 }  // namespace uroce::apps

@@ -279,10 +279,9 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
     }
     last_qp_ = qp;
   }
-  const auto& own = addresses_.own();
-  const Address& local = own[std::min<std::size_t>(qp->context().attr.sgid_index, own.size() - 1)];
+  const Address& local = address_of(*qp);
   const bool is_datagram = packet.op->transport == wire::Transport::kUd;
-  const Count refusal = is_datagram ? refuse(own, packet) : refuse_underlay(local, packet);
+  const Count refusal = is_datagram ? refuse(addresses_.own(), packet) : refuse_underlay(local, packet);
   if (refusal != Count::kRxRoce) [[unlikely]] {
     count_refused(packet, refusal);
     return;
@@ -307,15 +306,13 @@ void PollLoop::count_refused(const wire::PacketView& packet, Count why) noexcept
   for (unsigned to = 0; to < place_.count && !was_handed_over_; ++to) {
     if (to != place_.index && group->attached[to] > 0) hand_over(to, {packet.frame, packet.frame_len});
   }
-  const auto& own = addresses_.own();
   const Qpn sender = packet.deth().src_qpn;
   for (QueuePair* member : group->members) {
     const transport::QpContext& ctx = member->context();
     const bool is_own = ctx.qpn == sender && addresses_.is_own(packet.src_gid(), packet.vlan_id());
     if (is_own && ctx.init.block_own_multicast) {
       counters_.add(Count::kDropOwnMulticast);
-    } else if (deliver(*member, packet, own[std::min<std::size_t>(ctx.attr.sgid_index, own.size() - 1)].gid,
-                       now)) {
+    } else if (deliver(*member, packet, address_of(*member).gid, now)) {
       counters_.add(Count::kMulticastCopies);
     }
   }
@@ -640,7 +637,7 @@ void PollLoop::report(const LoopEvent& event) noexcept {
 
 void PollLoop::set_addresses(const Addresses& addresses) {
   addresses_ = addresses;
-  if (place_.index == 0) report({.type = AsyncEventType::kGidChange, .qpn = {}, .fault = {}, .srq = 0});
+  if (place_.index == 0) report({.type = AsyncEventType::kGidChange});
 }
 
 port::LinkState PollLoop::look_at_link(Ticks now) noexcept {

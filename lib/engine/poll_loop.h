@@ -1,6 +1,7 @@
 /// The poll loop: moves packets between one port queue and the QPs placed on it.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <memory>
@@ -158,6 +159,11 @@ class PollLoop {
   /// Whether frames from own()[`sgid_index`] to `dgid` come back to the device.
   [[nodiscard]] bool is_own(const Gid& dgid, std::uint32_t sgid_index) const noexcept {
     return addresses_.is_own(dgid, addresses_.own()[sgid_index].vlan);
+  }
+  /// The port's address that a QP uses.
+  [[nodiscard]] const Address& address_of(const transport::QueuePair& qp) const noexcept {
+    const auto& own = addresses_.own();
+    return own[std::min<std::size_t>(qp.context().attr.sgid_index, own.size() - 1)];
   }
   void make_local();
   port::FrameSink& sink_to(const Gid& dgid, std::uint32_t sgid_index);

@@ -66,9 +66,6 @@ class LossTimer {
   /// What is answered from now on may have been sent twice: it tells no time. Karn's rule, RFC 6298, 3.
   void on_sent_again() noexcept { is_timing_ = false; }
 
-  /// Smoothed round trip, ns; 0: not measured yet.
-  [[nodiscard]] std::uint64_t round_trip_ns() const noexcept { return smoothed_ns_; }
-
  private:
   static constexpr std::uint64_t kUnmeasuredNs = 4'000'000;  // to the first probe
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
@@ -92,7 +89,7 @@ class LossTimer {
   bool is_timing_ = false;
   Psn timed_psn_;
   Ticks sent_at_;
-  std::uint64_t smoothed_ns_ = 0;
+  std::uint64_t smoothed_ns_ = 0;  // round trip; 0: not measured yet
   std::uint64_t variation_ns_ = 0;
   std::uint64_t floor_ns_ = 0;
 };

@@ -59,6 +59,10 @@ struct Device::Impl {
     const std::lock_guard lock(control);
     return addresses.own();
   }
+  [[nodiscard]] std::uint32_t gid_count() {
+    const std::lock_guard lock(control);
+    return static_cast<std::uint32_t>(addresses.own().size());
+  }
   /// Tells the loops of a changed `addresses`; with `control` held.
   void publish_addresses();
   /// A QPN not in use whose low bits name `loop`. IBA 10.3.1 leaves the choice to us: random, so not

@@ -115,7 +115,7 @@ struct Qp::Impl {
   }
   [[nodiscard]] transport::QpBounds bounds() const noexcept {
     return {.active_mtu = device.active_mtu(),
-            .gid_count = static_cast<std::uint32_t>(device.own_addresses().size()),
+            .gid_count = device.gid_count(),
             .max_rd_atomic = device.limits.max_rd_atomic,
             .max_unacked = device.config.max_unacked,
             .hardened = device.config.hardened,

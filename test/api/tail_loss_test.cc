@@ -1,18 +1,7 @@
 // What a lost last packet costs between two devices.
-#include "api/ends.h"
+#include "api/side.h"
 
 namespace uroce::api {
-namespace {
-
-std::uint64_t counter(const Device& device, const std::string& name) {
-  for (const Counter& counter : device.counters()) {
-    if (counter.name == name) return counter.value;
-  }
-  FAIL("no counter " << name);
-  return 0;
-}
-
-}  // namespace
 
 TEST_CASE("a lost last packet does not cost the ack timeout", "[probe]") {
   const Mode mode = GENERATE(Mode::kApp, Mode::kAuto);

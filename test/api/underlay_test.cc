@@ -2,7 +2,7 @@
 #include <cstring>
 #include <vector>
 
-#include "api/ends.h"
+#include "api/side.h"
 #include "uroce/ah.h"
 
 namespace uroce::api {
@@ -34,37 +34,6 @@ struct Vlans {
   std::string port;
   End a;
   End b;
-};
-
-struct Side {
-  Side(End& device_end, QpType type)
-      : end(device_end),
-        cq(must(Cq::create(end.device, 64))),
-        qp(must(Qp::create(end.pd, cq, cq, {.type = type}))),
-        memory(must(Mr::alloc(end.pd, 16 * 1024, access::kAll))) {}
-
-  Wc next() {
-    Wc wc{.status = WcStatus::kGeneralErr};
-    REQUIRE(cq.wait(10s));
-    REQUIRE(cq.poll({&wc, 1}) == 1);
-    return wc;
-  }
-  void receive(std::uint32_t at, std::uint32_t bytes) {
-    const Sge sge = memory.sge(at, bytes);
-    REQUIRE(qp.post_recv({.wr_id = at, .sges = {&sge, 1}}));
-  }
-  [[nodiscard]] std::uint64_t count(const char* name) const {
-    for (const Counter& counter : end.device.counters()) {
-      if (counter.name == name) return counter.value;
-    }
-    FAIL("no counter " << name);
-    return 0;
-  }
-
-  End& end;
-  Cq cq;
-  Qp qp;
-  Mr memory;
 };
 
 Status join(Side& a, std::uint32_t index_a, Side& b, std::uint32_t index_b, std::uint8_t timeout = 16) {
@@ -105,7 +74,7 @@ TEST_CASE("connections over GIDs of each VLAN and version carry data", "[api][vl
     Side b(link.b, QpType::kRc);
     REQUIRE(join(a, index, b, index));
     std::memset(a.memory.memory().data(), static_cast<int>(0x30 + index), kBytes);
-    b.receive(0, kBytes);
+    b.receive(0, 0, kBytes);
     const Sge sge = a.memory.sge(0, kBytes);
     REQUIRE(a.qp.post_send({.wr_id = 1,
                             .sges = {&sge, 1},
@@ -133,11 +102,11 @@ TEST_CASE("ends that disagree on VLAN or version do not hear each other, and cou
     Side a(link.a, QpType::kRc);
     Side b(link.b, QpType::kRc);
     REQUIRE(join(a, row.from, b, row.to, 12));
-    const auto before = b.count(row.counter);
-    b.receive(0, kBytes);
+    const auto before = counter(b.end.device, row.counter);
+    b.receive(0, 0, kBytes);
     REQUIRE(a.qp.post_send({.wr_id = 1}));
     CHECK(a.next().status == WcStatus::kRetryExcErr);
-    CHECK(b.count(row.counter) > before);
+    CHECK(counter(b.end.device, row.counter) > before);
   }
 }
 
@@ -151,7 +120,7 @@ TEST_CASE("a datagram tells its VLAN, and is answered there, by the same version
     CAPTURE(index);
     const GidEntry from = link.a.device.gids().at(index);
     const GidEntry to = link.b.device.gids().at(index);
-    b.receive(0, kGrhBytes + 100);
+    b.receive(0, 0, kGrhBytes + 100);
     const Ah there =
         must(Ah::create(link.a.pd, {.dgid = to.gid, .sgid_index = index, .traffic_class = 0x68, .sl = 3}));
     const Sge sge = a.memory.sge(0, 100);
@@ -206,7 +175,7 @@ TEST_CASE("addresses come and go while a port is open; indices and connections s
     Side c(link.a, QpType::kRc);
     Side d(link.b, QpType::kRc);
     REQUIRE(join(c, kCount, d, kCount));
-    d.receive(0, kBytes);
+    d.receive(0, 0, kBytes);
     REQUIRE(c.qp.post_send({.wr_id = 1, .flags = send_flag::kSignaled}));
     CHECK(c.next().ok());
   }
@@ -223,7 +192,7 @@ TEST_CASE("addresses come and go while a port is open; indices and connections s
   CHECK_FALSE(Ah::create(link.a.pd, {.dgid = there, .sgid_index = kIn5}).has_value());
   Side refused(link.a, QpType::kRc);
   CHECK_FALSE(join(refused, kIn5, b, kIn5).has_value());
-  b.receive(0, kBytes);  // what was connected before goes on
+  b.receive(0, 0, kBytes);  // what was connected before goes on
   REQUIRE(a.qp.post_send({.wr_id = 2, .flags = send_flag::kSignaled}));
   CHECK(a.next().ok());
   CHECK(b.next().ok());
