@@ -286,8 +286,7 @@ std::span<std::byte> KeyTable::resolve_all(std::uint32_t key, const KeyUser& use
   return {resolve_remote(key, user, access, addr, length, fault), length};
 }
 
-KeyTable::Slot* KeyTable::find_invalidatable(std::uint32_t key, const KeyUser& user) const noexcept {
-  Table& table = *table_.load(std::memory_order_acquire);
+KeyTable::Slot* KeyTable::find_invalidatable(Table& table, std::uint32_t key, const KeyUser& user) noexcept {
   Slot* slot = key > kRemoved ? find(table, key) : nullptr;
   if (slot == nullptr || slot->region.pd != user.pd) return nullptr;
   const WindowCount* count = table.companion(*slot).count;
@@ -297,14 +296,16 @@ KeyTable::Slot* KeyTable::find_invalidatable(std::uint32_t key, const KeyUser& u
 
 bool KeyTable::may_invalidate(std::uint32_t key, const KeyUser& user) const noexcept {
   const Window* window = find_window(key);
-  return window != nullptr ? window->may_invalidate(key, user) : find_invalidatable(key, user) != nullptr;
+  if (window != nullptr) return window->may_invalidate(key, user);
+  return find_invalidatable(*table_.load(std::memory_order_acquire), key, user) != nullptr;
 }
 
 bool KeyTable::invalidate(std::uint32_t key, const KeyUser& user) noexcept {
   if (Window* window = find_window(key)) return window->invalidate(key, user);
-  Slot* slot = find_invalidatable(key, user);
+  Table& table = *table_.load(std::memory_order_acquire);  // once: another may take its place at any time
+  Slot* slot = find_invalidatable(table, key, user);
   if (slot == nullptr) return false;
-  WindowCount* count = table_.load(std::memory_order_acquire)->companion(*slot).count;
+  WindowCount* count = table.companion(*slot).count;
   if (count != nullptr && !count->close_if_none()) return false;
   slot->state.store(State::kInvalid, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with copy()

@@ -117,7 +117,8 @@ class KeyTable {
   [[nodiscard]] static std::size_t hash(std::uint32_t key) noexcept { return key * 0x9e3779b1U >> 7; }
   [[nodiscard]] static Slot* find(Table& table, std::uint32_t key) noexcept;
   [[nodiscard]] Window* find_window(std::uint32_t key) const noexcept;
-  [[nodiscard]] Slot* find_invalidatable(std::uint32_t key, const KeyUser& user) const noexcept;
+  [[nodiscard]] static Slot* find_invalidatable(Table& table, std::uint32_t key,
+                                                const KeyUser& user) noexcept;
   [[nodiscard]] std::byte* resolve_window(std::uint32_t key, const KeyUser& user, std::uint32_t access,
                                           std::uint64_t addr, std::uint64_t length,
                                           KeyFault& fault) const noexcept;
