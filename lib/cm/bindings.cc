@@ -1,0 +1,42 @@
+#include "cm/bindings.h"
+
+#include <algorithm>
+
+namespace uroce::cm {
+
+bool Bindings::is_free(PortSpace space, const CmAddress& address) const {
+  const auto found = ports_.find({space, address.port});
+  if (found == ports_.end()) return true;
+  return std::none_of(found->second.begin(), found->second.end(), [&](const Holder& holder) {
+    return holder.ip == address.ip || is_any(holder.ip) || is_any(address.ip);
+  });
+}
+
+Result<std::uint16_t> Bindings::take(PortSpace space, const CmAddress& address, CmId id, Random& random) {
+  constexpr std::uint32_t kFirst = 32768;  // ports that are given to those who do not ask for one
+  constexpr std::uint32_t kCount = 28232;
+  CmAddress wanted = address;
+  if (wanted.port == 0) {
+    const auto start = static_cast<std::uint32_t>(random.below(kCount));
+    for (std::uint32_t i = 0; i < kCount; ++i) {
+      const auto port = static_cast<std::uint16_t>(kFirst + (start + i) % kCount);
+      if (ports_.contains({space, port})) continue;
+      wanted.port = port;
+      break;
+    }
+    if (wanted.port == 0) return Error{Errc::kLimit, "all ports from 32768 to 60999 are in use"};
+  } else if (!is_free(space, wanted)) {
+    return Error{Errc::kNameInUse, "port " + std::to_string(wanted.port) + " is in use: choose another one"};
+  }
+  ports_[{space, wanted.port}].push_back({id, wanted.ip});
+  return wanted.port;
+}
+
+void Bindings::release(PortSpace space, std::uint16_t port, CmId id) noexcept {
+  const auto found = ports_.find({space, port});
+  if (found == ports_.end()) return;
+  std::erase_if(found->second, [id](const Holder& holder) { return holder.id == id; });
+  if (found->second.empty()) ports_.erase(found);
+}
+
+}  // namespace uroce::cm

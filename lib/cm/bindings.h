@@ -1,0 +1,50 @@
+/// Which ids have which ports.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "base/random.h"
+#include "uroce/cm_types.h"
+
+namespace uroce::cm {
+
+/// Ports in use, by port space.
+///
+/// Threads: one at a time.
+class Bindings {
+ public:
+  /// Takes `address.port` for `id`, or a free one if it is 0. Two may share a port if neither has the other's
+  /// IP address nor any.
+  /// @return kNameInUse, kLimit if all ports are taken.
+  Result<std::uint16_t> take(PortSpace space, const CmAddress& address, CmId id, Random& random);
+  void release(PortSpace space, std::uint16_t port, CmId id) noexcept;
+  /// The ids that a message to that port is for; `accepts` chooses.
+  template <typename F>
+  [[nodiscard]] CmId find(PortSpace space, std::uint16_t port, F&& accepts) const {
+    const auto found = ports_.find({space, port});
+    if (found == ports_.end()) return CmId{};
+    for (const Holder& holder : found->second) {
+      if (accepts(holder.id)) return holder.id;
+    }
+    return CmId{};
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return ports_.size(); }
+
+  /// Whether an address stands for all of its kind.
+  [[nodiscard]] static bool is_any(const Gid& ip) noexcept {
+    return ip.is_zero() || ip == Gid::from_v4({0, 0, 0, 0});
+  }
+
+ private:
+  struct Holder {
+    CmId id{};
+    Gid ip;
+  };
+  [[nodiscard]] bool is_free(PortSpace space, const CmAddress& address) const;
+
+  std::map<std::pair<PortSpace, std::uint16_t>, std::vector<Holder>> ports_;
+};
+
+}  // namespace uroce::cm

@@ -1,0 +1,61 @@
+/// What the communication manager remembers of one id.
+#pragma once
+
+#include <cstdint>
+
+#include "base/time.h"
+#include "uroce/cm_types.h"
+#include "wire/cm_mad.h"
+
+namespace uroce::cm {
+
+/// IBA 12.9.5 to 12.9.8, 12.11.
+enum class State : std::uint8_t {
+  kIdle,
+  kListen,
+  kReqSent,
+  kReqRcvd,
+  kRepSent,
+  kRepRcvd,
+  kEstablished,
+  kDreqSent,
+  kTimewait,  ///< also of whoever was refused: repeats what was said last
+  kSidrReqSent,
+  kSidrReqRcvd,
+  kDone,
+};
+
+/// One id.
+struct Conversation {
+  CmId id{};
+  State state = State::kIdle;
+  bool closed = false;  ///< the application has let go: it hears nothing more
+  PortSpace space = PortSpace::kTcp;
+  CmAddress local;
+  CmAddress remote;
+  bool is_bound = false;  ///< holds local.port
+  bool ended = false;     ///< the event that says so has been told
+  bool refused = false;   ///< `last` is the REJ, for those who ask again
+
+  unsigned backlog = 0;  ///< listener: requests that may wait
+  unsigned waiting = 0;  ///< listener: those that do
+  CmId listener{};       ///< of a request that waits
+
+  std::uint64_t transaction = 0;
+  std::uint32_t remote_id = 0;
+  std::uint64_t remote_guid = 0;  ///< 0: not known yet
+  AhAttr path;
+  CmTerms mine;
+  CmTerms theirs;
+  bool is_active = false;
+  PathMtu path_mtu = PathMtu::k1024;
+  std::uint8_t ack_timeout = 0;
+
+  wire::Mad last{};  ///< what is repeated
+  Ticks due;         ///< repetition, or the end of the state
+  Ticks give_up;
+  std::uint64_t interval_ns = 0;
+  Ticks patience;  ///< until then "nobody listens" is not believed
+};
+
+}  // namespace uroce::cm
