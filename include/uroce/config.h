@@ -36,9 +36,10 @@ struct Config {
   std::uint32_t max_unacked = 256;     ///< packets in flight per QP, 1..4096
   std::uint32_t arp_timeout_ms = 200;  ///< between ARP / neighbour solicitation attempts
   std::uint32_t hardened = 0;          ///< bad packets in a row that a QP survives, 0..100; 0: as IBTA says
-  std::uint32_t probe_us = 100;  ///< an answer that is later than the round trip by so much is asked for
-                                 ///< again; 0: not before the ack timeout
-  std::uint32_t rnr_cap_ms = 0;  ///< longest wait that an RNR NAK is granted; 0: whatever it says
+  std::uint32_t probe_us = 100;      ///< an answer that is later than the round trip by so much is asked for
+                                     ///< again; 0: not before the ack timeout
+  std::uint32_t keepalive_ms = 300;  ///< a connected uroce peer that is silent for so long is gone; 0: never
+  std::uint32_t rnr_cap_ms = 0;      ///< longest wait that an RNR NAK is granted; 0: whatever it says
 };
 
 /// How a value is written in the file.

@@ -350,6 +350,11 @@ void Agent::close(CmId id, Ticks now) {
   if (!goes_on) finish(*c);
 }
 
+bool Agent::is_releasing() const noexcept {
+  return std::any_of(conversations_.begin(), conversations_.end(),
+                     [](const auto& entry) { return entry.second->state == State::kDreqSent; });
+}
+
 Result<QpAttr> Agent::qp_attr(CmId id) const {
   const Conversation* c = find(id);
   if (c == nullptr) return Error{Errc::kInvalid, "no such connection id, or it is closed"};

@@ -96,6 +96,8 @@ class Agent {
   [[nodiscard]] Ticks deadline() const noexcept { return due_.empty() ? Ticks{} : due_.begin()->first; }
 
   [[nodiscard]] const AgentCounters& counters() const noexcept { return counters_; }
+  /// Whether anybody is being told of an end and has not answered.
+  [[nodiscard]] bool is_releasing() const noexcept;
   /// Ids, also those in timewait that the application has closed.
   [[nodiscard]] std::size_t size() const noexcept { return conversations_.size(); }
 

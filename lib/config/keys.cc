@@ -286,6 +286,16 @@ constexpr std::array kKeys = {
                     return set_number("probe-us", t, {0, 1'000'000}, c.probe_us);
                   },
               .get = [](const Config& c) { return std::to_string(c.probe_us); }},
+    ConfigKey{.name = "keepalive-ms",
+              .metavar = "MS",
+              .help = "a connected uroce peer that is silent for so long is gone; 0: never asked",
+              .allowed = "0, 10..60000",
+              .type = ConfigType::kInteger,
+              .set =
+                  [](Config& c, std::string_view t) {
+                    return set_number("keepalive-ms", t, {10, 60'000, true}, c.keepalive_ms);
+                  },
+              .get = [](const Config& c) { return std::to_string(c.keepalive_ms); }},
     ConfigKey{.name = "rnr-cap-ms",
               .metavar = "MS",
               .help = "longest wait that a peer's RNR NAK is granted; 0: whatever it says, up to 655",

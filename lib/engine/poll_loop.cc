@@ -1,13 +1,13 @@
 #include "engine/poll_loop.h"
 
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <utility>
 
+#include "engine/signal.h"
 #include "transport/rc_qp.h"
 #include "wire/frame_template.h"
 #include "wire/icmp.h"
@@ -75,12 +75,6 @@ decltype(auto) as_rc(QueuePair& qp, Step&& step) noexcept {
   if (qp.context().init.type == QpType::kRc) [[likely]]
     return step(static_cast<transport::RcQp&>(qp));
   return step(qp);
-}
-
-void write_event(int fd) noexcept {
-  const std::uint64_t one = 1;
-  // A full counter means that the reader has not looked yet: it will.
-  if (fd >= 0 && write(fd, &one, sizeof one) < 0) return;
 }
 
 }  // namespace
@@ -382,7 +376,19 @@ void PollLoop::on_timer(QueuePair& qp, Ticks now) noexcept {
     }
     if (qp.wants_transmit(now)) make_ready(qp);
   }
+  if (qp.take_keepalive()) {
+    transport::TxContext tx{.port = *qp.context().sink, .now = now, .budget = 1};
+    qp.send_keepalive(tx);
+    port_.tx_flush();
+  }
   after_step(qp, now);
+}
+
+void PollLoop::keep_alive(Qpn qpn, std::uint64_t silence_ns, Ticks now) noexcept {
+  QueuePair* qp = qps_.find(qpn);
+  if (qp == nullptr || qp->context().init.type != QpType::kRc) return;
+  qp->keep_alive(silence_ns, now);
+  after_step(*qp, now);
 }
 
 void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcept {
@@ -585,7 +591,7 @@ void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
 
 void PollLoop::wake(transport::CqRing& cq) noexcept {
   if (!cq.has_news()) return;
-  if (cq.take_wake()) write_event(cq.event_fd());
+  if (cq.take_wake()) signal(cq.event_fd());
   moderation_due_ = earlier(moderation_due_, cq.deadline());
 }
 
@@ -612,52 +618,6 @@ void PollLoop::arm_limit(transport::SharedReceives& shared, std::uint32_t limit)
   if (shared.take_limit_event()) {
     report({.type = AsyncEventType::kSrqLimitReached, .srq = shared.number});
   }
-}
-
-void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
-  for (std::uint8_t type = 0; type < 32; ++type) {
-    if ((events & 1U << type) == 0) continue;
-    const bool is_overflow = AsyncEventType{type} == AsyncEventType::kCqErr;
-    const transport::SharedReceives* shared = qp.context().receives.shared();
-    report({.type = AsyncEventType{type},
-            .qpn = qp.context().qpn,
-            .fault = is_overflow ? transport::Fault::kCqOverflow : qp.context().fatal,
-            .srq = shared == nullptr ? 0 : shared->number,
-            .full_cq = is_overflow ? qp.context().full_cq->size() : transport::CqSize{}});
-  }
-}
-
-void PollLoop::report(const LoopEvent& event) noexcept {
-  LoopEvent* slot = events_.claim();
-  if (slot == nullptr) return;  // nobody reads them; each QP tells its own state too
-  *slot = event;
-  events_.publish();
-  write_event(event_fd_);
-}
-
-void PollLoop::set_addresses(const Addresses& addresses) {
-  addresses_ = addresses;
-  if (place_.index == 0) report({.type = AsyncEventType::kGidChange});
-}
-
-port::LinkState PollLoop::look_at_link(Ticks now) noexcept {
-  if (next_link_look_.is_set()) next_link_look_ = now + kLinkLookNs;
-  const port::LinkState before = std::exchange(link_state_, port_.link_state());
-  if (link_state_ == before) return before;
-  AsyncEventType type = AsyncEventType::kDeviceFatal;
-  if (link_state_ != port::LinkState::kGone) {
-    type = link_state_ == port::LinkState::kUp ? AsyncEventType::kPortActive : AsyncEventType::kPortErr;
-  }
-  report({.type = type});
-  return link_state_;
-}
-
-bool PollLoop::next_event(LoopEvent& event) noexcept {
-  const LoopEvent* front = events_.front();
-  if (front == nullptr) return false;
-  event = *front;
-  events_.pop();
-  return true;
 }
 
 void PollLoop::make_ready(QueuePair& qp) noexcept {

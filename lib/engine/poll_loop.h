@@ -88,6 +88,10 @@ class PollLoop {
   /// An address handle; its Ethernet address is asked for at once.
   void add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks now);
   void remove_handle(AhId id) noexcept;
+  [[nodiscard]] bool is_resolved(AhId id) noexcept {
+    const transport::AddressHandle* handle = handles_.find(id);
+    return handle != nullptr && handle->resolved;
+  }
 
   /// CqRing::moderate() of a CQ of this loop. 0 and 0 before the CQ goes.
   void moderate(transport::CqRing& cq, std::uint32_t count, std::uint64_t period_ns);
@@ -123,6 +127,16 @@ class PollLoop {
   /// Control: the next asynchronous event. event_fd is readable while there is one.
   [[nodiscard]] bool next_event(LoopEvent& event) noexcept;
   void set_event_fd(int fd) noexcept { event_fd_ = fd; }
+  /// Failures that are remembered; beyond that the oldest ones are.
+  static constexpr std::uint32_t kFailures = 4096;
+  /// From now on QPs that fail are also told to next_failure(), by their numbers; `fd` is readable then.
+  void watch_failures(int fd) noexcept { failure_fd_ = fd; }
+  /// Control, one thread.
+  [[nodiscard]] bool next_failure(Qpn& qpn) noexcept;
+  /// The QP with that number, if it is one of this loop.
+  [[nodiscard]] transport::QueuePair* find(Qpn qpn) noexcept { return qps_.find(qpn); }
+  /// QueuePair::keep_alive(), if there is such a QP and it is RC.
+  void keep_alive(Qpn qpn, std::uint64_t silence_ns, Ticks now) noexcept;
   /// Looks at the port's link, and reports how it has changed. The first loop of a device does so by itself
   /// ten times a second.
   port::LinkState look_at_link(Ticks now) noexcept;
@@ -211,6 +225,8 @@ class PollLoop {
   Sleeper* sleeper_ = nullptr;
   SpscRing<LoopEvent> events_{1024};
   int event_fd_ = -1;
+  SpscRing<Qpn> failures_{kFailures};
+  int failure_fd_ = -1;  // -1: nobody wants to know
   port::LinkState link_state_;
   Ticks next_link_look_;  // unset: another loop does
 };

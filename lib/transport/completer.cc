@@ -331,6 +331,14 @@ void Requester::fail_oldest(Fault fault) noexcept {
   retire(fault);
 }
 
+void Requester::fail_silent() noexcept {
+  if (oldest_ == qp_.sq.tail()) {
+    qp_.fail(Fault::kPeerSilent, false);
+  } else {
+    fail_oldest(Fault::kPeerSilent);
+  }
+}
+
 void Requester::flush() noexcept {
   const std::uint32_t tail = qp_.sq.tail();
   while (oldest_ != tail) {

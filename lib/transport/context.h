@@ -69,6 +69,7 @@ struct QpContext {
   std::uint32_t remote_srq = 0;       ///< XRC initiator: of the request that is being sent
   port::FrameSink* sink = nullptr;    ///< where frames to the peer go; set by the loop
   bool resolved = false;              ///< the peer's Ethernet address is known
+  bool heard = false;                 ///< a packet has come since the keepalive looked last
   Fault fatal = Fault::kNone;         ///< why the QP is in Error
   Fault send_fault = Fault::kNone;    ///< why an unreliable QP is in SQE
   bool fatal_blames_wr = false;       ///< a work request carries the reason

@@ -48,6 +48,7 @@ enum class Fault : std::uint8_t {
   kReadResponseLength,
   // Either side.
   kCqOverflow,
+  kPeerSilent,
   kFlushed,
   kCount
 };
@@ -113,6 +114,8 @@ inline constexpr std::array<FaultRow, static_cast<std::size_t>(Fault::kCount)> k
       {0, kBadRespErr, kPeer, Event::kQpFatal, "the peer answered with a response of another kind"},
       {0, kBadRespErr, kPeer, Event::kQpFatal, "a READ response has the wrong length"},
       {0, kGeneralErr, Count::kCqOverflows, Event::kCqErr, "a completion queue overflowed: create it larger"},
+      {0, kRetryExcErr, Count::kPeersSilent, Event::kQpFatal,
+       "nothing has been heard of the peer for the time of the keepalive"},
       {0, kWrFlushErr, Count::kFlushed, Event::kQpFatal, "flushed: the QP went to Error before"},
   }};
 }();

@@ -5,7 +5,8 @@ namespace uroce::transport {
 namespace {
 
 constexpr std::uint64_t kErrorRecheckNs =
-    1'000'000;  // posts that raced with the move to Error are flushed then
+    1'000'000;                             // posts that raced with the move to Error are flushed then
+constexpr std::uint32_t kSilentLooks = 5;  // in a row: the peer is gone; it is asked after each but the last
 
 }  // namespace
 
@@ -15,10 +16,35 @@ void QueuePair::note_established() noexcept {
   raise(AsyncEventType::kCommEst);
 }
 
-void QueuePair::recheck(Ticks now) noexcept {
-  if (!error_recheck_.is_set() || error_recheck_ > now) return;
-  error_recheck_ = Ticks{};
-  on_doorbell();
+void QueuePair::housekeeping(Ticks now) noexcept {
+  if (!housekeeping_due_.is_set() || housekeeping_due_ > now) return;
+  if (error_recheck_.is_set() && error_recheck_ <= now) {
+    recheck_at(Ticks{});
+    on_doorbell();
+  }
+  if (keepalive_due_.is_set() && keepalive_due_ <= now) look_for_peer(now);
+}
+
+void QueuePair::keep_alive(std::uint64_t silence_ns, Ticks now) noexcept {
+  keepalive_ns_ = silence_ns / kSilentLooks;
+  keepalive_due_ = keepalive_ns_ == 0 ? Ticks{} : now + keepalive_ns_;
+  silent_looks_ = 0;
+  ctx_.heard = true;
+  recheck_at(error_recheck_);
+}
+
+void QueuePair::look_for_peer(Ticks now) noexcept {
+  const bool is_connected = state() == QpState::kRts || state() == QpState::kSqd;
+  keepalive_due_ = is_connected ? now + keepalive_ns_ : Ticks{};
+  recheck_at(error_recheck_);
+  if (!is_connected) return;
+  if (std::exchange(ctx_.heard, false)) {
+    silent_looks_ = 0;
+  } else if (++silent_looks_ < kSilentLooks) {
+    keepalive_wanted_ = true;
+  } else {
+    fail_silent();
+  }
 }
 
 void QueuePair::on_doorbell() noexcept {
@@ -38,12 +64,13 @@ void QueuePair::flush() noexcept {
 void QueuePair::settle_what_happened(Ticks now) noexcept {
   if (ctx_.has_failed() && state() != QpState::kError) {
     if (!ctx_.fatal_blames_wr && ctx_.fatal != Fault::kCqOverflow) raise(row(ctx_.fatal).event);
+    events_ |= kHasFailed;
     fall_to_error();
-    error_recheck_ = now + kErrorRecheckNs;
+    recheck_at(now + kErrorRecheckNs);
   } else if (ctx_.send_fault != Fault::kNone && (state() == QpState::kRts || state() == QpState::kSqd)) {
     ctx_.state.store(QpState::kSqe, std::memory_order_seq_cst);
     flush_sends();
-    error_recheck_ = now + kErrorRecheckNs;
+    recheck_at(now + kErrorRecheckNs);
   }
   report_drained();
   if (ctx_.receives.shared() != nullptr) [[unlikely]]
@@ -77,7 +104,9 @@ void QueuePair::reset() noexcept {
   ctx_.full_cq = nullptr;
   ctx_.lost_bytes = ctx_.carried_bytes = 0;
   ctx_.resolved = false;
-  error_recheck_ = Ticks{};
+  keepalive_due_ = Ticks{};
+  keepalive_wanted_ = false;
+  recheck_at(Ticks{});
   drained_reported_ = established_reported_ = overflow_reported_ = last_wqe_reported_ = false;
 }
 
@@ -87,7 +116,7 @@ void QueuePair::enter(QpState to) noexcept {
     if (from != QpState::kError) {
       ctx_.fail(Fault::kFlushed);
       fall_to_error();
-      error_recheck_ = Ticks{1};  // at the next look
+      recheck_at(Ticks{1});  // at the next look
       if (ctx_.receives.shared() != nullptr) report_shared();
     }
     return;

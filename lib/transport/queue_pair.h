@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "base/mpsc_list.h"
 #include "base/timer_wheel.h"
@@ -63,10 +64,18 @@ class QueuePair : public MpscNode, public TimerNode {
   [[nodiscard]] virtual bool wants_transmit(Ticks now) const noexcept = 0;
   /// Packets that are sent and not acknowledged.
   [[nodiscard]] virtual std::uint32_t in_flight() const noexcept = 0;
+  /// RC: an idle peer is asked for signs of life from now on, and one that is silent for `silence_ns`, idle
+  /// or not, ends the QP. 0: no more.
+  void keep_alive(std::uint64_t silence_ns, Ticks now) noexcept;
+  /// Whether the peer is to be asked now.
+  [[nodiscard]] bool take_keepalive() noexcept { return std::exchange(keepalive_wanted_, false); }
+  /// Asks it.
+  virtual void send_keepalive(TxContext& tx) noexcept = 0;
   /// Work was posted to a QP in Error or SQE: flush it.
   void on_doorbell() noexcept;
 
-  /// Bits 1 << AsyncEventType that happened since the last call.
+  /// Bits 1 << AsyncEventType that happened since the last call, and kHasFailed.
+  static constexpr std::uint32_t kHasFailed = 1U << 31;
   [[nodiscard]] std::uint32_t take_events() noexcept {
     const std::uint32_t events = events_;
     events_ = 0;
@@ -93,9 +102,10 @@ class QueuePair : public MpscNode, public TimerNode {
   }
   /// A QP in RTR has its first packet.
   void note_established() noexcept;
-  [[nodiscard]] Ticks error_recheck() const noexcept { return error_recheck_; }
-  /// Flushes what was posted while the QP moved to Error.
-  void recheck(Ticks now) noexcept;
+  /// When housekeeping() has something to do.
+  [[nodiscard]] Ticks housekeeping_due() const noexcept { return housekeeping_due_; }
+  /// Flushes what was posted while the QP moved to Error; looks whether the peer is alive.
+  void housekeeping(Ticks now) noexcept;
 
   QpContext ctx_;
 
@@ -112,7 +122,15 @@ class QueuePair : public MpscNode, public TimerNode {
   [[nodiscard]] virtual Psn next_psn() const noexcept = 0;
   [[nodiscard]] virtual Psn expected_psn() const noexcept = 0;
 
+  /// Ends the QP because of a silent peer.
+  virtual void fail_silent() noexcept = 0;
+
   void settle_what_happened(Ticks now) noexcept;
+  void look_for_peer(Ticks now) noexcept;
+  void recheck_at(Ticks when) noexcept {
+    error_recheck_ = when;
+    housekeeping_due_ = earlier(error_recheck_, keepalive_due_);
+  }
   void apply(const QpAttr& attr, std::uint32_t mask);
   void enter(QpState to) noexcept;
   void reset() noexcept;
@@ -122,7 +140,12 @@ class QueuePair : public MpscNode, public TimerNode {
   void flush() noexcept;
   void raise(AsyncEventType event) noexcept { events_ |= 1U << raw(event); }
 
+  Ticks housekeeping_due_;  // the earlier of the next two
   Ticks error_recheck_;
+  Ticks keepalive_due_;
+  std::uint64_t keepalive_ns_ = 0;  // between looks; 0: none
+  std::uint32_t silent_looks_ = 0;  // in a row
+  bool keepalive_wanted_ = false;
   std::uint32_t events_ = 0;
   bool drained_reported_ = false;
   bool established_reported_ = false;

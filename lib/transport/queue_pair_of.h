@@ -33,6 +33,7 @@ class QueuePairOf final : public QueuePair {
     Count verdict = refuse(packet);
     if (verdict == Count::kRxRoce) verdict = Receiver::refuse_addresses(ctx_, packet, local);
     if (verdict != Count::kRxRoce) return verdict;
+    ctx_.heard = true;
     if (packet.op->is_response) {
       sender_.on_response(packet, now);
     } else {
@@ -65,14 +66,18 @@ class QueuePairOf final : public QueuePair {
     if (ctx_.resolved && receiver_.has_responses()) receiver_.transmit(tx);
   }
 
+  void send_keepalive(TxContext& tx) noexcept override {
+    if constexpr (requires { sender_.send_keepalive(tx); }) sender_.send_keepalive(tx);
+  }
+
   void on_timer(Ticks now) noexcept override {
-    recheck(now);
+    housekeeping(now);
     if (state() == QpState::kRts || state() == QpState::kSqd) sender_.on_timer(now);
     settle(now);
   }
 
   [[nodiscard]] Ticks deadline() const noexcept override {
-    return earlier(sender_.deadline(), error_recheck());
+    return earlier(sender_.deadline(), housekeeping_due());
   }
 
   [[nodiscard]] bool wants_transmit(Ticks now) const noexcept override {
@@ -101,6 +106,9 @@ class QueuePairOf final : public QueuePair {
     return Count::kRxRoce;
   }
 
+  void fail_silent() noexcept override {
+    if constexpr (requires { sender_.fail_silent(); }) sender_.fail_silent();
+  }
   void reset_halves() noexcept override {
     sender_.reset();
     receiver_.reset();

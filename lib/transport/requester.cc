@@ -258,6 +258,17 @@ bool Requester::emit_flush(const SendWqe& wqe, const Progress& state, TxContext&
   return true;
 }
 
+/// A duplicate changes nothing and is answered by every responder, also if there never was an original. IBA
+/// 9.7.5.1.5 ?
+void Requester::send_keepalive(TxContext& tx) noexcept {
+  if (!qp_.resolved) return;
+  FrameWriter frame(tx.port);
+  if (!frame.begin(qp_, tx, Opcode::kRcWriteOnly, unacked_psn_ - 1, 0, true)) return;
+  frame.put(wire::Reth{});
+  frame.send(qp_, tx);
+  qp_.counters.add(Count::kRequesterKeepalives);
+}
+
 void Requester::note_read_in_flight(Psn last_psn) noexcept {
   read_ends_[(read_head_ + reads_in_flight_) % read_ends_.size()] = last_psn;
   ++reads_in_flight_;

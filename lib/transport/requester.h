@@ -59,6 +59,11 @@ class Requester {
   void on_timer(Ticks now) noexcept;
   [[nodiscard]] Ticks deadline() const noexcept { return earlier(timer_.due(), rnr_until_); }
 
+  /// Asks the peer for an answer that says nothing: an empty WRITE that was acknowledged before.
+  void send_keepalive(TxContext& tx) noexcept;
+  /// Nothing has been heard of the peer for too long.
+  void fail_silent() noexcept;
+
   /// Completes everything in the send queue: the oldest with the status of `first` (kFlushed: like the rest).
   void flush() noexcept;
   /// SQD: true once every started message has completed. IBA 10.3.1.6 ?

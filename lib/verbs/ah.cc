@@ -4,6 +4,7 @@
 #include <new>
 
 #include "verbs/device_impl.h"
+#include "verbs/gsi.h"
 
 namespace uroce {
 
@@ -83,14 +84,14 @@ Result<Ah> Ah::create(Pd& pd, const AhAttr& attr) {
   }
 }
 
-Result<Ah> Ah::from_wc(Pd& pd, const Wc& wc, std::span<const std::byte, kGrhBytes> grh) {
+Result<AhAttr> way_back(Device::Impl& device, const Wc& wc, std::span<const std::byte, kGrhBytes> grh) {
   if ((wc.flags & wc_flag::kGrh) == 0) {
     return Error{Errc::kInvalid, "only a completed UD receive tells where it came from"};
   }
   const transport::DatagramOrigin origin = transport::origin_of(grh);
   AhAttr attr = origin.sender;
   try {
-    const auto own = pd.device().own_addresses();
+    const auto own = device.own_addresses();
     // To a group: answered from any address that can.
     const auto it = std::find_if(own.begin(), own.end(), [&](const engine::Address& a) {
       const bool is_to = origin.to.is_multicast() ? engine::can_reach(a, attr.dgid) : a.gid == origin.to;
@@ -101,7 +102,13 @@ Result<Ah> Ah::from_wc(Pd& pd, const Wc& wc, std::span<const std::byte, kGrhByte
     return no_memory();
   }
   attr.sl = wc.sl;
-  return create(pd, attr);
+  return attr;
+}
+
+Result<Ah> Ah::from_wc(Pd& pd, const Wc& wc, std::span<const std::byte, kGrhBytes> grh) {
+  auto attr = way_back(pd.device(), wc, grh);
+  if (!attr) return attr.error();
+  return create(pd, *attr);
 }
 
 AhId Ah::id() const noexcept {

@@ -133,6 +133,14 @@ Result<Qpn> Device::Impl::take_qpn(unsigned loop) {
   }
 }
 
+Result<Qpn> Device::Impl::take_qpn(Qpn qpn) {
+  const std::lock_guard lock(control);
+  if (!qpns.insert(raw(qpn)).second) {
+    return Error{Errc::kBusy, "QP " + std::to_string(raw(qpn)) + " of this device is in use"};
+  }
+  return qpn;
+}
+
 void Device::Impl::release_qpn(Qpn qpn) {
   const std::lock_guard lock(control);
   qpns.erase(raw(qpn));

@@ -68,6 +68,8 @@ struct Device::Impl {
   /// A QPN not in use whose low bits name `loop`. IBA 10.3.1 leaves the choice to us: random, so not
   /// guessable.
   Result<Qpn> take_qpn(unsigned loop);
+  /// That one. @return kBusy if it is in use.
+  Result<Qpn> take_qpn(Qpn qpn);
   void release_qpn(Qpn qpn);
   /// An identifier that no address handle has or had.
   AhId take_ah();

@@ -4,6 +4,7 @@
 #include <bit>
 #include <memory>
 #include <new>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "transport/xrc_qp.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
+#include "verbs/gsi.h"
 #include "verbs/srq_impl.h"
 #include "verbs/xrcd_impl.h"
 
@@ -56,6 +58,7 @@ struct Qp::Impl {
     Cq::Impl* recv_cq = nullptr;
     transport::SharedReceives* shared = nullptr;
     Xrcd::Impl* xrcd = nullptr;
+    std::optional<Qpn> qpn = std::nullopt;  // unset: any
   };
 
   /// A QP that its loop knows.
@@ -267,7 +270,7 @@ Qp::~Qp() = default;
 Result<std::unique_ptr<Qp::Impl>> Qp::Impl::make(const Parts& parts, const QpInitAttr& init) {
   if (Status fits = check_capacities(init, parts.device.limits); !fits) return fits.error();
   try {
-    auto qpn = parts.device.take_qpn(parts.loop);
+    auto qpn = parts.qpn.has_value() ? parts.device.take_qpn(*parts.qpn) : parts.device.take_qpn(parts.loop);
     if (!qpn) return qpn.error();
     auto impl = std::make_unique<Impl>(parts, QpNumber(parts.device, *qpn), granted(init));
     impl->enter();
@@ -310,6 +313,22 @@ Result<Qp> Qp::make(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq* srq, const QpInitAttr
                          attr);
   if (!impl) return impl.error();
   return Qp(std::move(*impl));
+}
+
+Result<Qp> make_gsi_qp(Pd& pd, Cq& cq, const QpInitAttr& attr) {
+  auto impl = Qp::Impl::make({.device = pd.device(),
+                              .runner = cq.impl().runner,
+                              .loop = cq.impl().loop,
+                              .pd = pd.number(),
+                              .send_cq = &cq.impl(),
+                              .recv_cq = &cq.impl(),
+                              .qpn = Qpn{1}},
+                             attr);
+  if (!impl) return impl.error();
+  Qp qp(std::move(*impl));
+  constexpr std::uint32_t kGsiQkey = 0x8001'0000;  // IBA 10.2.5 ?
+  if (Status connected = qp.connect({.qkey = kGsiQkey}); !connected) return connected.error();
+  return qp;
 }
 
 Result<Qp> Qp::create(Xrcd& domain, const QpInitAttr& attr) {

@@ -176,10 +176,19 @@ void RcScript::run_timers(std::chrono::nanoseconds until) {
     if (time > until) return;
     now_ = std::max(now_, time);
     qp_->on_timer(ticks());
+    if (qp_->take_keepalive()) {
+      transport::TxContext tx{.port = port_, .now = ticks(), .budget = 1};
+      qp_->send_keepalive(tx);
+    }
     collect();
     if (qp_->wants_transmit(ticks())) pump();
   }
   FAIL("timers fire without end");
+}
+
+RcScript& RcScript::keep_alive(std::chrono::nanoseconds silence) {
+  qp_->keep_alive(static_cast<std::uint64_t>(silence.count()), ticks());
+  return *this;
 }
 
 RcScript& RcScript::post(SendWr wr) {
@@ -331,7 +340,7 @@ void RcScript::collect() {
     REQUIRE(view.bth.dest_qpn == kPeer);
     sent_.push_back({std::move(port_.frames.front()), now_});
   }
-  const std::uint32_t events = qp_->take_events();
+  const std::uint32_t events = qp_->take_events() & ~transport::QueuePair::kHasFailed;
   for (std::uint8_t type = 0; type < 32; ++type) {
     if ((events >> type & 1U) != 0) events_.push_back({AsyncEventType{type}, now_});
   }

@@ -96,6 +96,7 @@ class RcScript {
   // What the application does. Work requests are numbered from 1, sends and receives apart. Data come from
   // the start of `source`, READ and atomic results go to the start of `sink`, receives to `inbox`, one behind
   // another.
+  RcScript& keep_alive(std::chrono::nanoseconds silence);
   RcScript& post(SendWr wr);
   RcScript& post_send(std::uint32_t bytes, std::uint8_t flags = 0);
   RcScript& post_write(std::uint32_t bytes, std::uint8_t flags = 0);

@@ -1,0 +1,183 @@
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "cm/service.h"
+#include "verbs/gsi.h"
+
+namespace uroce {
+
+CmChannel::Impl::~Impl() {
+  const std::lock_guard lock(cm.mutex);
+  cm.close_all(*this);
+  if (fd >= 0) ::close(fd);
+}
+
+void CmChannel::Impl::push(CmEvent&& event) {
+  events.push_back(std::move(event));
+  count = events.size();
+  news.notify_all();
+  const std::uint64_t one = 1;
+  if (fd >= 0 && write(fd, &one, sizeof one) < 0) return;  // full: it is readable
+}
+
+bool CmChannel::Impl::pop(CmEvent& event) {
+  std::uint64_t seen = 0;
+  if (events.empty()) {
+    if (fd >= 0 && read(fd, &seen, sizeof seen) < 0) return false;
+    return false;
+  }
+  event = std::move(events.front());
+  events.pop_front();
+  count = events.size();
+  if (events.empty() && fd >= 0 && read(fd, &seen, sizeof seen) < 0) return true;
+  return true;
+}
+
+CmChannel::CmChannel(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+CmChannel::CmChannel(CmChannel&&) noexcept = default;
+CmChannel& CmChannel::operator=(CmChannel&&) noexcept = default;
+CmChannel::~CmChannel() = default;
+
+Result<CmChannel> CmChannel::create(Cm& cm) {
+  return CmChannel(std::make_unique<Impl>(cm.impl()));
+}
+
+bool CmChannel::next(CmEvent& event) {
+  const std::lock_guard lock(impl_->cm.mutex);
+  return impl_->pop(event);
+}
+
+bool CmChannel::wait(CmEvent& event, std::chrono::nanoseconds timeout) {
+  const auto end = std::chrono::steady_clock::now() +
+                   std::min<std::chrono::nanoseconds>(timeout, std::chrono::hours(24 * 365));
+  if (impl_->cm.device.config().mode == Mode::kApp) {
+    while (impl_->count == 0 && std::chrono::steady_clock::now() < end) {
+      impl_->cm.device.progress();
+      std::this_thread::yield();
+    }
+    return next(event);
+  }
+  std::unique_lock lock(impl_->cm.mutex);
+  impl_->news.wait_until(lock, end, [this] { return !impl_->events.empty(); });
+  return impl_->pop(event);
+}
+
+int CmChannel::fd() {
+  const std::lock_guard lock(impl_->cm.mutex);
+  if (impl_->fd < 0) {
+    impl_->fd = eventfd(impl_->events.empty() ? 0 : 1, EFD_NONBLOCK | EFD_CLOEXEC);
+  }
+  return impl_->fd;
+}
+
+Result<CmId> CmChannel::create_id(PortSpace space) {
+  return impl_->cm.call([&](cm::Agent& agent, Ticks) {
+    auto id = agent.create(space);
+    if (id) impl_->cm.holders[raw(*id)] = {.channel = impl_.get()};
+    return id;
+  });
+}
+
+Status CmChannel::bind(CmId id, const CmAddress& address) {
+  return impl_->cm.call([&](cm::Agent& agent, Ticks) { return agent.bind(id, address); });
+}
+Status CmChannel::listen(CmId id, unsigned backlog) {
+  return impl_->cm.call([&](cm::Agent& agent, Ticks) { return agent.listen(id, backlog); });
+}
+Status CmChannel::connect(CmId id, const CmConnect& ask, Qp* qp) {
+  return impl_->cm.call([&](cm::Agent&, Ticks) { return impl_->cm.connect(id, ask, qp); });
+}
+Status CmChannel::accept(CmId id, const CmAccept& answer, Qp* qp) {
+  return impl_->cm.call([&](cm::Agent&, Ticks) { return impl_->cm.accept(id, answer, qp); });
+}
+Status CmChannel::reject(CmId id, std::span<const std::byte> private_data) {
+  return impl_->cm.call([&](cm::Agent& agent, Ticks now) { return agent.reject(id, private_data, now); });
+}
+
+Status CmChannel::establish(CmId id) {
+  return impl_->cm.call([&](cm::Agent& agent, Ticks) {
+    Status established = agent.establish(id);
+    if (established) impl_->cm.on_established(id);
+    return established;
+  });
+}
+
+Status CmChannel::notify_established(CmId id) {
+  return impl_->cm.call([&](cm::Agent& agent, Ticks) { return agent.notify_established(id); });
+}
+
+/// The QP stops first, so that nothing of it follows the word that it has.
+Status CmChannel::disconnect(CmId id) {
+  return impl_->cm.call([&](cm::Agent& agent, Ticks now) {
+    const auto holder = impl_->cm.holders.find(raw(id));
+    if (holder != impl_->cm.holders.end()) impl_->cm.release(holder->second);
+    return agent.disconnect(id, now);
+  });
+}
+
+Status CmChannel::resolve_service(CmId id, const CmServiceQuery& ask) {
+  return impl_->cm.call([&](cm::Agent& agent, Ticks now) -> Status {
+    auto path = route_to(impl_->cm.device, ask.to.ip, ask.from.ip);
+    if (!path) return path.error();
+    path->traffic_class = ask.traffic_class;
+    const Gid source = impl_->cm.device.gids()[path->sgid_index].gid;
+    return agent.resolve_service(id, ask, *path, source, now);
+  });
+}
+
+Status CmChannel::reply_service(CmId id, const CmServiceReply& answer) {
+  return impl_->cm.call([&](cm::Agent& agent, Ticks now) { return agent.reply_service(id, answer, now); });
+}
+
+Result<QpAttr> CmChannel::qp_attr(CmId id) const {
+  const std::lock_guard lock(impl_->cm.mutex);
+  return impl_->cm.agent.qp_attr(id);
+}
+
+Result<CmAddress> CmChannel::local(CmId id) const {
+  const std::lock_guard lock(impl_->cm.mutex);
+  const cm::Conversation* c = impl_->cm.agent.find(id);
+  if (c == nullptr) return Error{Errc::kInvalid, "no such connection id, or it is closed"};
+  return c->local;
+}
+
+Result<CmAddress> CmChannel::remote(CmId id) const {
+  const std::lock_guard lock(impl_->cm.mutex);
+  const cm::Conversation* c = impl_->cm.agent.find(id);
+  if (c == nullptr) return Error{Errc::kInvalid, "no such connection id, or it is closed"};
+  return c->remote;
+}
+
+Status CmChannel::migrate(CmId id, CmChannel& to) {
+  const std::lock_guard lock(impl_->cm.mutex);
+  const auto found = impl_->cm.holders.find(raw(id));
+  if (found == impl_->cm.holders.end())
+    return Error{Errc::kInvalid, "no such connection id, or it is closed"};
+  Impl& from = *std::exchange(found->second.channel, to.impl_.get());
+  if (&from == to.impl_.get()) return {};
+  std::deque<CmEvent> kept;
+  for (CmEvent& event : std::exchange(from.events, {})) {
+    const bool moves = event.id == id || event.listener == id;
+    if (moves && event.id != id) impl_->cm.holders[raw(event.id)].channel = to.impl_.get();
+    if (moves) {
+      to.impl_->push(std::move(event));
+    } else {
+      kept.push_back(std::move(event));
+    }
+  }
+  from.events = std::move(kept);
+  from.count = from.events.size();
+  return {};
+}
+
+void CmChannel::close(CmId id) {
+  impl_->cm.call([&](cm::Agent&, Ticks) {
+    impl_->cm.close(id);
+    return true;
+  });
+}
+
+}  // namespace uroce

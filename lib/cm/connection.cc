@@ -1,0 +1,115 @@
+#include "uroce/connection.h"
+
+#include <algorithm>
+
+namespace uroce {
+
+namespace {
+
+constexpr auto kEndPatience = std::chrono::milliseconds(2500);  // until the peer is no longer told
+
+Error failure(const CmEvent& event) {
+  if (event.type == CmEventType::kUnreachable) return Error{Errc::kTimeout, event.text};
+  if (!event.text.empty()) return Error{Errc::kPeer, event.text};
+  if (event.type == CmEventType::kDisconnected) {
+    return Error{Errc::kPeer, to_string(event.remote) + " ended the connection at once"};
+  }
+  return Error{Errc::kPeer,
+               to_string(event.remote) + " refused the connection: " + std::string(to_string(event.reason))};
+}
+
+Result<std::unique_ptr<CmChannel>> new_channel(Cm& cm) {
+  auto channel = CmChannel::create(cm);
+  if (!channel) return channel.error();
+  return std::make_unique<CmChannel>(std::move(*channel));
+}
+
+}  // namespace
+
+Result<Connection> Connection::connect(Cm& cm, Qp& qp, const CmConnect& ask) {
+  auto channel = new_channel(cm);
+  if (!channel) return channel.error();
+  auto id = (*channel)->create_id(ask.space);
+  if (!id) return id.error();
+  if (Status asked = (*channel)->connect(*id, ask, &qp); !asked) return asked.error();
+  CmEvent event;
+  // A busy peer may ask for more time than `ask.timeout`; the manager ends it, not this.
+  constexpr auto kMargin = std::chrono::seconds(1);
+  if (!(*channel)->wait(event, ask.timeout + kMargin)) {
+    return Error{Errc::kTimeout, to_string(ask.to) + " did not answer in time"};
+  }
+  if (event.type != CmEventType::kEstablished) return failure(event);
+  return Connection(std::move(*channel), *id, std::move(event));
+}
+
+Connection::~Connection() {
+  if (channel_ != nullptr) disconnect();
+}
+
+bool Connection::wait_end(std::chrono::nanoseconds timeout) {
+  const auto end = std::chrono::steady_clock::now() +
+                   std::min<std::chrono::nanoseconds>(timeout, std::chrono::hours(24 * 365));
+  CmEvent event;
+  while (!ended_ && channel_->wait(event, end - std::chrono::steady_clock::now())) {
+    ended_ = event.type != CmEventType::kEstablished;
+    end_text_ = event.text;
+  }
+  return ended_;
+}
+
+bool Connection::is_connected() {
+  return !wait_end(std::chrono::nanoseconds(0));
+}
+
+void Connection::disconnect() {
+  if (!ended_ && channel_->disconnect(id_)) (void)wait_end(kEndPatience);
+  ended_ = true;
+}
+
+ConnectionRequest::~ConnectionRequest() {
+  if (event_.id != CmId{}) channel_.close(event_.id);
+}
+
+Result<Connection> ConnectionRequest::accept(Qp& qp, const CmAccept& answer,
+                                             std::chrono::milliseconds timeout) {
+  auto own = new_channel(cm_);
+  if (!own) return own.error();
+  const CmId id = std::exchange(event_.id, CmId{});
+  if (Status moved = channel_.migrate(id, **own); !moved) return moved.error();
+  if (Status accepted = (*own)->accept(id, answer, &qp); !accepted) return accepted.error();
+  CmEvent event;
+  if (!(*own)->wait(event, timeout))
+    return Error{Errc::kTimeout, to_string(event_.remote) + " is not ready in time"};
+  if (event.type != CmEventType::kEstablished) return failure(event);
+  event_.id = CmId{};
+  CmEvent peer = event_;
+  peer.id = id;
+  return Connection(std::move(*own), id, std::move(peer));
+}
+
+void ConnectionRequest::reject(std::span<const std::byte> private_data) {
+  const CmId id = std::exchange(event_.id, CmId{});
+  (void)channel_.reject(id, private_data);
+  channel_.close(id);
+}
+
+Result<Listener> Listener::create(Cm& cm, const CmAddress& at, unsigned backlog, PortSpace space) {
+  auto channel = new_channel(cm);
+  if (!channel) return channel.error();
+  auto id = (*channel)->create_id(space);
+  if (!id) return id.error();
+  if (Status bound = (*channel)->bind(*id, at); !bound) return bound.error();
+  if (Status listens = (*channel)->listen(*id, backlog); !listens) return listens.error();
+  auto local = (*channel)->local(*id);
+  if (!local) return local.error();
+  return Listener(cm, std::move(*channel), *id, local->port);
+}
+
+std::optional<ConnectionRequest> Listener::wait(std::chrono::nanoseconds timeout) {
+  CmEvent event;
+  if (!channel_->wait(event, timeout)) return std::nullopt;
+  if (event.type != CmEventType::kConnectRequest) return std::nullopt;
+  return ConnectionRequest(*cm_, *channel_, std::move(event));
+}
+
+}  // namespace uroce

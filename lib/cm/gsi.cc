@@ -1,0 +1,145 @@
+#include "cm/gsi.h"
+
+#include <algorithm>
+#include <cstring>
+#include <tuple>
+
+#include "verbs/gsi.h"
+
+namespace uroce::cm {
+
+namespace {
+
+constexpr auto kPatience = std::chrono::seconds(1);  // for an Ethernet address
+
+}  // namespace
+
+bool Gsi::Order::operator()(const AhAttr& a, const AhAttr& b) const noexcept {
+  const auto key = [](const AhAttr& x) {
+    return std::tie(x.dgid, x.sgid_index, x.traffic_class, x.hop_limit, x.flow_label, x.sl);
+  };
+  return key(a) < key(b);
+}
+
+Result<std::unique_ptr<Gsi>> Gsi::open(Device& device) {
+  auto gsi = std::unique_ptr<Gsi>(new Gsi(device));
+  if (Status made = gsi->make(); !made) return made.error();
+  return gsi;
+}
+
+Status Gsi::make() {
+  auto pd = Pd::create(device_);
+  if (!pd) return pd.error();
+  pd_.emplace(std::move(*pd));
+  auto cq = Cq::create(device_, kReceives + kSends, gsi_loop(device_));
+  if (!cq) return cq.error();
+  cq_.emplace(std::move(*cq));
+  const std::size_t bytes = std::size_t{kReceives} * kReceiveBytes + std::size_t{kSends} * wire::kMadBytes;
+  auto memory = Mr::alloc(*pd_, bytes, access::kLocalWrite);
+  if (!memory) return memory.error();
+  memory_.emplace(std::move(*memory));
+  auto qp = make_gsi_qp(
+      *pd_, *cq_, {.type = QpType::kUd, .max_send_wr = kSends, .max_recv_wr = kReceives, .sq_sig_all = true});
+  if (!qp) return qp.error();
+  qp_.emplace(std::move(*qp));
+  for (std::uint32_t slot = 0; slot < kReceives; ++slot) post_receive(slot);
+  for (std::uint32_t slot = 0; slot < kSends; ++slot) free_sends_.push_back(slot);
+  return {};
+}
+
+void Gsi::post_receive(std::uint32_t slot) {
+  const Sge sge = memory_->sge(std::size_t{slot} * kReceiveBytes, kReceiveBytes);
+  (void)qp_->post_recv({.wr_id = slot, .sges = {&sge, 1}});  // there is room: one is posted for one taken
+}
+
+Gsi::Handle* Gsi::handle_to(const AhAttr& to) {
+  const auto known = handles_.find(to);
+  if (known != handles_.end()) {
+    known->second.used = ++uses_;
+    return &known->second;
+  }
+  if (handles_.size() >= kHandles) {
+    handles_.erase(std::min_element(handles_.begin(), handles_.end(), [](const auto& a, const auto& b) {
+      return a.second.used < b.second.used;
+    }));
+  }
+  auto ah = Ah::create(*pd_, to);
+  if (!ah) return nullptr;
+  return &handles_.emplace(to, Handle{std::move(*ah), false, ++uses_}).first->second;
+}
+
+bool Gsi::post(const Handle& handle, const wire::Mad& mad) {
+  if (free_sends_.empty()) return false;
+  const std::uint32_t slot = free_sends_.back();
+  const std::size_t at = std::size_t{kReceives} * kReceiveBytes + std::size_t{slot} * wire::kMadBytes;
+  std::memcpy(memory_->memory().data() + at, mad.data(), mad.size());
+  const Sge sge = memory_->sge(at, wire::kMadBytes);
+  const SendWr wr{.wr_id = kSendMark | slot,
+                  .sges = {&sge, 1},
+                  .ah = handle.ah.id(),
+                  .remote_qpn = Qpn{wire::kGsiQpn},
+                  .remote_qkey = wire::kGsiQkey};
+  if (!qp_->post_send(wr)) return false;
+  free_sends_.pop_back();
+  return true;
+}
+
+void Gsi::send(const AhAttr& to, const wire::Mad& mad) {
+  Handle* handle = handle_to(to);
+  if (handle == nullptr) {
+    ++dropped_;
+    return;
+  }
+  if (!handle->resolved) handle->resolved = is_resolved(device_, handle->ah);
+  if (handle->resolved) {
+    if (!post(*handle, mad)) ++dropped_;
+  } else if (waiting_.size() < kWaiting) {
+    waiting_.push_back({to, mad, std::chrono::steady_clock::now() + kPatience});
+  } else {
+    ++dropped_;
+  }
+}
+
+void Gsi::send_waiting() {
+  const auto now = std::chrono::steady_clock::now();
+  std::erase_if(waiting_, [&](const Waiting& one) {
+    Handle* handle = handle_to(one.to);
+    if (handle != nullptr && !handle->resolved) handle->resolved = is_resolved(device_, handle->ah);
+    const bool goes = handle != nullptr && handle->resolved && post(*handle, one.mad);
+    const bool is_late = !goes && one.until <= now;
+    dropped_ += is_late ? 1 : 0;
+    return goes || is_late;
+  });
+}
+
+void Gsi::receive(const Wc& wc, const OnMad& on_mad) {
+  const auto slot = static_cast<std::uint32_t>(wc.wr_id);
+  const auto bytes = memory_->memory().subspan(std::size_t{slot} * kReceiveBytes).first<kReceiveBytes>();
+  const bool is_mad = wc.ok() && wc.byte_len == kReceiveBytes;
+  if (is_mad) {
+    if (const auto from = way_back(device_.impl(), wc, bytes.first<kGrhBytes>()); from) {
+      on_mad(*from, bytes.last<wire::kMadBytes>());
+    }
+  } else {
+    ++dropped_;
+  }
+  post_receive(slot);
+}
+
+unsigned Gsi::poll(const OnMad& on_mad) {
+  std::array<Wc, 32> wcs;
+  unsigned mads = 0;
+  const std::size_t count = cq_->poll(wcs);
+  for (const Wc& wc : std::span{wcs}.first(count)) {
+    if ((wc.wr_id & kSendMark) != 0) {
+      free_sends_.push_back(static_cast<std::uint32_t>(wc.wr_id));
+    } else {
+      receive(wc, on_mad);
+      ++mads;
+    }
+  }
+  if (!waiting_.empty()) send_waiting();
+  return mads;
+}
+
+}  // namespace uroce::cm

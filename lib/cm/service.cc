@@ -1,0 +1,361 @@
+#include "cm/service.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <random>
+
+#include "verbs/gsi.h"
+
+namespace uroce {
+
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr std::uint64_t kBusyTickNs = 1'000'000;   // Mode::kApp: how long the loops stand still at most
+constexpr std::uint64_t kIdleTickNs = 20'000'000;  // likewise without connections
+constexpr std::uint64_t kResolveTickNs = 100'000;  // somebody's Ethernet address is waited for
+constexpr std::uint64_t kSleepNs = 1'000'000'000;
+constexpr int kTurnsInApp = 8;
+
+std::uint64_t system_random() {
+  std::random_device device;
+  return std::uint64_t{device()} << 32 | device();
+}
+
+cm::AgentConfig agent_config(Device& device, const CmOptions& options, std::uint64_t guid,
+                             std::uint64_t seed) {
+  return {.ca_guid = guid,
+          .seed = seed,
+          .path_mtu = device.active_mtu(),
+          .max_ids = options.max_ids,
+          .times = {}};
+}
+
+void drain(int fd) noexcept {
+  std::uint64_t count = 0;
+  if (read(fd, &count, sizeof count) < 0) return;  // was not readable
+}
+
+}  // namespace
+
+Cm::Impl::Impl(Device& its_device, const CmOptions& its_options, std::uint64_t seed)
+    : device(its_device),
+      options(its_options),
+      guid(seed),
+      agent(agent_config(its_device, its_options, seed, seed ^ 0x636d), *this) {}
+
+Cm::Impl::~Impl() {
+  if (thread_.joinable()) {
+    linger();
+    stopping_ = true;
+    wake();
+    thread_.join();
+  }
+  if (failure_fd_ >= 0) {
+    watch_failures(device, -1);
+    ::close(failure_fd_);
+  }
+  if (wake_fd_ >= 0) ::close(wake_fd_);
+}
+
+/// Peers that are being told of an end get a moment to answer: nobody repeats it to them later.
+void Cm::Impl::linger() {
+  constexpr auto kMost = std::chrono::milliseconds(300);
+  const auto end = std::chrono::steady_clock::now() + kMost;
+  while (std::chrono::steady_clock::now() < end) {
+    {
+      const std::lock_guard lock(mutex);
+      if (!agent.is_releasing()) return;
+    }
+    device.progress();
+    std::this_thread::yield();
+  }
+}
+
+Status Cm::Impl::start() {
+  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  failure_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (wake_fd_ < 0 || failure_fd_ < 0) {
+    return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
+  }
+  auto opened = cm::Gsi::open(device);
+  if (!opened) return opened.error();
+  gsi = std::move(*opened);
+  watch_failures(device, failure_fd_);
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    return Error{Errc::kSystem, std::string("a thread for the communication manager: ") + error.what()};
+  }
+  return {};
+}
+
+void Cm::Impl::wake() noexcept {
+  const std::uint64_t one = 1;
+  if (write(wake_fd_, &one, sizeof one) < 0) return;  // full: it is awake
+}
+
+void Cm::Impl::run() {
+  sigset_t all;
+  sigfillset(&all);
+  pthread_sigmask(SIG_BLOCK, &all, nullptr);
+  pthread_setname_np(pthread_self(), "uroce-cm");
+  while (!stopping_) {
+    if (!turn()) sleep();
+  }
+}
+
+bool Cm::Impl::turn() {
+  const std::lock_guard lock(mutex);
+  gsi->cq().arm();
+  const int turns = device.config().mode == Mode::kApp ? kTurnsInApp : 1;
+  unsigned mads = 0;
+  for (int i = 0; i < turns; ++i) {
+    mads += gsi->poll([this](const AhAttr& from, auto mad) { agent.on_mad(from, mad, now()); });
+  }
+  agent.on_time(now());
+  take_failed();
+  dispatch();
+  return mads > 0;
+}
+
+void Cm::Impl::sleep() {
+  std::uint64_t wait = kSleepNs;
+  {
+    const std::lock_guard lock(mutex);
+    const std::uint64_t time = now().ns();
+    const Ticks due = agent.deadline();
+    if (due.is_set()) wait = std::min(wait, due.ns() > time ? due.ns() - time : 0);
+    if (device.config().mode == Mode::kApp)
+      wait = std::min(wait, holders.empty() ? kIdleTickNs : kBusyTickNs);
+    if (gsi->is_waiting()) wait = std::min(wait, kResolveTickNs);
+  }
+  std::array<pollfd, 3> fds{{{.fd = gsi->cq().fd(), .events = POLLIN, .revents = 0},
+                             {.fd = wake_fd_, .events = POLLIN, .revents = 0},
+                             {.fd = failure_fd_, .events = POLLIN, .revents = 0}}};
+  const timespec limit{.tv_sec = static_cast<time_t>(wait / 1'000'000'000),
+                       .tv_nsec = static_cast<long>(wait % 1'000'000'000)};
+  if (ppoll(fds.data(), fds.size(), &limit, nullptr) <= 0) return;
+  if (fds[0].revents != 0) gsi->cq().clear_event();
+  if (fds[1].revents != 0) drain(wake_fd_);
+  if (fds[2].revents != 0) drain(failure_fd_);
+}
+
+void Cm::Impl::take_failed() {
+  std::vector<Qpn> all;
+  all.reserve(by_qpn.size());
+  for (const auto& [qpn, id] : by_qpn) all.push_back(Qpn{qpn});
+  take_failures(device, all, [this](Qpn qpn) {
+    const auto found = by_qpn.find(raw(qpn));
+    if (found != by_qpn.end()) agent.on_failure(found->second, failure_of(device, qpn), now());
+  });
+}
+
+bool Cm::Impl::is_own(const Gid& gid) const {
+  return is_own_address(device, gid);
+}
+
+bool Cm::Impl::has_heard(CmId id) {
+  const cm::Conversation* c = agent.find(id);
+  return c != nullptr && uroce::has_heard(device, c->mine.qpn, c->theirs.psn);
+}
+
+// What the agent tells.
+
+void Cm::Impl::dispatch() {
+  while (!fresh.empty()) {
+    std::vector<CmEvent> events;
+    events.swap(fresh);
+    for (CmEvent& event : events) deliver(std::move(event));
+  }
+}
+
+void Cm::Impl::deliver(CmEvent&& event) {
+  using enum CmEventType;
+  if (event.type == kConnectRequest || event.type == kServiceRequest) {
+    const auto listener = holders.find(raw(event.listener));
+    if (listener == holders.end()) return agent.close(event.id, now());
+    holders[raw(event.id)] = {.channel = listener->second.channel};
+  }
+  const auto found = holders.find(raw(event.id));
+  if (found == holders.end()) return;
+  Holder& holder = found->second;
+  if (event.type == kConnectReply && holder.qp != nullptr) connect_qp(event, holder);
+  if (event.type == kEstablished) on_established(event.id);
+  const bool is_over = event.type == kDisconnected || event.type == kRejected || event.type == kUnreachable;
+  if (is_over) release(holder);
+  holder.channel->push(std::move(event));
+}
+
+/// The reply has come: our QP is moved, and the peer told.
+void Cm::Impl::connect_qp(CmEvent& event, Holder& holder) {
+  auto attr = agent.qp_attr(event.id);
+  const Status connected = attr ? holder.qp->connect(*attr) : Status(attr.error());
+  if (connected && agent.establish(event.id)) {
+    event.type = CmEventType::kEstablished;
+    return;
+  }
+  (void)agent.reject(event.id, {}, now());
+  event.type = CmEventType::kRejected;
+  event.reason = CmReject::kNone;
+  event.text = connected ? "the connection ended meanwhile" : connected.error().text;
+}
+
+void Cm::Impl::on_established(CmId id) {
+  const cm::Conversation* c = agent.find(id);
+  if (c == nullptr) return;
+  holders[raw(id)].qpn = c->mine.qpn;
+  by_qpn[raw(c->mine.qpn)] = id;
+  const bool is_uroce = c->theirs.vendor_id == kUroceVendor;
+  if (options.keepalive.count() > 0 && (is_uroce || options.keepalive_all)) {
+    keep_alive(device, c->mine.qpn, options.keepalive);
+  }
+}
+
+void Cm::Impl::release(Holder& holder) {
+  if (holder.qpn != Qpn{}) {
+    by_qpn.erase(raw(holder.qpn));
+    keep_alive(device, holder.qpn, nanoseconds(0));
+  }
+  if (holder.qp != nullptr && holder.qp->query().state != QpState::kReset) {
+    (void)holder.qp->modify({.state = QpState::kError}, qp_attr::kState);
+  }
+  holder.qp = nullptr;
+  holder.qpn = Qpn{};
+}
+
+// What the application asks for, with the mutex held.
+
+Status Cm::Impl::connect(CmId id, const CmConnect& ask, Qp* qp) {
+  auto path = route_to(device, ask.to.ip, ask.from.ip);
+  if (!path) return path.error();
+  path->traffic_class = ask.traffic_class;
+  CmConnect with_qp = ask;
+  if (qp != nullptr) {
+    with_qp.terms.qpn = qp->qpn();
+    with_qp.terms.type = qp->attr().type;
+  }
+  const cm::Conversation* c = agent.find(id);
+  if (c == nullptr) return Error{Errc::kInvalid, "no such connection id, or it is closed"};
+  with_qp.path_mtu = std::min(ask.path_mtu, device.active_mtu());
+  const Gid source = device.gids()[path->sgid_index].gid;
+  if (Status asked = agent.connect(id, with_qp, *path, source, now()); !asked) return asked;
+  holders[raw(id)].qp = qp;
+  return {};
+}
+
+Status Cm::Impl::accept(CmId id, const CmAccept& answer, Qp* qp) {
+  CmAccept with_qp = answer;
+  if (qp != nullptr) {
+    with_qp.terms.qpn = qp->qpn();
+    auto attr = agent.qp_attr(id);
+    if (!attr) return attr.error();
+    attr->max_rd_atomic = std::min(attr->max_rd_atomic, answer.terms.initiator_depth);
+    attr->max_dest_rd_atomic = answer.terms.responder_resources;
+    if (Status connected = qp->connect(*attr); !connected) return connected;
+  }
+  if (Status accepted = agent.accept(id, with_qp, now()); !accepted) return accepted;
+  holders[raw(id)].qp = qp;
+  return {};
+}
+
+void Cm::Impl::close(CmId id) {
+  const auto found = holders.find(raw(id));
+  if (found == holders.end()) return;
+  CmChannel::Impl& channel = *found->second.channel;
+  found->second.qp = nullptr;
+  release(found->second);
+  holders.erase(found);
+  std::vector<CmId> waiting;
+  std::erase_if(channel.events, [&](const CmEvent& event) {
+    if (event.listener == id && event.id != id) waiting.push_back(event.id);
+    return event.id == id || event.listener == id;
+  });
+  channel.count = channel.events.size();
+  agent.close(id, now());
+  for (const CmId request : waiting) close(request);
+}
+
+void Cm::Impl::close_all(CmChannel::Impl& channel) {
+  std::vector<CmId> ids;
+  for (const auto& [id, holder] : holders) {
+    if (holder.channel == &channel) ids.push_back(CmId{id});
+  }
+  for (const CmId id : ids) close(id);
+  dispatch();
+}
+
+// Cm
+
+CmOptions cm_options(const Config& config) {
+  return {.keepalive = std::chrono::milliseconds(config.keepalive_ms)};
+}
+
+Cm::Cm(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Cm::Cm(Cm&&) noexcept = default;
+Cm& Cm::operator=(Cm&&) noexcept = default;
+Cm::~Cm() = default;
+
+Result<Cm> Cm::open(Device& device, const CmOptions& options) {
+  auto impl = std::make_unique<Impl>(device, options, system_random());
+  if (Status started = impl->start(); !started) {
+    if (started.error().code == Errc::kBusy) {
+      return Error{Errc::kBusy, "this device has a communication manager already"};
+    }
+    return started.error();
+  }
+  return Cm(std::move(impl));
+}
+
+Device& Cm::device() const noexcept {
+  return impl_->device;
+}
+std::uint64_t Cm::ca_guid() const noexcept {
+  return impl_->guid;
+}
+
+std::vector<Counter> Cm::counters() const {
+  const std::lock_guard lock(impl_->mutex);
+  const cm::AgentCounters& c = impl_->agent.counters();
+  return {{"cm_received", c.received},     {"cm_malformed", c.malformed},
+          {"cm_unexpected", c.unexpected}, {"cm_duplicates", c.duplicates},
+          {"cm_rejected", c.rejected},     {"cm_sent", c.sent},
+          {"cm_repeated", c.repeated},     {"cm_dropped", impl_->gsi->dropped()}};
+}
+
+std::size_t Cm::ids() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->agent.size();
+}
+
+Result<AhAttr> Cm::route(const Gid& to, const Gid& from) const {
+  return route_to(impl_->device, to, from);
+}
+
+Result<AhAttr> Cm::resolve(const Gid& to, const Gid& from, std::chrono::milliseconds timeout) {
+  auto path = route(to, from);
+  if (!path) return path.error();
+  auto pd = Pd::create(impl_->device);
+  if (!pd) return pd.error();
+  auto ah = Ah::create(*pd, *path);
+  if (!ah) return ah.error();
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  while (!is_resolved(impl_->device, *ah)) {
+    if (std::chrono::steady_clock::now() >= end) {
+      return Error{Errc::kTimeout,
+                   "nobody answers for " + to_string(to) + ": is it on this link, or the gateway?"};
+    }
+    impl_->device.progress();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  return path;
+}
+
+}  // namespace uroce

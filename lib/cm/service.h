@@ -1,0 +1,106 @@
+/// The inside of a Cm: the agent with its link, its clock and its users.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "cm/agent.h"
+#include "cm/gsi.h"
+#include "uroce/cm.h"
+
+namespace uroce {
+
+struct CmChannel::Impl {
+  explicit Impl(Cm::Impl& its_cm) : cm(its_cm) {}
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  Cm::Impl& cm;
+  // Guarded by cm.mutex:
+  std::deque<CmEvent> events;
+  int fd = -1;  // made when first asked for
+  std::condition_variable news;
+  std::atomic<std::size_t> count{0};  // of events; read without the lock
+
+  void push(CmEvent&& event);
+  bool pop(CmEvent& event);
+};
+
+/// Threads: `mutex` guards all of it; the service thread runs run().
+struct Cm::Impl final : cm::AgentHost {
+  Impl(Device& its_device, const CmOptions& its_options, std::uint64_t seed);
+  ~Impl() override;
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+  Status start();
+
+  /// What an id belongs to.
+  struct Holder {
+    CmChannel::Impl* channel = nullptr;
+    Qp* qp = nullptr;  // the application's, moved by us
+    Qpn qpn{};         // of an established connection
+  };
+
+  /// Runs a call of the application: what it made the agent say and tell is passed on.
+  template <typename F>
+  auto call(F&& f) {
+    const std::lock_guard lock(mutex);
+    const Ticks due = agent.deadline();
+    auto result = f(agent, now());
+    dispatch();
+    if (agent.deadline() != due || gsi->is_waiting()) wake();
+    return result;
+  }
+  [[nodiscard]] Ticks now() const noexcept { return Ticks{device.now_ns()}; }
+  void wake() noexcept;
+
+  Status connect(CmId id, const CmConnect& ask, Qp* qp);
+  Status accept(CmId id, const CmAccept& answer, Qp* qp);
+  void close(CmId id);
+  /// The channel goes: its ids too.
+  void close_all(CmChannel::Impl& channel);
+  void on_established(CmId id);
+  /// The connection is over: its QP goes to Error.
+  void release(Holder& holder);
+
+  // cm::AgentHost, with the mutex held
+  void send(const AhAttr& to, const wire::Mad& mad) override { gsi->send(to, mad); }
+  void on_event(CmEvent&& event) override { fresh.push_back(std::move(event)); }
+  [[nodiscard]] bool is_own(const Gid& gid) const override;
+  [[nodiscard]] bool has_heard(CmId id) override;
+
+  Device& device;
+  const CmOptions options;
+  const std::uint64_t guid;
+
+  mutable std::mutex mutex;
+  std::unique_ptr<cm::Gsi> gsi;
+  cm::Agent agent;
+  std::unordered_map<std::uint32_t, Holder> holders;  // by id
+  std::unordered_map<std::uint32_t, CmId> by_qpn;     // established connections
+  std::vector<CmEvent> fresh;                         // told by the agent, not yet passed on
+
+ private:
+  void run();
+  /// One turn. @return whether there was something to do.
+  bool turn();
+  void sleep();
+  void dispatch();
+  void deliver(CmEvent&& event);
+  void connect_qp(CmEvent& event, Holder& holder);
+  void take_failed();
+  void linger();
+
+  int wake_fd_ = -1;
+  int failure_fd_ = -1;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace uroce

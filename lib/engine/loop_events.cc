@@ -1,0 +1,72 @@
+// What a loop tells the control threads.
+#include <utility>
+
+#include "engine/poll_loop.h"
+#include "engine/signal.h"
+
+namespace uroce::engine {
+
+using transport::QueuePair;
+
+void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
+  if ((events & QueuePair::kHasFailed) != 0 && failure_fd_ >= 0) {
+    if (Qpn* slot = failures_.claim()) {
+      *slot = qp.context().qpn;
+      failures_.publish();
+    }
+    signal(failure_fd_);
+  }
+  for (std::uint8_t type = 0; type < 31; ++type) {
+    if ((events & 1U << type) == 0) continue;
+    const bool is_overflow = AsyncEventType{type} == AsyncEventType::kCqErr;
+    const transport::SharedReceives* shared = qp.context().receives.shared();
+    report({.type = AsyncEventType{type},
+            .qpn = qp.context().qpn,
+            .fault = is_overflow ? transport::Fault::kCqOverflow : qp.context().fatal,
+            .srq = shared == nullptr ? 0 : shared->number,
+            .full_cq = is_overflow ? qp.context().full_cq->size() : transport::CqSize{}});
+  }
+}
+
+void PollLoop::report(const LoopEvent& event) noexcept {
+  LoopEvent* slot = events_.claim();
+  if (slot == nullptr) return;  // nobody reads them; each QP tells its own state too
+  *slot = event;
+  events_.publish();
+  signal(event_fd_);
+}
+
+void PollLoop::set_addresses(const Addresses& addresses) {
+  addresses_ = addresses;
+  if (place_.index == 0) report({.type = AsyncEventType::kGidChange});
+}
+
+port::LinkState PollLoop::look_at_link(Ticks now) noexcept {
+  if (next_link_look_.is_set()) next_link_look_ = now + kLinkLookNs;
+  const port::LinkState before = std::exchange(link_state_, port_.link_state());
+  if (link_state_ == before) return before;
+  AsyncEventType type = AsyncEventType::kDeviceFatal;
+  if (link_state_ != port::LinkState::kGone) {
+    type = link_state_ == port::LinkState::kUp ? AsyncEventType::kPortActive : AsyncEventType::kPortErr;
+  }
+  report({.type = type});
+  return link_state_;
+}
+
+bool PollLoop::next_failure(Qpn& qpn) noexcept {
+  const Qpn* front = failures_.front();
+  if (front == nullptr) return false;
+  qpn = *front;
+  failures_.pop();
+  return true;
+}
+
+bool PollLoop::next_event(LoopEvent& event) noexcept {
+  const LoopEvent* front = events_.front();
+  if (front == nullptr) return false;
+  event = *front;
+  events_.pop();
+  return true;
+}
+
+}  // namespace uroce::engine

@@ -1,0 +1,102 @@
+#include "verbs/gsi.h"
+
+#include <algorithm>
+
+#include "transport/faults.h"
+#include "verbs/device_impl.h"
+
+namespace uroce {
+
+namespace {
+
+constexpr std::uint32_t kGsi = 1;  // QPN of the general services
+
+engine::LoopRunner& runner_of(Device& device, Qpn qpn) noexcept {
+  auto& runners = device.impl().runners;
+  return *runners[raw(qpn) & (runners.size() - 1)];
+}
+
+}  // namespace
+
+unsigned gsi_loop(Device& device) noexcept {
+  return kGsi & static_cast<unsigned>(device.impl().runners.size() - 1);
+}
+
+Result<AhAttr> route_to(Device& device, const Gid& to, const Gid& source) {
+  const auto own = device.impl().own_addresses();
+  const bool any = source.is_zero() || source == Gid::from_v4({0, 0, 0, 0});
+  std::optional<std::size_t> found;
+  const auto is_usable = [&](const engine::Address& a) {
+    return a.type == GidType::kRoceV2 && engine::can_reach(a, to) && (any || a.gid == source) &&
+           a.gid.is_link_local() == to.is_link_local();
+  };
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (!is_usable(own[i])) continue;
+    const bool is_near = own[i].is_on_link(to) || to == own[i].gid;
+    if (!found.has_value() || (is_near && !own[*found].is_on_link(to))) found = i;
+  }
+  if (!found.has_value()) {
+    return Error{Errc::kNotFound, "no address of this port reaches " + to_string(to) +
+                                      ": give the port one of that family (--ip ADDR/PREFIX)"};
+  }
+  return AhAttr{.dgid = to, .sgid_index = static_cast<std::uint32_t>(*found)};
+}
+
+bool is_own_address(Device& device, const Gid& gid) {
+  const auto own = device.impl().own_addresses();
+  return std::any_of(own.begin(), own.end(),
+                     [&](const engine::Address& a) { return a.gid == gid && !a.removed; });
+}
+
+bool is_resolved(Device& device, const Ah& ah) {
+  bool resolved = false;
+  runner_of(device, Qpn{kGsi}).execute([&](engine::PollLoop& loop, Ticks) {
+    resolved = loop.is_resolved(ah.id());
+  });
+  return resolved;
+}
+
+bool has_heard(Device& device, Qpn qpn, Psn first) {
+  bool heard = false;
+  runner_of(device, qpn).execute([&](engine::PollLoop& loop, Ticks) {
+    const transport::QueuePair* qp = loop.find(qpn);
+    heard = qp != nullptr && qp->state() >= QpState::kRtr && qp->query().rq_psn != first;
+  });
+  return heard;
+}
+
+void keep_alive(Device& device, Qpn qpn, std::chrono::nanoseconds silence) {
+  runner_of(device, qpn).execute([&](engine::PollLoop& loop, Ticks now) {
+    loop.keep_alive(qpn, static_cast<std::uint64_t>(silence.count()), now);
+  });
+}
+
+void watch_failures(Device& device, int fd) {
+  for (auto& runner : device.impl().runners) {
+    runner->execute([fd](engine::PollLoop& loop, Ticks) { loop.watch_failures(fd); });
+  }
+}
+
+std::string failure_of(Device& device, Qpn qpn) {
+  std::string text;
+  runner_of(device, qpn).execute([&](engine::PollLoop& loop, Ticks) {
+    const transport::QueuePair* qp = loop.find(qpn);
+    if (qp != nullptr && qp->state() == QpState::kError) text = transport::row(qp->context().fatal).text;
+  });
+  return text;
+}
+
+void take_failures(Device& device, std::span<const Qpn> all, const std::function<void(Qpn)>& failed) {
+  bool is_full = false;
+  for (auto& loop : device.impl().loops) {
+    std::size_t taken = 0;
+    for (Qpn qpn{}; loop->next_failure(qpn); ++taken) failed(qpn);
+    is_full = is_full || taken >= engine::PollLoop::kFailures;
+  }
+  if (!is_full) return;
+  for (const Qpn qpn : all) {
+    if (!failure_of(device, qpn).empty()) failed(qpn);
+  }
+}
+
+}  // namespace uroce

@@ -1,0 +1,42 @@
+/// What the communication manager needs of the inside of a device.
+#pragma once
+
+#include <chrono>
+#include <functional>
+
+#include "uroce/ah.h"
+#include "uroce/cq.h"
+#include "uroce/qp.h"
+
+namespace uroce {
+
+/// The loop that gets what is sent to QPN 1: the low bits of a QPN name its loop.
+[[nodiscard]] unsigned gsi_loop(Device& device) noexcept;
+/// QP 1 of the device: a UD QP with the Q_Key of the general services, in RTS. `cq` is of gsi_loop().
+/// @return kBusy if there is one.
+Result<Qp> make_gsi_qp(Pd& pd, Cq& cq, const QpInitAttr& attr);
+
+/// The way to an address: from `source`, or from the first of the device's addresses that is on the same
+/// link, or may be routed.
+/// @return kNotFound if no address of the device can reach it.
+Result<AhAttr> route_to(Device& device, const Gid& to, const Gid& source);
+[[nodiscard]] bool is_own_address(Device& device, const Gid& gid);
+/// Whether the Ethernet address behind a handle is known.
+[[nodiscard]] bool is_resolved(Device& device, const Ah& ah);
+
+/// Attributes of Ah::from_wc().
+Result<AhAttr> way_back(Device::Impl& device, const Wc& wc, std::span<const std::byte, kGrhBytes> grh);
+
+/// Whether a QP has received anything since it was to expect `first`.
+[[nodiscard]] bool has_heard(Device& device, Qpn qpn, Psn first);
+/// PollLoop::keep_alive() of a QP of the device.
+void keep_alive(Device& device, Qpn qpn, std::chrono::nanoseconds silence);
+/// PollLoop::watch_failures() of all loops; -1: no more.
+void watch_failures(Device& device, int fd);
+/// Calls `failed` with the QPs that have failed since the last call, and perhaps with others.
+/// @param all  those to ask about if too many failed at once to be remembered
+void take_failures(Device& device, std::span<const Qpn> all, const std::function<void(Qpn)>& failed);
+/// Why a QP is in Error; empty if it is not, or gone.
+[[nodiscard]] std::string failure_of(Device& device, Qpn qpn);
+
+}  // namespace uroce
