@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint8_t kCmTimeout = 20;  // 4.3 s: what each end is given to answer in, said in the REQ
 constexpr std::uint8_t kCmRetries = 15;
-constexpr std::uint8_t kPacketRate = 9;     // 120 Gb/s: no static limit
+constexpr std::uint8_t kPacketRate = 0;     // the port's: no static limit
 constexpr std::uint16_t kRoceLid = 0xffff;  // there are none
 constexpr std::uint8_t kAckTimeout = 16;    // 0.27 s
 constexpr std::uint8_t kTargetAckDelay = 15;
