@@ -64,7 +64,7 @@ enum class CmReject : std::uint16_t {
 struct CmTerms {
   QpType type = QpType::kRc;  ///< RC, UC or XRC
   Qpn qpn{};
-  Psn psn;                               ///< first PSN it sends; the manager chooses it
+  Psn psn{};                             ///< first PSN it sends; the manager chooses it
   std::uint8_t responder_resources = 1;  ///< READs and atomics it will serve
   std::uint8_t initiator_depth = 1;      ///< those it wants to have in flight
   std::uint8_t retry_cnt = 7;            ///< 0..7; the active side says it for both
@@ -85,9 +85,9 @@ inline constexpr std::size_t kCmServiceReplyBytes = 136;
 /// How a connection is asked for.
 struct CmConnect {
   PortSpace space = PortSpace::kTcp;
-  CmAddress from;  ///< zero IP: whichever reaches `to`; port 0: a free one
-  CmAddress to;
-  CmTerms terms;
+  CmAddress from{};  ///< zero IP: whichever reaches `to`; port 0: a free one
+  CmAddress to{};
+  CmTerms terms{};
   std::uint8_t traffic_class = 0;
   std::uint8_t ack_timeout = 0;               ///< of both QPs, code; 0: 16, 0.27 s
   PathMtu path_mtu = PathMtu::k4096;          ///< at most; what the port allows and the peer takes
@@ -98,14 +98,14 @@ struct CmConnect {
 };
 
 struct CmAccept {
-  CmTerms terms;
+  CmTerms terms{};
   std::span<const std::byte> private_data{};  ///< at most kCmAcceptBytes
 };
 
 /// Which QP serves a port of space UDP?
 struct CmServiceQuery {
-  CmAddress from;
-  CmAddress to;
+  CmAddress from{};
+  CmAddress to{};
   std::uint8_t traffic_class = 0;
   std::span<const std::byte> private_data{};  ///< at most kCmServiceRequestBytes
   std::chrono::milliseconds timeout{5000};

@@ -31,7 +31,7 @@ struct AgentConfig {
   std::uint64_t seed = 1;
   PathMtu path_mtu = PathMtu::k4096;
   unsigned max_ids = 1U << 20;
-  AgentTimes times;
+  AgentTimes times{};
 };
 
 /// What the agent has refused or ignored, by reason.
