@@ -279,6 +279,10 @@ void Agent::on_rej(const Received& in) {
     ++counters_.unexpected;
     return;
   }
+  if (c->state == kReqSent && in.header.transaction_id != c->transaction) {  // of the path MTU before
+    ++counters_.duplicates;
+    return;
+  }
   if (c->state == kReqSent && on_rejected_request(*c, rej, in.now)) return;
   CmEvent event =
       event_of(*c, c->state == kEstablished ? CmEventType::kDisconnected : CmEventType::kRejected);

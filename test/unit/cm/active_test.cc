@@ -271,6 +271,38 @@ TEST_CASE("each reason of a REJ reaches the application", "[cm]") {
   }
 }
 
+TEST_CASE("a REJ from elsewhere or of another transaction ends nothing", "[cm]") {
+  Station a;
+  const CmId id = a.asking();
+  const auto req = a.out<CmReq>();
+  a.in(rej_of(req, CmReject::kConsumer), a.transaction, kElsewhere);
+  a.in(rej_of(req, CmReject::kConsumer), a.transaction + 1);
+  a.quiet();
+  CHECK(a.state(id) == State::kReqSent);
+}
+
+TEST_CASE("a smaller path MTU that the peer names is tried", "[cm][mtu]") {
+  Station a;
+  const CmId id = a.asking({.path_mtu = PathMtu::k4096, .private_data = data("hello")});
+  const auto req = a.out<CmReq>();
+  const auto first_transaction = a.transaction;
+  auto rej = rej_of(req, CmReject::kInvalidPathMtu);
+  rej.info_len = 1;
+  rej.info[0] = std::byte{3};
+  a.in(rej, first_transaction);
+  auto expected = req;
+  expected.path_mtu = 3;
+  CHECK(a.out<CmReq>() == expected);
+  CHECK(a.transaction != first_transaction);
+  // The first one came twice, and so does its answer.
+  a.in(rej, first_transaction);
+  a.quiet();
+  CHECK(a.state(id) == State::kReqSent);
+  a.answer(peer_rep(req));
+  a.event(CmEventType::kConnectReply);
+  CHECK(a.agent.qp_attr(id)->path_mtu == PathMtu::k1024);
+}
+
 TEST_CASE("a path MTU that is no smaller, or none, is not tried", "[cm][mtu]") {
   for (const unsigned mtu : {0U, 3U, 4U, 6U, 255U}) {
     CAPTURE(mtu);
