@@ -273,8 +273,10 @@ void Agent::on_rej(const Received& in) {
   const bool is_open =
       c != nullptr && (c->state == kReqSent || c->state == kReqRcvd || c->state == kRepSent ||
                        c->state == kRepRcvd || c->state == kEstablished);
-  const bool is_known =
-      is_open && (c->state == kReqSent || c->remote_id == rej.local_comm_id || rej.local_comm_id == 0);
+  const bool is_late =  // about a REQ that has been answered since
+      is_open && c->is_active && c->state != kReqSent && rej.about == wire::CmAbout::kReq;
+  const bool is_known = is_open && !is_late &&
+                        (c->state == kReqSent || c->remote_id == rej.local_comm_id || rej.local_comm_id == 0);
   if (!is_known) {
     ++counters_.unexpected;
     return;

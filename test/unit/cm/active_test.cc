@@ -352,6 +352,22 @@ TEST_CASE("nobody listens: told at once, or asked again for as long as there is 
   a.event(CmEventType::kRejected);
 }
 
+TEST_CASE("an old REJ of the REQ does not end what a later REP made", "[cm]") {
+  Station a;
+  const CmId id = a.asking({.patience = std::chrono::milliseconds(1000)});
+  const auto req = a.out<CmReq>();
+  const auto transaction = a.transaction;
+  a.in(peer_rep(req), transaction);
+  a.event(CmEventType::kConnectReply);
+  a.in(rej_of(req, CmReject::kInvalidServiceId), transaction);
+  a.quiet();
+  REQUIRE(a.agent.establish(id));
+  a.out<CmRtu>();
+  a.in(rej_of(req, CmReject::kInvalidServiceId), transaction);
+  a.quiet();
+  CHECK(a.state(id) == State::kEstablished);
+}
+
 TEST_CASE("a REJ after the RTU, which the peer has not got, ends the connection", "[cm]") {
   Station a;
   const CmId id = a.connected();
