@@ -203,7 +203,7 @@ void Agent::on_duplicate_req(Conversation& c, Ticks) {
 void Agent::on_rep(const Received& in) {
   const auto rep = wire::CmRep::parse(in.body);
   Conversation* c = addressed(rep.remote_comm_id, in.from);
-  if (c == nullptr) {  // it need not wait for an RTU
+  if (c == nullptr || c->state == State::kDone) {  // it need not wait for an RTU
     ++counters_.unexpected;
     ++counters_.sent;
     const wire::CmRej rej{.remote_comm_id = rep.local_comm_id,
@@ -214,6 +214,10 @@ void Agent::on_rep(const Received& in) {
   if (c->state == State::kEstablished && c->is_active && c->remote_id == rep.local_comm_id) {
     ++counters_.duplicates;
     return repeat(*c);  // the RTU
+  }
+  if (c->state == State::kTimewait && c->refused && c->remote_id == rep.local_comm_id) {
+    ++counters_.duplicates;
+    return repeat(*c);  // the REJ
   }
   if (c->state == State::kRepRcvd && c->remote_id == rep.local_comm_id) {
     ++counters_.duplicates;

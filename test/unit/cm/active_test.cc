@@ -211,6 +211,44 @@ TEST_CASE("a REP of another transaction, to nobody or from elsewhere is not take
   CHECK(a.state(id) == State::kReqSent);
 }
 
+TEST_CASE("a REP that comes too late is refused: its sender need not wait for an RTU", "[cm]") {
+  Station a;
+  const CmId id = a.asking({.timeout = std::chrono::milliseconds(10)});
+  const auto req = a.out<CmReq>();
+  const auto transaction = a.transaction;
+  a.wait(20 * kMs);
+  a.event(CmEventType::kUnreachable);
+  a.out<CmRej>();
+  a.in(peer_rep(req), transaction);
+  const auto rej = a.out<CmRej>();
+  CHECK(rej.about == CmAbout::kRep);
+  CHECK(rej.remote_comm_id == kPeerId);
+  CHECK(rej.reason == 6);
+  a.quiet();
+  CHECK(a.state(id) == State::kDone);
+}
+
+TEST_CASE("a refused REP is refused again when it comes again", "[cm]") {
+  Station a;
+  const CmId id = a.asking();
+  const auto req = a.out<CmReq>();
+  const auto transaction = a.transaction;
+  a.in(peer_rep(req), transaction);
+  a.event(CmEventType::kConnectReply);
+  REQUIRE(a.agent.reject(id, data("no"), a.now));
+  const auto rej = a.out<CmRej>();
+  CHECK(rej.about == CmAbout::kRep);
+  CHECK(rej.reason == 28);
+  CHECK(rej.remote_comm_id == kPeerId);
+  CHECK(text_of(rej.private_data) == "no");
+  const auto said = a.last_mad;
+  a.in(peer_rep(req), transaction);
+  a.out<CmRej>();
+  CHECK((a.last_mad == said));
+  a.wait(100 * kSecond);
+  a.quiet();
+}
+
 TEST_CASE("an MRA extends the wait for the REP, not for ever", "[cm]") {
   Station a;
   const CmId id = a.asking({.timeout = std::chrono::milliseconds(1000)});
