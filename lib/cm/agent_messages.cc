@@ -343,7 +343,8 @@ void Agent::on_dreq(const Received& in) {
                                                                       .remote_comm_id = dreq.local_comm_id}));
   Conversation* c = addressed(dreq.remote_comm_id, in.from);
   using enum State;
-  const bool is_asking = c != nullptr && c->state == kReqSent;  // its REP was lost
+  const bool is_asking =  // its REP was lost
+      c != nullptr && c->state == kReqSent && dreq.remote_qpn == c->mine.qpn;
   const bool is_open =
       c != nullptr && c->remote_id == dreq.local_comm_id && dreq.remote_qpn == c->mine.qpn &&
       (c->state == kRepSent || c->state == kRepRcvd || c->state == kEstablished || c->state == kDreqSent);

@@ -423,6 +423,23 @@ TEST_CASE("a REJ after the RTU, which the peer has not got, ends the connection"
   a.quiet();
 }
 
+TEST_CASE("a DREQ of a peer whose REP was lost ends the wait", "[cm]") {
+  Station a;
+  const CmId id = a.asking();
+  a.out<CmReq>();
+  const CmDreq dreq{.local_comm_id = kPeerId, .remote_comm_id = raw(id), .remote_qpn = kOwnQpn};
+  a.in(CmDreq{.local_comm_id = kPeerId, .remote_comm_id = raw(id), .remote_qpn = Qpn{9}});
+  a.out<CmDrep>();
+  CHECK(a.events.empty());
+  a.in(dreq);
+  const auto drep = a.out<CmDrep>();
+  CHECK(drep.local_comm_id == raw(id));
+  CHECK(drep.remote_comm_id == kPeerId);
+  a.event(CmEventType::kDisconnected);
+  a.wait(100 * kSecond);
+  a.quiet();
+}
+
 TEST_CASE("what the application asks for in the wrong state is refused", "[cm]") {
   Station a;
   const CmId id = a.make();
