@@ -19,8 +19,11 @@ constexpr std::uint16_t kRoceLid = 0xffff;  // there are none
 constexpr std::uint8_t kAckTimeout = 16;    // 0.27 s
 constexpr std::uint8_t kTargetAckDelay = 15;
 
+/// Of a time that may have no measure.
 constexpr std::uint64_t ns(std::chrono::milliseconds time) noexcept {
-  return static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count());
+  constexpr std::chrono::milliseconds kMost = std::chrono::hours(24);
+  const auto bounded = std::clamp(time, std::chrono::milliseconds{0}, kMost);
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(bounded).count());
 }
 
 template <std::size_t N>

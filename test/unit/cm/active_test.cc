@@ -513,4 +513,15 @@ TEST_CASE("private data of every length arrives, with zeros behind it", "[cm][T2
   }
 }
 
+TEST_CASE("times without measure are no reason to stop at once, nor to overflow", "[cm]") {
+  Station a;
+  a.asking({.timeout = std::chrono::milliseconds::max(), .patience = std::chrono::milliseconds::max()});
+  a.wait(3600 * kSecond);
+  CHECK(a.events.empty());
+  a.sent.clear();
+  a.asking({.timeout = std::chrono::milliseconds::min(), .patience = std::chrono::milliseconds::min()});
+  a.wait(kMs);
+  a.event(CmEventType::kUnreachable);
+}
+
 }  // namespace uroce::test
