@@ -104,7 +104,7 @@ TEST_CASE("addresses with ports are read and written", "[cm][bindings]") {
   CHECK(is(":7471", "", 7471));
   CHECK(is("10.0.0.1:65535", "10.0.0.1", 65535));
   for (const auto* text : {"", ":", "10.0.0.1:", "10.0.0.1:65536", "10.0.0.1:-1", "10.0.0.1:7x", "10.0.0:1",
-                           "host:1", "[fd00::1", "[fd00::1]7", "[10.0.0.1", "fd00::1::2"}) {
+                           "host:1", "[fd00::1", "[fd00::1]7", "[]:1", "[10.0.0.1", "fd00::1::2"}) {
     CAPTURE(text);
     CHECK_FALSE(CmAddress::parse(text).has_value());
   }
