@@ -436,11 +436,12 @@ void Agent::on_silence(Conversation& c, Ticks now) {
     return enter_timewait(c, now);
   }
   if (c.state == State::kReqSent) say(c, timeout_reject(c, wire::CmAbout::kReq));
-  if (c.state == State::kRepSent) say(c, timeout_reject(c, wire::CmAbout::kRep));
   CmEvent event = event_of(c, CmEventType::kUnreachable);
   event.text = to_string(c.remote) + " did not answer in time";
   tell(c, std::move(event));
-  finish(c);
+  if (c.state != State::kRepSent) return finish(c);
+  say(c, timeout_reject(c, wire::CmAbout::kRep));
+  begin_disconnect(c, now);  // it may be that only its RTUs were lost
 }
 
 void Agent::enter_timewait(Conversation& c, Ticks now) {

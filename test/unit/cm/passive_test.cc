@@ -127,6 +127,31 @@ TEST_CASE("without an RTU the REP is said again, then given up", "[cm]") {
   CHECK(rej.reason == 4);
 }
 
+TEST_CASE("a peer that has sent its RTU in vain learns that the connection is not: DREQ until a DREP",
+          "[cm]") {
+  Station a;
+  a.listener();
+  const CmId id = a.asked();
+  a.accept(id);
+  a.wait(9999 * kMs);
+  a.sent.clear();
+  a.wait(kMs);
+  a.event(CmEventType::kUnreachable);
+  a.out<CmRej>();
+  const auto dreq = a.out<CmDreq>();
+  CHECK(dreq.local_comm_id == raw(id));
+  CHECK(dreq.remote_comm_id == kPeerId);
+  CHECK(dreq.remote_qpn == kPeerQpn);
+  a.wait(50 * kMs);
+  CHECK(a.out<CmDreq>() == dreq);
+  a.answer(CmDrep{.local_comm_id = kPeerId, .remote_comm_id = raw(id)});
+  a.wait(999 * kMs);
+  a.quiet();
+  a.wait(kMs);
+  a.event(CmEventType::kTimewaitExit);
+  a.quiet();
+}
+
 TEST_CASE("data instead of the RTU: established", "[cm]") {
   Station a;
   a.listener();
