@@ -36,10 +36,6 @@ Error too_long(std::size_t most) {
                "private data of this message is at most " + std::to_string(most) + " bytes long"};
 }
 
-constexpr bool is_connected(State state) noexcept {
-  return state == State::kRepSent || state == State::kRepRcvd || state == State::kEstablished;
-}
-
 constexpr bool is_end(CmEventType type) noexcept {
   return type == CmEventType::kRejected || type == CmEventType::kUnreachable ||
          type == CmEventType::kDisconnected;

@@ -132,25 +132,28 @@ void Agent::refuse(const Received& in, const wire::CmReq& req, CmReject reason) 
 }
 
 /// The peer uses its QP for something new: what we know of it is over. IBA 12.9.8.3.1 ?
-void Agent::end_stale(const wire::CmReq& req, Ticks now) {
-  const auto stale = by_remote_qpn_.find({req.ca_guid, raw(req.qpn)});
-  if (stale == by_remote_qpn_.end()) return;
-  on_failure(stale->second, "the peer uses its QP for another connection", now);
+/// @return whether there was a connection.
+bool Agent::end_stale(const Remote& qp, Ticks now) {
+  const auto found = by_remote_qpn_.find(qp);
+  if (found == by_remote_qpn_.end()) return false;
+  Conversation& stale = *get(found->second);
+  if (stale.state == State::kReqRcvd) {  // it has given up, and its REJ was lost
+    CmEvent event = event_of(stale, CmEventType::kRejected);
+    event.reason = CmReject::kTimeout;
+    tell(stale, std::move(event));
+    enter_timewait(stale, now);
+  }
+  if (!is_connected(stale.state)) return false;
+  on_failure(stale.id, "the peer uses its QP for another connection", now);
+  return true;
 }
 
 void Agent::on_req(const Received& in) {
   const auto req = wire::CmReq::parse(in.body);
   const auto known = by_remote_id_.find({req.ca_guid, req.local_comm_id});
   if (known != by_remote_id_.end()) return on_duplicate_req(*get(known->second), in.now);
-  const auto stale = by_remote_qpn_.find({req.ca_guid, raw(req.qpn)});
-  if (stale != by_remote_qpn_.end()) {
-    const State state = get(stale->second)->state;
-    const bool is_live = state != State::kTimewait && state != State::kDreqSent;
-    if (is_live) {
-      end_stale(req, in.now);
-      return refuse(in, req, CmReject::kStaleConnection);
-    }
-  }
+  const Remote qp{req.ca_guid, raw(req.qpn)};
+  if (end_stale(qp, in.now)) return refuse(in, req, CmReject::kStaleConnection);
   if (const CmReject why = judge(req, in.from); why != CmReject::kNone) return refuse(in, req, why);
   const auto ip = *IpHeader::parse(std::span{req.private_data}.first<IpHeader::kSize>());
   const CmId listener = listener_of(req.service_id, ip.destination);
@@ -179,7 +182,7 @@ void Agent::on_req(const Received& in) {
   const bool is_uroce = req.vendor_id == kUroceVendor;
   c->ack_timeout = is_uroce ? req.ack_timeout : std::min(req.ack_timeout, kKernelAckTimeout);
   by_remote_id_[{req.ca_guid, req.local_comm_id}] = c->id;
-  by_remote_qpn_[{req.ca_guid, raw(req.qpn)}] = c->id;
+  by_remote_qpn_[qp] = c->id;
   CmEvent event = event_of(*c, CmEventType::kConnectRequest);
   set_private(event, req.private_data, IpHeader::kSize);
   tell(*c, std::move(event));

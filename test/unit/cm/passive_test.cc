@@ -448,6 +448,23 @@ TEST_CASE("a QPN of another adapter is another QP", "[cm][stale]") {
   CHECK(a.state(old) == State::kEstablished);
 }
 
+TEST_CASE("a peer that has given up unheard, and asks anew for the same QP, is served", "[cm][stale]") {
+  Station a;
+  a.listener(1);
+  const CmId old = a.asked();
+  a.in(peer_req(kPeerId + 1));  // the same QPN
+  const CmEvent over = a.event(CmEventType::kRejected);
+  CHECK(over.id == old);
+  CHECK(over.reason == CmReject::kTimeout);
+  const CmId next = a.event(CmEventType::kConnectRequest).id;
+  a.quiet();
+  a.accept(next);
+  a.out<CmRep>();
+  a.in(peer_req());  // one of the old ones that was still on its way
+  a.wait(49 * kMs);
+  a.quiet();
+}
+
 TEST_CASE("both ends in one agent", "[cm]") {
   Station a;
   a.listener();
