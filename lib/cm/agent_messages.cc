@@ -248,7 +248,9 @@ void Agent::on_rep(const Received& in) {
   c->theirs.vendor_id = rep.vendor_id;
   c->theirs.options = in.header.attribute_modifier;
   by_remote_id_[{c->remote_guid, c->remote_id}] = c->id;
-  by_remote_qpn_[{c->remote_guid, raw(c->theirs.qpn)}] = c->id;
+  const Remote qp{c->remote_guid, raw(c->theirs.qpn)};
+  end_stale(qp, in.now);
+  by_remote_qpn_[qp] = c->id;
   CmEvent event = event_of(*c, CmEventType::kConnectReply);
   set_private(event, rep.private_data);
   tell(*c, std::move(event));

@@ -465,6 +465,19 @@ TEST_CASE("a peer that has given up unheard, and asks anew for the same QP, is s
   a.quiet();
 }
 
+TEST_CASE("a REP from a QP that is in a connection already: that one is over", "[cm][stale]") {
+  Station a;
+  const CmId old = a.connected();
+  const CmId next = a.asking();
+  auto rep = peer_rep(a.out<CmReq>());
+  rep.local_comm_id = kPeerId + 1;
+  a.answer(rep);
+  CHECK(a.out<CmDreq>().local_comm_id == raw(old));
+  CHECK(a.event(CmEventType::kDisconnected).id == old);
+  CHECK(a.event(CmEventType::kConnectReply).id == next);
+  a.quiet();
+}
+
 TEST_CASE("both ends in one agent", "[cm]") {
   Station a;
   a.listener();
