@@ -152,7 +152,7 @@ class Agent {
   Conversation* addressed(std::uint32_t id, const AhAttr& from);
   [[nodiscard]] CmReject judge(const wire::CmReq& req, const AhAttr& from) const;
   void refuse(const Received& in, const wire::CmReq& req, CmReject reason);
-  bool end_stale(const Remote& qp, Ticks now);
+  bool end_stale(const Remote& qp, const AhAttr& from, Ticks now);
   [[nodiscard]] CmId listener_of(std::uint64_t service, const Gid& destination);
 
   AgentConfig config_;

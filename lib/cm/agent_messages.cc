@@ -133,11 +133,12 @@ void Agent::refuse(const Received& in, const wire::CmReq& req, CmReject reason) 
 
 /// The peer uses its QP for something new: what we know of it is over. IBA 12.9.8.3.1 ?
 /// @return whether there was a connection.
-bool Agent::end_stale(const Remote& qp, Ticks now) {
+bool Agent::end_stale(const Remote& qp, const AhAttr& from, Ticks now) {
   const auto found = by_remote_qpn_.find(qp);
   if (found == by_remote_qpn_.end()) return false;
   Conversation& stale = *get(found->second);
-  if (stale.state == State::kReqRcvd) {  // it has given up, and its REJ was lost
+  if (stale.path.dgid != from.dgid) return false;  // whoever knows its number could end it
+  if (stale.state == State::kReqRcvd) {            // it has given up, and its REJ was lost
     CmEvent event = event_of(stale, CmEventType::kRejected);
     event.reason = CmReject::kTimeout;
     tell(stale, std::move(event));
@@ -153,7 +154,7 @@ void Agent::on_req(const Received& in) {
   const auto known = by_remote_id_.find({req.ca_guid, req.local_comm_id});
   if (known != by_remote_id_.end()) return on_duplicate_req(*get(known->second), in.now);
   const Remote qp{req.ca_guid, raw(req.qpn)};
-  if (end_stale(qp, in.now)) return refuse(in, req, CmReject::kStaleConnection);
+  if (end_stale(qp, in.from, in.now)) return refuse(in, req, CmReject::kStaleConnection);
   if (const CmReject why = judge(req, in.from); why != CmReject::kNone) return refuse(in, req, why);
   const auto ip = *IpHeader::parse(std::span{req.private_data}.first<IpHeader::kSize>());
   const CmId listener = listener_of(req.service_id, ip.destination);
@@ -249,7 +250,7 @@ void Agent::on_rep(const Received& in) {
   c->theirs.options = in.header.attribute_modifier;
   by_remote_id_[{c->remote_guid, c->remote_id}] = c->id;
   const Remote qp{c->remote_guid, raw(c->theirs.qpn)};
-  end_stale(qp, in.now);
+  end_stale(qp, in.from, in.now);
   by_remote_qpn_[qp] = c->id;
   CmEvent event = event_of(*c, CmEventType::kConnectReply);
   set_private(event, rep.private_data);

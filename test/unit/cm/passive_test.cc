@@ -448,6 +448,18 @@ TEST_CASE("a QPN of another adapter is another QP", "[cm][stale]") {
   CHECK(a.state(old) == State::kEstablished);
 }
 
+TEST_CASE("whoever knows the QPN from elsewhere ends nothing", "[cm][stale]") {
+  Station a;
+  a.listener();
+  const CmId old = a.accepted();
+  auto req = peer_req(kPeerId + 1);
+  req.local_gid = kElsewhere;
+  a.in(req, 77, kElsewhere);
+  a.event(CmEventType::kConnectRequest);
+  a.quiet();
+  CHECK(a.state(old) == State::kEstablished);
+}
+
 TEST_CASE("a peer that has given up unheard, and asks anew for the same QP, is served", "[cm][stale]") {
   Station a;
   a.listener(1);
