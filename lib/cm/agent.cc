@@ -14,13 +14,16 @@ namespace {
 
 constexpr std::uint8_t kCmTimeout = 20;  // 4.3 s: what each end is given to answer in, said in the REQ
 constexpr std::uint8_t kCmRetries = 15;
-constexpr std::uint8_t kPacketRate = 9;     // 120 Gb/s: no static limit
+constexpr std::uint8_t kPacketRate = 0;     // the port's: no static limit
 constexpr std::uint16_t kRoceLid = 0xffff;  // there are none
 constexpr std::uint8_t kAckTimeout = 16;    // 0.27 s
 constexpr std::uint8_t kTargetAckDelay = 15;
 
+/// Of a time that may have no measure.
 constexpr std::uint64_t ns(std::chrono::milliseconds time) noexcept {
-  return static_cast<std::uint64_t>(std::chrono::nanoseconds(time).count());
+  constexpr std::chrono::milliseconds kMost = std::chrono::hours(24);
+  const auto bounded = std::clamp(time, std::chrono::milliseconds{0}, kMost);
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(bounded).count());
 }
 
 template <std::size_t N>
@@ -31,10 +34,6 @@ void put(std::array<std::byte, N>& to, std::span<const std::byte> bytes, std::si
 Error too_long(std::size_t most) {
   return Error{Errc::kInvalid,
                "private data of this message is at most " + std::to_string(most) + " bytes long"};
-}
-
-constexpr bool is_connected(State state) noexcept {
-  return state == State::kRepSent || state == State::kRepRcvd || state == State::kEstablished;
 }
 
 constexpr bool is_end(CmEventType type) noexcept {
@@ -438,11 +437,12 @@ void Agent::on_silence(Conversation& c, Ticks now) {
     return enter_timewait(c, now);
   }
   if (c.state == State::kReqSent) say(c, timeout_reject(c, wire::CmAbout::kReq));
-  if (c.state == State::kRepSent) say(c, timeout_reject(c, wire::CmAbout::kRep));
   CmEvent event = event_of(c, CmEventType::kUnreachable);
   event.text = to_string(c.remote) + " did not answer in time";
   tell(c, std::move(event));
-  finish(c);
+  if (c.state != State::kRepSent) return finish(c);
+  say(c, timeout_reject(c, wire::CmAbout::kRep));
+  begin_disconnect(c, now);  // it may be that only its RTUs were lost
 }
 
 void Agent::enter_timewait(Conversation& c, Ticks now) {

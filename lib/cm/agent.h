@@ -31,7 +31,7 @@ struct AgentConfig {
   std::uint64_t seed = 1;
   PathMtu path_mtu = PathMtu::k4096;
   unsigned max_ids = 1U << 20;
-  AgentTimes times;
+  AgentTimes times{};
 };
 
 /// What the agent has refused or ignored, by reason.
@@ -154,7 +154,7 @@ class Agent {
   Conversation* addressed(std::uint32_t id, const AhAttr& from);
   [[nodiscard]] CmReject judge(const wire::CmReq& req, const AhAttr& from) const;
   void refuse(const Received& in, const wire::CmReq& req, CmReject reason);
-  void end_stale(const wire::CmReq& req, Ticks now);
+  bool end_stale(const Remote& qp, const AhAttr& from, Ticks now);
   [[nodiscard]] CmId listener_of(std::uint64_t service, const Gid& destination);
 
   AgentConfig config_;

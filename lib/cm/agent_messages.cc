@@ -132,25 +132,29 @@ void Agent::refuse(const Received& in, const wire::CmReq& req, CmReject reason) 
 }
 
 /// The peer uses its QP for something new: what we know of it is over. IBA 12.9.8.3.1 ?
-void Agent::end_stale(const wire::CmReq& req, Ticks now) {
-  const auto stale = by_remote_qpn_.find({req.ca_guid, raw(req.qpn)});
-  if (stale == by_remote_qpn_.end()) return;
-  on_failure(stale->second, "the peer uses its QP for another connection", now);
+/// @return whether there was a connection.
+bool Agent::end_stale(const Remote& qp, const AhAttr& from, Ticks now) {
+  const auto found = by_remote_qpn_.find(qp);
+  if (found == by_remote_qpn_.end()) return false;
+  Conversation& stale = *get(found->second);
+  if (stale.path.dgid != from.dgid) return false;  // whoever knows its number could end it
+  if (stale.state == State::kReqRcvd) {            // it has given up, and its REJ was lost
+    CmEvent event = event_of(stale, CmEventType::kRejected);
+    event.reason = CmReject::kTimeout;
+    tell(stale, std::move(event));
+    enter_timewait(stale, now);
+  }
+  if (!is_connected(stale.state)) return false;
+  on_failure(stale.id, "the peer uses its QP for another connection", now);
+  return true;
 }
 
 void Agent::on_req(const Received& in) {
   const auto req = wire::CmReq::parse(in.body);
   const auto known = by_remote_id_.find({req.ca_guid, req.local_comm_id});
   if (known != by_remote_id_.end()) return on_duplicate_req(*get(known->second), in.now);
-  const auto stale = by_remote_qpn_.find({req.ca_guid, raw(req.qpn)});
-  if (stale != by_remote_qpn_.end()) {
-    const State state = get(stale->second)->state;
-    const bool is_live = state != State::kTimewait && state != State::kDreqSent;
-    if (is_live) {
-      end_stale(req, in.now);
-      return refuse(in, req, CmReject::kStaleConnection);
-    }
-  }
+  const Remote qp{req.ca_guid, raw(req.qpn)};
+  if (end_stale(qp, in.from, in.now)) return refuse(in, req, CmReject::kStaleConnection);
   if (const CmReject why = judge(req, in.from); why != CmReject::kNone) return refuse(in, req, why);
   const auto ip = *IpHeader::parse(std::span{req.private_data}.first<IpHeader::kSize>());
   const CmId listener = listener_of(req.service_id, ip.destination);
@@ -179,7 +183,7 @@ void Agent::on_req(const Received& in) {
   const bool is_uroce = req.vendor_id == kUroceVendor;
   c->ack_timeout = is_uroce ? req.ack_timeout : std::min(req.ack_timeout, kKernelAckTimeout);
   by_remote_id_[{req.ca_guid, req.local_comm_id}] = c->id;
-  by_remote_qpn_[{req.ca_guid, raw(req.qpn)}] = c->id;
+  by_remote_qpn_[qp] = c->id;
   CmEvent event = event_of(*c, CmEventType::kConnectRequest);
   set_private(event, req.private_data, IpHeader::kSize);
   tell(*c, std::move(event));
@@ -203,7 +207,7 @@ void Agent::on_duplicate_req(Conversation& c, Ticks) {
 void Agent::on_rep(const Received& in) {
   const auto rep = wire::CmRep::parse(in.body);
   Conversation* c = addressed(rep.remote_comm_id, in.from);
-  if (c == nullptr) {  // it need not wait for an RTU
+  if (c == nullptr || c->state == State::kDone) {  // it need not wait for an RTU
     ++counters_.unexpected;
     ++counters_.sent;
     const wire::CmRej rej{.remote_comm_id = rep.local_comm_id,
@@ -214,6 +218,10 @@ void Agent::on_rep(const Received& in) {
   if (c->state == State::kEstablished && c->is_active && c->remote_id == rep.local_comm_id) {
     ++counters_.duplicates;
     return repeat(*c);  // the RTU
+  }
+  if (c->state == State::kTimewait && c->refused && c->remote_id == rep.local_comm_id) {
+    ++counters_.duplicates;
+    return repeat(*c);  // the REJ
   }
   if (c->state == State::kRepRcvd && c->remote_id == rep.local_comm_id) {
     ++counters_.duplicates;
@@ -241,7 +249,9 @@ void Agent::on_rep(const Received& in) {
   c->theirs.vendor_id = rep.vendor_id;
   c->theirs.options = in.header.attribute_modifier;
   by_remote_id_[{c->remote_guid, c->remote_id}] = c->id;
-  by_remote_qpn_[{c->remote_guid, raw(c->theirs.qpn)}] = c->id;
+  const Remote qp{c->remote_guid, raw(c->theirs.qpn)};
+  end_stale(qp, in.from, in.now);
+  by_remote_qpn_[qp] = c->id;
   CmEvent event = event_of(*c, CmEventType::kConnectReply);
   set_private(event, rep.private_data);
   tell(*c, std::move(event));
@@ -273,10 +283,16 @@ void Agent::on_rej(const Received& in) {
   const bool is_open =
       c != nullptr && (c->state == kReqSent || c->state == kReqRcvd || c->state == kRepSent ||
                        c->state == kRepRcvd || c->state == kEstablished);
-  const bool is_known =
-      is_open && (c->state == kReqSent || c->remote_id == rej.local_comm_id || rej.local_comm_id == 0);
+  const bool is_late =  // about a REQ that has been answered since
+      is_open && c->is_active && c->state != kReqSent && rej.about == wire::CmAbout::kReq;
+  const bool is_known = is_open && !is_late &&
+                        (c->state == kReqSent || c->remote_id == rej.local_comm_id || rej.local_comm_id == 0);
   if (!is_known) {
     ++counters_.unexpected;
+    return;
+  }
+  if (c->state == kReqSent && in.header.transaction_id != c->transaction) {  // of the path MTU before
+    ++counters_.duplicates;
     return;
   }
   if (c->state == kReqSent && on_rejected_request(*c, rej, in.now)) return;
@@ -333,7 +349,8 @@ void Agent::on_dreq(const Received& in) {
                                                                       .remote_comm_id = dreq.local_comm_id}));
   Conversation* c = addressed(dreq.remote_comm_id, in.from);
   using enum State;
-  const bool is_asking = c != nullptr && c->state == kReqSent;  // its REP was lost
+  const bool is_asking =  // its REP was lost
+      c != nullptr && c->state == kReqSent && dreq.remote_qpn == c->mine.qpn;
   const bool is_open =
       c != nullptr && c->remote_id == dreq.local_comm_id && dreq.remote_qpn == c->mine.qpn &&
       (c->state == kRepSent || c->state == kRepRcvd || c->state == kEstablished || c->state == kDreqSent);

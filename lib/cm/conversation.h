@@ -25,6 +25,11 @@ enum class State : std::uint8_t {
   kDone,
 };
 
+/// Both ends' QPs are known, and no end is in sight.
+[[nodiscard]] constexpr bool is_connected(State state) noexcept {
+  return state == State::kRepSent || state == State::kRepRcvd || state == State::kEstablished;
+}
+
 /// One id.
 struct Conversation {
   CmId id{};

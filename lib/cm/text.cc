@@ -59,7 +59,7 @@ std::optional<CmAddress> CmAddress::parse(std::string_view text) {
     if (!text.ends_with(']')) return std::nullopt;
     host = text.substr(1, text.size() - 2);
   }
-  if (host.empty()) return port.empty() ? std::nullopt : std::optional{address};
+  if (host.empty()) return port.empty() || in_brackets ? std::nullopt : std::optional{address};
   const auto ip = Gid::parse(host);
   if (!ip.has_value()) return std::nullopt;
   address.ip = *ip;

@@ -66,7 +66,7 @@ struct CmReq {
   std::uint8_t remote_cm_timeout = 0;  ///< 4.096 us << code
   std::uint8_t service = 0;            ///< 0 RC, 1 UC, 3 the extended transport
   bool flow_control = false;           ///< end-to-end
-  Psn psn;
+  Psn psn{};
   std::uint8_t local_cm_timeout = 0;
   std::uint8_t retry_cnt = 0;
   std::uint16_t pkey = 0xffff;
@@ -77,8 +77,8 @@ struct CmReq {
   std::uint8_t extended_transport = 0;  ///< 1 XRC
   std::uint16_t local_lid = 0;
   std::uint16_t remote_lid = 0;
-  Gid local_gid;
-  Gid remote_gid;
+  Gid local_gid{};
+  Gid remote_gid{};
   std::uint32_t flow_label = 0;
   std::uint8_t packet_rate = 0;
   std::uint8_t traffic_class = 0;
@@ -174,7 +174,7 @@ struct CmRep {
   Qpn qpn{};
   std::uint32_t vendor_id = 0;  ///< 24 bits
   std::uint32_t eecn = 0;       ///< XRC: the target's QPN
-  Psn psn;
+  Psn psn{};
   std::uint8_t responder_resources = 0;
   std::uint8_t initiator_depth = 0;
   std::uint8_t target_ack_delay = 0;  ///< 4.096 us << code

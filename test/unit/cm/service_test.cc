@@ -1,0 +1,173 @@
+// Resolution of service ids. IBA 12.11.
+#include "station.h"
+
+namespace uroce::test {
+namespace {
+
+using namespace uroce::wire;
+using cm::State;
+
+SidrReq peer_sidr(std::uint32_t id = kPeerId) {
+  return {.request_id = id,
+          .service_id = cm::service_id(PortSpace::kUdp, kPort),
+          .private_data = with_ip<216>("which?")};
+}
+
+CmId resolving(Station& a, CmServiceQuery ask = {}) {
+  const CmId id = a.make(PortSpace::kUdp);
+  ask.to = {kThere, kPort};
+  AhAttr path;
+  path.dgid = kThere;
+  REQUIRE(a.agent.resolve_service(id, ask, path, kHere, a.now));
+  return id;
+}
+
+SidrRep answer_to(const SidrReq& req) {
+  SidrRep rep;
+  rep.request_id = req.request_id;
+  rep.qpn = kPeerQpn;
+  rep.service_id = req.service_id;
+  rep.qkey = 0x1234;
+  rep.private_data = text_bytes<136>("this one");
+  return rep;
+}
+
+}  // namespace
+
+TEST_CASE("a SIDR_REQ asks, and is said again", "[cm][sidr]") {
+  Station a;
+  CmServiceQuery ask{.private_data = data("which?"), .timeout = std::chrono::milliseconds(500)};
+  ask.from.port = 40001;
+  const CmId id = resolving(a, ask);
+  const auto req = a.out<SidrReq>();
+  CHECK(req.request_id == raw(id));
+  CHECK(req.pkey == 0xffff);
+  CHECK(req.service_id == 0x0111'1d2f);
+  CHECK(text_of(std::span{req.private_data}.subspan(36)) == "which?");
+  const auto ip = cm::IpHeader::parse(std::span{req.private_data}.first<36>());
+  CHECK(ip == cm::IpHeader{.source_port = 40001, .source = kHere, .destination = kThere});
+  const auto said = a.last_mad;
+  a.wait(499 * kMs);
+  CHECK(a.sent.size() == 3);
+  for (const auto& sent : a.sent) CHECK((sent.mad == said));
+  a.sent.clear();
+  a.wait(kMs);
+  CHECK(a.event(CmEventType::kUnreachable).id == id);
+  a.answer(answer_to(req));
+  a.wait(100 * kSecond);
+  a.quiet();
+  a.agent.close(id, a.now);
+  CHECK(a.agent.size() == 0);
+}
+
+TEST_CASE("a SIDR_REP answers once, whatever its status", "[cm][sidr]") {
+  for (const int code : {0, 1, 2, 3, 4, 5, 255}) {
+    const auto status = static_cast<std::uint8_t>(code);
+    CAPTURE(code);
+    Station a;
+    const CmId id = resolving(a);
+    const auto req = a.out<SidrReq>();
+    auto rep = answer_to(req);
+    rep.status = status;
+    a.in(rep, a.transaction + 1);
+    a.in(rep, a.transaction, kElsewhere);
+    a.quiet();
+    a.answer(rep);
+    const CmEvent event = a.event(CmEventType::kServiceReply);
+    CHECK(event.id == id);
+    CHECK(event.service_status == status);
+    CHECK(event.peer.qpn == kPeerQpn);
+    CHECK(event.peer.qkey == 0x1234);
+    CHECK(text_of(event.private_data()) == "this one");
+    a.answer(rep);
+    a.wait(100 * kSecond);
+    a.quiet();
+    a.agent.close(id, a.now);
+    CHECK(a.agent.size() == 0);
+  }
+}
+
+TEST_CASE("a SIDR_REQ becomes an event, its answer a SIDR_REP that is said again", "[cm][sidr]") {
+  Station a;
+  const CmId listener = a.listener(4, PortSpace::kUdp);
+  a.in(peer_sidr(), 77);
+  const CmEvent event = a.event(CmEventType::kServiceRequest);
+  CHECK(event.listener == listener);
+  CHECK(event.local == CmAddress{kHere, kPort});
+  CHECK(event.remote == CmAddress{kThere, 0x9c41});
+  CHECK(event.private_data().size() == 180);
+  CHECK(text_of(event.private_data()) == "which?");
+  a.in(peer_sidr(), 77);  // the answer takes its time
+  a.quiet();
+  CmServiceReply answer{.qpn = kOwnQpn, .private_data = data("this one")};
+  SECTION("found") {}
+  SECTION("rejected") {
+    answer.status = 2;
+  }
+  REQUIRE(a.agent.reply_service(event.id, answer, a.now));
+  const auto rep = a.out<SidrRep>();
+  CHECK(a.transaction == 77);
+  CHECK(rep.request_id == kPeerId);
+  CHECK(rep.status == answer.status);
+  CHECK(rep.qpn == kOwnQpn);
+  CHECK(rep.qkey == kCmQkey);
+  CHECK(rep.service_id == 0x0111'1d2f);
+  CHECK(text_of(rep.private_data) == "this one");
+  const auto said = a.last_mad;
+  CHECK(a.agent.reply_service(event.id, answer, a.now).error().code == Errc::kBadState);
+  a.in(peer_sidr(), 77);
+  a.out<SidrRep>();
+  CHECK((a.last_mad == said));
+  a.agent.close(event.id, a.now);
+  a.wait(100 * kSecond);
+  a.quiet();
+  CHECK(a.agent.size() == 1);
+  a.in(peer_sidr(), 78);  // that is a new one
+  a.event(CmEventType::kServiceRequest);
+}
+
+TEST_CASE("the same request id from two places is two requests", "[cm][sidr]") {
+  Station a;
+  a.listener(4, PortSpace::kUdp);
+  a.in(peer_sidr(), 77);
+  const CmId first = a.event(CmEventType::kServiceRequest).id;
+  a.in(peer_sidr(), 77, kElsewhere);
+  const CmId second = a.event(CmEventType::kServiceRequest).id;
+  REQUIRE(a.agent.reply_service(second, {.qpn = kOwnQpn}, a.now));
+  a.out<SidrRep>(kElsewhere);
+  REQUIRE(a.agent.reply_service(first, {.qpn = kOwnQpn}, a.now));
+  a.out<SidrRep>();
+}
+
+TEST_CASE("a service that nobody offers, no room, no addresses: status 1", "[cm][sidr]") {
+  Station a;
+  a.listener(1, PortSpace::kUdp);
+  auto req = peer_sidr();
+  SECTION("nobody") {
+    ++req.service_id;
+  }
+  SECTION("in another port space") {
+    req.service_id = cm::service_id(PortSpace::kTcp, kPort);
+  }
+  SECTION("no room") {
+    a.in(peer_sidr(1));
+    a.event(CmEventType::kServiceRequest);
+  }
+  SECTION("no addresses") {
+    req.private_data = text_bytes<216>("AF_IB");
+  }
+  const auto ids = a.agent.size();
+  for (unsigned i = 0; i < 2; ++i) {
+    a.in(req, 77);
+    const auto rep = a.out<SidrRep>();
+    CHECK(a.transaction == 77);
+    CHECK(rep.request_id == kPeerId);
+    CHECK(rep.service_id == req.service_id);
+    CHECK(rep.status == 1);
+    CHECK(raw(rep.qpn) == 0);
+  }
+  a.quiet();
+  CHECK(a.agent.size() == ids);
+}
+
+}  // namespace uroce::test
