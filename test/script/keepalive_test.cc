@@ -1,4 +1,4 @@
-// A connected peer that says nothing: asked five times within the keepalive time, then given up.
+// A connected peer that says nothing: asked four times within the keepalive time, then given up.
 #include <catch2/catch.hpp>
 
 #include "script/remote.h"
@@ -22,9 +22,9 @@ ScriptConfig patient() {
 TEST_CASE("an idle peer is asked by a duplicate, and one that answers stays connected", "[rc][keepalive]") {
   RcScript qp{patient()};
   qp.at(0us).keep_alive(300ms);
-  qp.at(119ms).quiet();
+  qp.at(99ms).quiet();
   for (int look = 2; look < 20; ++look) {
-    qp.at(look * 60ms);
+    qp.at(look * 50ms);
     if (look % 2 == 0) qp.out(question(0xff'ffff)).in(Ack{0xff'ffff});
     qp.quiet();
   }
@@ -34,8 +34,8 @@ TEST_CASE("an idle peer is asked by a duplicate, and one that answers stays conn
 TEST_CASE("an idle peer that is silent is given up after the keepalive time", "[rc][keepalive]") {
   RcScript qp{patient()};
   qp.at(0us).keep_alive(300ms);
-  for (const auto asked : {120ms, 180ms, 240ms, 300ms}) qp.at(asked).out(question(0xff'ffff)).quiet();
-  qp.at(360ms).raises(AsyncEventType::kQpFatal).is_in(QpState::kError);
+  for (const auto asked : {100ms, 150ms, 200ms, 250ms}) qp.at(asked).out(question(0xff'ffff)).quiet();
+  qp.at(300ms).raises(AsyncEventType::kQpFatal).is_in(QpState::kError);
   qp.counted(Count::kPeersSilent, 1).counted(Count::kRequesterKeepalives, 4);
 }
 
@@ -44,9 +44,9 @@ TEST_CASE("the question repeats what is acknowledged, never what is in flight", 
   qp.at(0us).post_write(4).post_write(4);
   qp.forget();
   qp.at(1ms).in(Ack{0}).completes(1).keep_alive(300ms);
-  qp.at(121ms).out(question(0)).quiet();
-  qp.at(122ms).in(Ack{1}).completes(2);
-  qp.at(181ms + 60ms).out(question(1)).in(Ack{1}).quiet();
+  qp.at(101ms).out(question(0)).quiet();
+  qp.at(102ms).in(Ack{1}).completes(2);
+  qp.at(151ms + 50ms).out(question(1)).in(Ack{1}).quiet();
 }
 
 TEST_CASE("a peer that dies with requests in flight fails the oldest within the keepalive time",
@@ -54,8 +54,8 @@ TEST_CASE("a peer that dies with requests in flight fails the oldest within the 
   RcScript qp{patient()};
   qp.at(0us).keep_alive(300ms).post_write(4).post_write(4);
   qp.forget();
-  for (const auto asked : {120ms, 180ms, 240ms, 300ms}) qp.at(asked).out(question(0xff'ffff));
-  qp.at(360ms).completes(1, WcStatus::kRetryExcErr).completes(2, WcStatus::kWrFlushErr);
+  for (const auto asked : {100ms, 150ms, 200ms, 250ms}) qp.at(asked).out(question(0xff'ffff));
+  qp.at(300ms).completes(1, WcStatus::kRetryExcErr).completes(2, WcStatus::kWrFlushErr);
   qp.is_in(QpState::kError);
 }
 
@@ -63,7 +63,7 @@ TEST_CASE("requests of the peer are signs of life", "[rc][keepalive]") {
   RcScript qp{patient()};
   qp.at(0us).keep_alive(300ms);
   for (std::uint32_t psn = 0; psn < 10; ++psn) {
-    qp.at(50ms + psn * 60ms).in({.opcode = kRcWriteOnly, .psn = psn, .payload = 0, .ack_req = true});
+    qp.at(40ms + psn * 50ms).in({.opcode = kRcWriteOnly, .psn = psn, .payload = 0, .ack_req = true});
     qp.out(Ack{psn, psn + 1}).quiet();
   }
 }
