@@ -115,9 +115,10 @@ void Cm::Impl::run() {
 bool Cm::Impl::turn() {
   const std::lock_guard lock(mutex);
   gsi->cq().arm();
-  const int turns = device.config().mode == Mode::kApp ? kTurnsInApp : 1;
+  const bool is_app = device.config().mode == Mode::kApp;
   unsigned mads = 0;
-  for (int i = 0; i < turns; ++i) {
+  for (int i = 0; i < (is_app ? kTurnsInApp : 1); ++i) {
+    if (is_app) device.progress();
     mads += gsi->poll([this](const AhAttr& from, auto mad) { agent.on_mad(from, mad, now()); });
   }
   agent.on_time(now());
