@@ -123,9 +123,9 @@ TEST_CASE("requests beyond the backlog are refused, and those that wait when the
   CmChannel clients = must(CmChannel::create(pair.cm_a));
   std::vector<CmId> ids;
   CmEvent event;
-  for (int i = 0; i < 3; ++i) {
+  for (std::uint32_t i = 0; i < 3; ++i) {
     ids.push_back(must(clients.create_id(PortSpace::kTcp)));
-    REQUIRE(clients.connect(ids.back(), {.to = pair.at_b(9), .terms = {.qpn = Qpn{0x100U + i}}}));
+    REQUIRE(clients.connect(ids.back(), {.to = pair.at_b(9), .terms = {.qpn = Qpn{0x100 + i}}}));
   }
   REQUIRE(clients.wait(event, 5s));
   CHECK(event.type == CmEventType::kRejected);
