@@ -376,10 +376,7 @@ void PollLoop::on_timer(QueuePair& qp, Ticks now) noexcept {
   if (qp.deadline().is_set() && qp.deadline() <= now) {
     const std::uint64_t timeouts = counters_.get(Count::kRequesterTimeouts);
     qp.on_timer(now);
-    if (counters_.get(Count::kRequesterTimeouts) != timeouts) {
-      const QpAttr& attr = qp.context().attr;
-      neighbours_.suspect(addresses_.next_hop(attr.dgid, attr.sgid_index), now);
-    }
+    if (counters_.get(Count::kRequesterTimeouts) != timeouts) neighbours_.suspect(qp.neighbour, now);
     if (qp.wants_transmit(now)) make_ready(qp);
   }
   after_step(qp, now);
@@ -387,18 +384,14 @@ void PollLoop::on_timer(QueuePair& qp, Ticks now) noexcept {
 
 void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcept {
   handles_.for_each([&](transport::AddressHandle& handle) {
-    const bool is_group = handle.attr.dgid.is_multicast();  // has an Ethernet address of its own
-    if (is_group) return;
-    if (addresses_.next_hop(handle.attr.dgid, handle.attr.sgid_index) == change.hop)
-      address(handle, change.mac);
+    if (handle.held == change.hop) address(handle, change.mac);
   });
   qps_.for_each([&](QueuePair& qp) {
     const QpState state = qp.state();
     const bool talks = state >= QpState::kRtr && state <= QpState::kSqe;
     if (!talks) return;
     if (qp.context().init.type != QpType::kUd) {
-      const QpAttr& attr = qp.context().attr;
-      if (addresses_.next_hop(attr.dgid, attr.sgid_index) != change.hop) return;
+      if (qp.neighbour != change.hop) return;
       address(qp, change.mac);
     }
     if (qp.wants_transmit(now)) make_ready(qp);
