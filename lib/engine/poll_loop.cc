@@ -56,11 +56,12 @@ Count refuse_underlay(const Address& local, const wire::PacketView& packet) noex
 }
 
 /// Likewise of a datagram, which may be for any address of the port.
-Count refuse(const std::vector<Address>& own, const wire::PacketView& packet) noexcept {
+/// @param is_to_group  it is for no address, but for any VLAN that the port is in, in the frames it has there
+Count refuse(const std::vector<Address>& own, const wire::PacketView& packet, bool is_to_group) noexcept {
   const Gid destination = packet.dst_gid();
-  Count why = Count::kDropWrongAddress;
+  Count why = is_to_group ? Count::kDropWrongVlan : Count::kDropWrongAddress;
   for (const Address& address : own) {
-    if (address.gid != destination || address.removed) continue;
+    if ((address.gid != destination && !is_to_group) || address.removed) continue;
     const Count verdict = refuse_underlay(address, packet);
     if (verdict == Count::kRxRoce) return verdict;
     if (why != Count::kDropWrongGidType) why = verdict;
@@ -281,7 +282,8 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
   }
   const Address& local = address_of(*qp);
   const bool is_datagram = packet.op->transport == wire::Transport::kUd;
-  const Count refusal = is_datagram ? refuse(addresses_.own(), packet) : refuse_underlay(local, packet);
+  const Count refusal =
+      is_datagram ? refuse(addresses_.own(), packet, false) : refuse_underlay(local, packet);
   if (refusal != Count::kRxRoce) [[unlikely]] {
     count_refused(packet, refusal);
     return;
@@ -303,6 +305,8 @@ void PollLoop::count_refused(const wire::PacketView& packet, Count why) noexcept
   if (packet.op->transport != wire::Transport::kUd) return counters_.add(Count::kDropWrongTransport);
   if (!gid.is_multicast()) return counters_.add(Count::kDropUnicastToGroupQpn);
   if (group == nullptr) return counters_.add(Count::kDropNoGroupMember);
+  const Count refusal = refuse(addresses_.own(), packet, true);
+  if (refusal != Count::kRxRoce) return counters_.add(refusal);
   for (unsigned to = 0; to < place_.count && !was_handed_over_; ++to) {
     if (to != place_.index && group->attached[to] > 0) hand_over(to, {packet.frame, packet.frame_len});
   }
