@@ -56,11 +56,12 @@ Count refuse_underlay(const Address& local, const wire::PacketView& packet) noex
 }
 
 /// Likewise of a datagram, which may be for any address of the port.
-Count refuse(const std::vector<Address>& own, const wire::PacketView& packet) noexcept {
+/// @param is_to_group  it is for no address, but for any VLAN that the port is in, in the frames it has there
+Count refuse(const std::vector<Address>& own, const wire::PacketView& packet, bool is_to_group) noexcept {
   const Gid destination = packet.dst_gid();
-  Count why = Count::kDropWrongAddress;
+  Count why = is_to_group ? Count::kDropWrongVlan : Count::kDropWrongAddress;
   for (const Address& address : own) {
-    if (address.gid != destination || address.removed) continue;
+    if ((address.gid != destination && !is_to_group) || address.removed) continue;
     const Count verdict = refuse_underlay(address, packet);
     if (verdict == Count::kRxRoce) return verdict;
     if (why != Count::kDropWrongGidType) why = verdict;
@@ -275,7 +276,8 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
   }
   const Address& local = address_of(*qp);
   const bool is_datagram = packet.op->transport == wire::Transport::kUd;
-  const Count refusal = is_datagram ? refuse(addresses_.own(), packet) : refuse_underlay(local, packet);
+  const Count refusal =
+      is_datagram ? refuse(addresses_.own(), packet, false) : refuse_underlay(local, packet);
   if (refusal != Count::kRxRoce) [[unlikely]] {
     count_refused(packet, refusal);
     return;
@@ -297,6 +299,8 @@ void PollLoop::count_refused(const wire::PacketView& packet, Count why) noexcept
   if (packet.op->transport != wire::Transport::kUd) return counters_.add(Count::kDropWrongTransport);
   if (!gid.is_multicast()) return counters_.add(Count::kDropUnicastToGroupQpn);
   if (group == nullptr) return counters_.add(Count::kDropNoGroupMember);
+  const Count refusal = refuse(addresses_.own(), packet, true);
+  if (refusal != Count::kRxRoce) return counters_.add(refusal);
   for (unsigned to = 0; to < place_.count && !was_handed_over_; ++to) {
     if (to != place_.index && group->attached[to] > 0) hand_over(to, {packet.frame, packet.frame_len});
   }
@@ -370,10 +374,7 @@ void PollLoop::on_timer(QueuePair& qp, Ticks now) noexcept {
   if (qp.deadline().is_set() && qp.deadline() <= now) {
     const std::uint64_t timeouts = counters_.get(Count::kRequesterTimeouts);
     qp.on_timer(now);
-    if (counters_.get(Count::kRequesterTimeouts) != timeouts) {
-      const QpAttr& attr = qp.context().attr;
-      neighbours_.suspect(addresses_.next_hop(attr.dgid, attr.sgid_index), now);
-    }
+    if (counters_.get(Count::kRequesterTimeouts) != timeouts) neighbours_.suspect(qp.neighbour, now);
     if (qp.wants_transmit(now)) make_ready(qp);
   }
   if (qp.take_keepalive()) {
@@ -393,18 +394,14 @@ void PollLoop::keep_alive(Qpn qpn, std::uint64_t silence_ns, Ticks now) noexcept
 
 void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcept {
   handles_.for_each([&](transport::AddressHandle& handle) {
-    const bool is_group = handle.attr.dgid.is_multicast();  // has an Ethernet address of its own
-    if (is_group) return;
-    if (addresses_.next_hop(handle.attr.dgid, handle.attr.sgid_index) == change.hop)
-      address(handle, change.mac);
+    if (handle.held == change.hop) address(handle, change.mac);
   });
   qps_.for_each([&](QueuePair& qp) {
     const QpState state = qp.state();
     const bool talks = state >= QpState::kRtr && state <= QpState::kSqe;
     if (!talks) return;
     if (qp.context().init.type != QpType::kUd) {
-      const QpAttr& attr = qp.context().attr;
-      if (addresses_.next_hop(attr.dgid, attr.sgid_index) != change.hop) return;
+      if (qp.neighbour != change.hop) return;
       address(qp, change.mac);
     }
     if (qp.wants_transmit(now)) make_ready(qp);

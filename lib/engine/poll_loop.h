@@ -83,7 +83,7 @@ class PollLoop {
   [[nodiscard]] bool knows(Qpn qpn) const noexcept { return qps_.find(qpn) != nullptr; }
 
   /// The GID table has changed; no index means another GID than before.
-  void set_addresses(const Addresses& addresses);
+  void set_addresses(Addresses addresses) noexcept;
 
   /// An address handle; its Ethernet address is asked for at once.
   void add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks now);

@@ -46,6 +46,14 @@ void draw_network(Plan& plan, Dice& dice) {
   }
 }
 
+/// Drawn apart, so that nothing else in a schedule depends on it.
+void draw_link(Plan& plan) {
+  Dice dice(plan.seed ^ 0x8915'8100);
+  if (dice.chance(33)) plan.link.type = GidType::kRoceV1;
+  plan.link.sl = static_cast<std::uint8_t>(dice.upto(7));
+  if (dice.chance(40)) plan.link.vlan = static_cast<std::uint16_t>(dice.between(1, 4094));
+}
+
 void draw_endpoints(Plan& plan, Dice& dice) {
   const bool v6 = dice.chance(40);
   plan.endpoints.resize(dice.chance(75) ? 2 : dice.between(3, 4));
@@ -241,6 +249,7 @@ class Planner : private Dice {
 
 void draw_setting(Plan& plan, Dice& dice) {
   draw_network(plan, dice);
+  draw_link(plan);
   draw_endpoints(plan, dice);
 }
 

@@ -22,6 +22,8 @@ constexpr Count kNever[] = {Count::kDropBadPkey,
                             Count::kDropWrongTransport,
                             Count::kDropQpState,
                             Count::kDropWrongAddress,
+                            Count::kDropWrongVlan,
+                            Count::kDropWrongGidType,
                             Count::kDropHandOverFull,
                             Count::kRequesterFatalNaks,
                             Count::kRequesterRetryExceeded,
@@ -71,6 +73,7 @@ void World::connect(const FlowPlan& flow, const FlowPlan& back, transport::RcQp&
               .sq_psn = flow.first_psn,
               .access_flags = kRemoteRights,
               .dgid = plan_.endpoints[flow.to].gid,
+              .sl = plan_.link.sl,
               .max_rd_atomic = flow.max_rd_atomic,
               .max_dest_rd_atomic = flow.max_dest_rd_atomic,
               .min_rnr_timer = flow.min_rnr_timer,
@@ -101,6 +104,7 @@ void World::judge(const wire::PacketView& packet) {
   const auto qp = flow_of_qpn_.find(raw(packet.bth.dest_qpn));
   require(qp != flow_of_qpn_.end(), "a packet to nobody");
   require(wire::icrc_ok(packet), "a packet left with a bad ICRC");
+  require(plan_.link.fits(packet), "a packet in a frame of another VLAN, priority or version");
   if (packet.op->is_response) {
     rules_[qp->second].on_response(packet);  // it answers what this QP asked
   } else {
