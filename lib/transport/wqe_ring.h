@@ -68,6 +68,13 @@ struct SendWqe {
                                         1U << raw(WrOpcode::kFlush) | 1U << raw(WrOpcode::kAtomicWrite);
     return raw(opcode) < 32 && (kAnswered >> raw(opcode) & 1) != 0;
   }
+  /// Whether the peer needs a receive for it: SENDs and WRITE with immediate.
+  [[nodiscard]] bool takes_receive() const noexcept {
+    constexpr std::uint32_t kTaking = 1U << raw(WrOpcode::kSend) | 1U << raw(WrOpcode::kSendWithImm) |
+                                      1U << raw(WrOpcode::kSendWithInv) |
+                                      1U << raw(WrOpcode::kRdmaWriteWithImm);
+    return raw(opcode) < 32 && (kTaking >> raw(opcode) & 1) != 0;
+  }
   [[nodiscard]] std::span<const Sge> sges() const noexcept {
     return {static_cast<const Sge*>(static_cast<const void*>(this + 1)), num_sge};
   }

@@ -120,7 +120,8 @@ struct Qp::Impl {
             .max_unacked = device.config.max_unacked,
             .hardened = device.config.hardened,
             .rnr_cap_ns = std::uint64_t{device.config.rnr_cap_ms} * 1'000'000,
-            .probe_floor_ns = std::uint64_t{device.config.probe_us} * 1000};
+            .probe_floor_ns = std::uint64_t{device.config.probe_us} * 1000,
+            .credits = device.config.credits};
   }
 
   /// Makes the QP known to its loop and to those that it shares something with.
@@ -416,8 +417,7 @@ std::size_t Qp::post_recv(std::span<const RecvWr> wrs) noexcept {
   while (taken < wrs.size() && qp.context().receives.own.put(wrs[taken], taken)) ++taken;
   if (taken == 0) return 0;
   qp.context().receives.own.publish(taken);
-  if (qp.state() == QpState::kError)
-    impl_->runner.post(*impl_->qp);  // a post that just misses the move is found by the recheck
+  if (qp.must_ring_for_receives()) impl_->runner.post(*impl_->qp);
   return taken;
 }
 

@@ -65,7 +65,8 @@ RcScript::RcScript(const ScriptConfig& config)
               .max_unacked = config.max_unacked,
               .hardened = config.hardened,
               .rnr_cap_ns = config.rnr_cap_ns,
-              .probe_floor_ns = config.probe_floor_ns},
+              .probe_floor_ns = config.probe_floor_ns,
+              .credits = config.credits},
       v6_(config.v6),
       source(keys_, kPd, config.area_bytes, 0, 0x10),
       sink(keys_, kPd, config.area_bytes, access::kLocalWrite, 0x50),
@@ -271,7 +272,7 @@ RcScript& RcScript::post_recv(std::span<const Sge> sges) {
   transport::RecvQueue& rq = qp_->context().receives.own;
   REQUIRE(rq.put({.wr_id = next_recv_id_++, .sges = sges}, 0));
   rq.publish(1);
-  if (qp_->state() == QpState::kError) ring();
+  if (qp_->must_ring_for_receives()) ring();
   return *this;
 }
 

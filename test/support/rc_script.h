@@ -46,6 +46,7 @@ struct ScriptConfig {
   std::uint32_t hardened = 0;       ///< Config::hardened
   std::uint64_t rnr_cap_ns = 0;
   std::uint64_t probe_floor_ns = 0;  ///< Config::probe_us; 0: no probes
+  bool credits = false;              ///< Config::credits
   std::uint32_t access_flags = kAllRights;
   bool sig_all = true;
   std::uint32_t send_wrs = 64;

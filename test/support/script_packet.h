@@ -60,6 +60,17 @@ struct Ack {
   [[nodiscard]] wire::Aeth aeth() const { return {.syndrome = 0x1f, .msn = msn.value_or(0)}; }
 };
 
+/// Positive acknowledgement that also tells of receives.
+struct CreditAck {
+  std::uint32_t psn = 0;
+  std::uint32_t msn = 0;
+  std::uint8_t code = 0;  ///< IBA 9.7.7.2 ?: 0 to 4 are as many receives
+
+  operator Packet() const {
+    return {.opcode = wire::Opcode::kRcAck, .psn = psn, .aeth = wire::Aeth{.syndrome = code, .msn = msn}};
+  }
+};
+
 /// Negative acknowledgement with any syndrome.
 struct Nak {
   std::uint32_t psn = 0;

@@ -91,6 +91,7 @@ const std::map<std::string, Sample, std::less<>> kSamples = {
     {"max-unacked", {"4096", "4096", {R"("64")", "64.0"}, {"0", "4097"}}},
     {"hardened", {"100", "100", {R"("1")", "0.5"}, {"101", "-1"}}},
     {"probe-us", {"250", "250", {R"("1ms")", "0.5"}, {"1000001", "-1"}}},
+    {"credits", {"true", "true", {"1", R"("true")", R"("yes")"}, {}}},
     {"rnr-cap-ms", {"655", "655", {R"("1ms")", "0.5"}, {"656", "-1"}}},
     {"arp-timeout-ms", {"60000", "60000", {R"("1s")", "0.2"}, {"0", "60001"}}},
 };
@@ -118,10 +119,10 @@ std::string error_of(const Result<Config>& result) {
 }  // namespace
 
 TEST_CASE("every field of Config has a key, and every key a sample in these tests", "[config]") {
-  // Seventeen names: a field that is added fails to compile here until it gets its key.
+  // Eighteen names: a field that is added fails to compile here until it gets its key.
   [[maybe_unused]] const auto& [port, ip, gateway, roce_v1, mtu, mode, lcores, no_huge, fault, pcap, seed,
-                                max_qp, max_unacked, arp, hardened, probe, rnr_cap] = Config{};
-  CHECK(config_keys().size() == 17);
+                                max_qp, max_unacked, arp, hardened, probe, rnr_cap, credits] = Config{};
+  CHECK(config_keys().size() == 18);
   CHECK(kSamples.size() == config_keys().size());
   std::set<std::string_view> names;
   for (const auto& key : config_keys()) {
