@@ -43,6 +43,9 @@ class QueuePair : public MpscNode, public TimerNode {
   /// Moves the state machine or changes attributes. Changes nothing on failure.
   Status modify(const QpAttr& attr, std::uint32_t mask, const QpBounds& bounds);
   [[nodiscard]] QpAttr query() const noexcept;
+  /// Switches on what the QP can do of these options of ece::kVendor, and nothing else; in Reset or Init.
+  /// @return what that is
+  std::uint32_t grant(std::uint32_t options);
 
   /// The peer can be reached through frames made from `head`.
   virtual void set_resolved(const wire::FrameTemplate& head) noexcept = 0;

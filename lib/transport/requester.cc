@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "transport/send_message.h"
+#include "uroce/ece.h"
 #include "wire/atomic_eth.h"
 #include "wire/feth.h"
 #include "wire/timer_codes.h"
@@ -15,9 +16,17 @@ namespace {
 
 using wire::Opcode;
 
-constexpr bool is_known(WrOpcode opcode) noexcept {
-  return raw(opcode) <= raw(WrOpcode::kSendWithInv) || opcode == WrOpcode::kFlush ||
-         opcode == WrOpcode::kAtomicWrite;
+/// What a QP with these options can send.
+constexpr bool is_known(WrOpcode opcode, std::uint32_t options) noexcept {
+  if (raw(opcode) <= raw(WrOpcode::kSendWithInv)) return true;
+  if (opcode == WrOpcode::kMaskedCmpAndSwp || opcode == WrOpcode::kMaskedFetchAndAdd)
+    return (options & ece::kMaskedAtomics) != 0;
+  return opcode == WrOpcode::kFlush || opcode == WrOpcode::kAtomicWrite;
+}
+
+wire::Opcode atomic_opcode(const SendWqe& wqe) noexcept {
+  if (wqe.is_masked()) return wqe.is_swap() ? Opcode::kRcMaskedCompareSwap : Opcode::kRcMaskedFetchAdd;
+  return wqe.is_swap() ? Opcode::kRcCompareSwap : Opcode::kRcFetchAdd;
 }
 
 /// Moves exactly 8 bytes.
@@ -133,7 +142,7 @@ Gate Requester::transmit(TxContext& tx) noexcept {
 bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   Fault fault = Fault::kNone;
   const bool answered = wqe.is_answered();
-  if (!is_known(wqe.opcode) || (answered && qp_.attr.max_rd_atomic == 0) ||
+  if (!is_known(wqe.opcode, qp_.ece) || (answered && qp_.attr.max_rd_atomic == 0) ||
       ((wqe.is_read() || wqe.is_atomic()) && wqe.has(send_flag::kInline))) {
     fault = Fault::kLocalOpcode;
   } else if (wqe.malformed != 0 || (is_word(wqe) && wqe.length != 8)) {
@@ -249,14 +258,18 @@ bool Requester::emit_read(const SendWqe& wqe, const Progress& state, TxContext& 
 }
 
 bool Requester::emit_atomic(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
-  const bool swaps = wqe.opcode == WrOpcode::kAtomicCmpAndSwp;
+  const bool swaps = wqe.is_swap();
   FrameWriter frame(tx.port);
-  const Opcode opcode = swaps ? Opcode::kRcCompareSwap : Opcode::kRcFetchAdd;
-  if (!frame.begin(qp_, tx, opcode, state.first_psn, 0, true)) return false;
+  if (!frame.begin(qp_, tx, atomic_opcode(wqe), state.first_psn, 0, true)) return false;
   frame.put(wire::AtomicEth{.va = wqe.remote_addr,
                             .rkey = Rkey{wqe.rkey},
                             .swap_add = swaps ? wqe.swap : wqe.compare_add,
                             .compare = swaps ? wqe.compare_add : 0});
+  if (wqe.is_masked()) [[unlikely]] {
+    const AtomicMasks& masks = qp_.sq.masks(current_);
+    frame.put(wire::AtomicMaskEth{.compare = swaps ? masks.compare : masks.boundary,
+                                  .swap = swaps ? masks.swap : 0});
+  }
   frame.send(qp_, tx);
   note_read_in_flight(state.first_psn);
   on_sent(1, tx.now);

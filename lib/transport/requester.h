@@ -159,11 +159,11 @@ class Requester {
   Fault doubted_ = Fault::kNone;  // what a NAK said that was not believed; true if nothing contradicts it
   std::uint32_t tolerated_ = 0;   // bad responses in a row that were dropped
   bool recovering_ = false;       // went back; further NAKs for the same PSN say nothing new
-  std::uint32_t carried_ = 0;     // payload of the largest packet that was acknowledged
+  bool credits_asked_ = false;    // a question for credits is to be sent
+  SendCredits credits_;
+  std::uint32_t carried_ = 0;  // payload of the largest packet that was acknowledged
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
-  SendCredits credits_;
-  bool credits_asked_ = false;  // a question for credits is to be sent
   LossTimer timer_;
   Ticks rnr_until_;
   mem::SgeCursor cursor_;

@@ -7,6 +7,7 @@
 #include "base/copy.h"
 #include "base/endian.h"
 #include "transport/frame_writer.h"
+#include "transport/masked_atomic.h"
 #include "transport/xrc_domain.h"
 #include "uroce/access.h"
 #include "wire/aeth.h"
@@ -197,6 +198,40 @@ void Responder::execute_read(const wire::PacketView& packet) noexcept {
   advance(packets);
 }
 
+namespace {
+
+/// @return the value before
+std::uint64_t operate_masked(const wire::PacketView& packet, std::atomic_ref<std::uint64_t> target,
+                             bool swaps) noexcept {
+  const wire::AtomicEth atomic = packet.atomic_eth();
+  const wire::AtomicMaskEth masks = packet.atomic_mask_eth();
+  const MaskedSwap swap{.compare = atomic.compare,
+                        .swap = atomic.swap_add,
+                        .mask_compare = masks.compare,
+                        .mask_swap = masks.swap};
+  std::uint64_t word = target.load(std::memory_order_acquire);
+  for (;;) {
+    const std::uint64_t next = swaps ? swap.after(word) : add_fields(word, atomic.swap_add, masks.compare);
+    if (target.compare_exchange_weak(word, next, std::memory_order_acq_rel)) return word;
+  }
+}
+
+/// @return the value before
+std::uint64_t operate(const wire::PacketView& packet, std::uint64_t& word,
+                      std::uint8_t opcode_base) noexcept {
+  std::atomic_ref<std::uint64_t> target(word);
+  const auto is = [&](Opcode rc) { return raw(packet.bth.opcode) == (raw(rc) | opcode_base); };
+  if (packet.op->is_masked()) [[unlikely]]
+    return operate_masked(packet, target, is(Opcode::kRcMaskedCompareSwap));
+  const wire::AtomicEth atomic = packet.atomic_eth();
+  if (!is(Opcode::kRcCompareSwap)) return target.fetch_add(atomic.swap_add, std::memory_order_acq_rel);
+  std::uint64_t original = atomic.compare;
+  target.compare_exchange_strong(original, atomic.swap_add, std::memory_order_acq_rel);
+  return original;
+}
+
+}  // namespace
+
 /// Executes once; the original value is kept for duplicates. IBA 9.4.5.
 void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
   ResponderResource* request = resources_.add();
@@ -205,13 +240,7 @@ void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
   mem::KeyFault fault{};
   void* memory = qp_.resolve_remote(raw(atomic.rkey), access::kRemoteAtomic, atomic.va, 8, fault);
   if (memory == nullptr) return fail(Fault::kRemoteKey, false);
-  std::atomic_ref<std::uint64_t> target(*static_cast<std::uint64_t*>(memory));
-  std::uint64_t original = atomic.compare;
-  if (raw(packet.bth.opcode) == (raw(Opcode::kRcCompareSwap) | qp_.opcode_base)) {
-    target.compare_exchange_strong(original, atomic.swap_add, std::memory_order_acq_rel);
-  } else {
-    original = target.fetch_add(atomic.swap_add, std::memory_order_acq_rel);
-  }
+  const std::uint64_t original = operate(packet, *static_cast<std::uint64_t*>(memory), qp_.opcode_base);
   request->first_psn = expected_psn_;
   request->packets = 1;
   request->opcode = packet.bth.opcode;

@@ -378,17 +378,23 @@ Status Qp::connect(const QpAttr& attr) {
   return {};
 }
 
-Status Qp::set_ece(const Ece& ece) {
+Status Qp::set_ece(const Ece& asked) {
   const QpState state = impl_->qp->state();
   if (state != QpState::kReset && state != QpState::kInit) {
     return Error{Errc::kBadState, "options are agreed on before a QP is connected: in Reset or Init"};
   }
-  impl_->ece_vendor = ece.vendor_id;
+  const std::uint32_t options = asked.vendor_id == ece::kVendor ? asked.options : 0;
+  try {
+    impl_->runner.execute([&](engine::PollLoop&, Ticks) { impl_->qp->grant(options); });
+  } catch (const std::bad_alloc&) {
+    return Error{Errc::kNoMemory, "no memory for the masks of atomics"};
+  }
+  impl_->ece_vendor = asked.vendor_id;
   return {};
 }
 
 Ece Qp::query_ece() const noexcept {
-  return {.vendor_id = impl_->ece_vendor, .options = 0};
+  return {.vendor_id = impl_->ece_vendor, .options = impl_->qp->context().ece};
 }
 
 QpAttr Qp::query() const {

@@ -123,6 +123,7 @@ void RcScript::connect(const ScriptConfig& config) {
     INFO((moved ? "" : moved.error().text));
     REQUIRE(moved.has_value());
   };
+  qp_->grant(config.ece);
   const bool ud = config.type == QpType::kUd;
   wire::FrameAddress address = peer_address();
   std::swap(address.src_mac, address.dst_mac);
@@ -233,6 +234,18 @@ RcScript& RcScript::post_add(std::uint64_t addend, std::uint8_t flags) {
                .remote_addr = kRemoteVa,
                .rkey = kRemoteKey,
                .compare_add = addend});
+}
+
+RcScript& RcScript::post_masked(WrOpcode opcode, std::uint64_t compare_add, std::uint64_t swap,
+                                const AtomicMasks& masks) {
+  const Sge sge = sink.sge(0, 8);
+  return post({.sges = {&sge, 1},
+               .opcode = opcode,
+               .remote_addr = kRemoteVa,
+               .rkey = kRemoteKey,
+               .compare_add = compare_add,
+               .swap = swap,
+               .masks = &masks});
 }
 
 RcScript& RcScript::post_atomic_write(std::uint8_t flags) {

@@ -37,6 +37,7 @@ struct Packet {
   std::optional<wire::Feth> feth = std::nullopt;
   std::optional<wire::Reth> reth = std::nullopt;
   std::optional<wire::AtomicEth> atomic = std::nullopt;
+  std::optional<wire::AtomicMaskEth> masks = std::nullopt;
   std::optional<wire::Aeth> aeth = std::nullopt;
   std::optional<std::uint64_t> original = std::nullopt;  ///< of an atomic response
   std::optional<std::uint32_t> imm = std::nullopt;       ///< the number that the four bytes spell
