@@ -7,6 +7,7 @@
 #include <string>
 
 #include "uroce/cq.h"
+#include "uroce/ece.h"
 #include "uroce/mw.h"
 #include "uroce/pd.h"
 #include "uroce/qp_attr.h"
@@ -15,12 +16,6 @@
 #include "uroce/xrcd.h"
 
 namespace uroce {
-
-/// Options of enhanced connection establishment, of one vendor. Same meaning as struct ibv_ece.
-struct Ece {
-  std::uint32_t vendor_id = 0;
-  std::uint32_t options = 0;
-};
 
 /// Queue pair: a send and a receive ring into the poll loop that owns its transport
 /// state.
@@ -80,10 +75,10 @@ class Qp {
   Status detach_multicast(const Gid& group);
 
   /// Asks for options beyond the standard that both ends must know; only in Reset and Init. As
-  /// ibv_set_ece(3).
-  /// @return kBadState later on.
-  Status set_ece(const Ece& ece);
-  /// Those that this end grants, under the vendor that asked for them. There are none yet.
+  /// ibv_set_ece(3). What is granted of them is switched on; see uroce/ece.h.
+  /// @return kBadState later on, kNoMemory.
+  Status set_ece(const Ece& asked);
+  /// Those that this end grants, under the vendor that asked for them; none but those of ece::kVendor.
   [[nodiscard]] Ece query_ece() const noexcept;
 
   [[nodiscard]] Qpn qpn() const noexcept;                 ///< unique per Device

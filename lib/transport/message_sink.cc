@@ -3,6 +3,7 @@
 #include "base/copy.h"
 #include "base/endian.h"
 #include "uroce/access.h"
+#include "uroce/ece.h"
 
 namespace uroce::transport {
 
@@ -30,6 +31,8 @@ std::uint32_t access_needed(const wire::PacketView& packet) noexcept {
 Fault MessageSink::check(const wire::PacketView& packet) const noexcept {
   const wire::OpcodeInfo& op = *packet.op;
   Fault fault = check_opcode_sequence(op);
+  if (fault == Fault::kNone && wire::is_extension(packet.bth.opcode)) [[unlikely]]
+    fault = check_extension();
   if (fault == Fault::kNone) fault = check_access(packet);
   if (fault == Fault::kNone) fault = check_resources(op);
   if (fault == Fault::kNone) fault = check_length(packet);
@@ -45,6 +48,11 @@ Fault MessageSink::check_opcode_sequence(const wire::OpcodeInfo& op) const noexc
   if (op.starts_message) return message_ == Message::kNone ? Fault::kNone : Fault::kOpcodeSequence;
   if (op.is_send) return message_ == Message::kSend ? Fault::kNone : Fault::kOpcodeSequence;
   return message_ == Message::kWrite ? Fault::kNone : Fault::kOpcodeSequence;
+}
+
+/// Extensions are for peers that agreed on them; there are only masked atomics.
+Fault MessageSink::check_extension() const noexcept {
+  return (qp_.ece & ece::kMaskedAtomics) != 0 ? Fault::kNone : Fault::kOpcodeForQp;
 }
 
 Fault MessageSink::check_access(const wire::PacketView& packet) const noexcept {

@@ -56,6 +56,10 @@ constexpr bool is_special(WrOpcode opcode) noexcept {
   return opcode == WrOpcode::kFlush || opcode == WrOpcode::kLocalInv || opcode == WrOpcode::kBindMw;
 }
 
+constexpr bool is_masked(WrOpcode opcode) noexcept {
+  return opcode == WrOpcode::kMaskedCmpAndSwp || opcode == WrOpcode::kMaskedFetchAndAdd;
+}
+
 void put_srq(SendWqe& wqe, std::uint32_t number) noexcept {
   if (wqe.is_atomic()) {
     wqe.imm_or_rkey = number;
@@ -95,6 +99,8 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
     put_srq(*wqe, wr.remote_srq);
   if (is_special(wr.opcode)) [[unlikely]]
     put_special(*wqe, wr, length);
+  if (is_masked(wr.opcode)) [[unlikely]]
+    put_masks(*wqe, wr.masks, index_of(ahead));
   std::byte* body = body_of(wqe, sizeof(SendWqe));
   if (is_inline) {
     copy_inline(wr.sges, body);
@@ -102,6 +108,12 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
     std::memcpy(body, wr.sges.data(), wr.sges.size_bytes());
   }
   return true;
+}
+
+/// If there is no room, the requester says that the QP does not do this.
+void SendQueue::put_masks(SendWqe& wqe, const AtomicMasks* masks, std::uint32_t index) noexcept {
+  if (masks == nullptr) wqe.malformed = 1;
+  if (masks != nullptr && masks_ != nullptr) masks_[index & (depth() - 1)] = *masks;
 }
 
 RecvQueue::RecvQueue(std::uint32_t depth, std::uint32_t max_sge)

@@ -13,6 +13,7 @@ Device open_end(const std::string& link, std::uint64_t seed, bool roce_v1) {
   config.max_qp = kMaxQps;
   config.seed = seed | 1;
   config.roce_v1 = roce_v1;
+  config.credits = seed / 2 % 3 != 0;  // at both ends, or at one
   auto device = Device::open(config);
   if (!device) throw Broken("the device does not open: " + device.error().text);
   return std::move(*device);

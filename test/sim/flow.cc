@@ -337,6 +337,7 @@ bool Flow::post_receives(std::uint64_t now_ns, Random& random) {
     rq.publish(1);
     ++receives_posted_;
     any = true;
+    if (peer_.must_ring_for_receives()) to_.loop.ring(peer_);
     if (plan_.receive_pause_ns == 0 || random.below(2) == 0) continue;
     next_receive_ns_ = now_ns + 1 + random.below(plan_.receive_pause_ns);
     break;

@@ -108,6 +108,9 @@ void print(const Totals& totals, double seconds) {
       number(totals.damaged), number(totals.go_backs), number(totals.timeouts), number(totals.probes),
       number(totals.rnr_naks), number(totals.implied_naks), number(totals.duplicates),
       number(totals.replays));
+  std::printf("%llu waits for credits, %llu updates, %llu questions, %llu messages begun without\n",
+              number(totals.credit_waits), number(totals.credit_updates), number(totals.credit_questions),
+              number(totals.limited));
   if (totals.received == 0) return;
   std::printf(
       "%llu received, %llu dropped, %llu without receive, %llu with a wrong Q_Key, %llu limit events\n",

@@ -73,7 +73,10 @@ void draw_endpoints(Plan& plan, Dice& dice) {
 /// Draws everything from one generator, in a fixed order.
 class Planner : private Dice {
  public:
-  Planner(std::uint64_t seed, std::size_t messages) : Dice(seed), messages_(messages) { plan_.seed = seed; }
+  Planner(std::uint64_t seed, std::size_t messages)
+      : Dice(seed), extras_(seed ^ 0xe87a'5000), messages_(messages) {
+    plan_.seed = seed;
+  }
 
   Plan run() {
     draw_setting(plan_, *this);
@@ -106,7 +109,15 @@ class Planner : private Dice {
       back.dest_qpn = there.qpn;
       there.max_rd_atomic = static_cast<std::uint8_t>(between(1, back.max_dest_rd_atomic));
       back.max_rd_atomic = static_cast<std::uint8_t>(between(1, there.max_dest_rd_atomic));
+      draw_credits(there, back);
     }
+  }
+
+  /// At both ends, at one, mostly at none.
+  void draw_credits(FlowPlan& there, FlowPlan& back) {
+    if (!extras_.chance(40)) return;
+    there.credits = extras_.chance(80);
+    back.credits = !there.credits || extras_.chance(80);
   }
 
   FlowPlan draw_flow(unsigned from, unsigned to) {
@@ -241,6 +252,7 @@ class Planner : private Dice {
     return message;
   }
 
+  Dice extras_;  // decides on options, so that schedules are the same with and without
   std::size_t messages_;
   Plan plan_;
 };

@@ -70,6 +70,7 @@ struct FlowPlan {
   std::uint32_t receives = 1;           ///< receives that the responder keeps posted
   std::uint64_t pause_ns = 0;           ///< longest pause of the application before it posts again
   std::uint64_t receive_pause_ns = 0;   ///< likewise of the one that posts receives
+  bool credits = false;                 ///< the requester's QP uses end-to-end credits
   std::size_t word_at = 0;              ///< the flow's own word for atomics, in `remote`
   std::vector<Message> messages;
 };

@@ -78,8 +78,10 @@ void World::connect(const FlowPlan& flow, const FlowPlan& back, transport::RcQp&
               .max_dest_rd_atomic = flow.max_dest_rd_atomic,
               .min_rnr_timer = flow.min_rnr_timer,
               .timeout = plan_.timeout};
-  const transport::QpBounds bounds{
-      .gid_count = 2, .max_unacked = plan_.max_unacked, .probe_floor_ns = plan_.probe_floor_ns};
+  const transport::QpBounds bounds{.gid_count = 2,
+                                   .max_unacked = plan_.max_unacked,
+                                   .probe_floor_ns = plan_.probe_floor_ns,
+                                   .credits = flow.credits};
   for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
                                     {QpState::kRtr, qp_attr::kRtrMask},
                                     {QpState::kRts, qp_attr::kRtsMask}}) {
@@ -331,6 +333,10 @@ void add_counters(Totals& totals, const Counters& counters) {
   totals.timeouts += counters.get(Count::kRequesterTimeouts);
   totals.probes += counters.get(Count::kRequesterProbes);
   totals.rnr_naks += counters.get(Count::kRequesterRnrNaks);
+  totals.credit_waits += counters.get(Count::kGateNoCredits);
+  totals.credit_updates += counters.get(Count::kResponderCreditUpdates);
+  totals.credit_questions += counters.get(Count::kRequesterCreditQuestions);
+  totals.limited += counters.get(Count::kRequesterLimited);
   totals.duplicates += counters.get(Count::kResponderDuplicateRequests);
   totals.replays +=
       counters.get(Count::kResponderReplayedReads) + counters.get(Count::kResponderReplayedAtomics);
