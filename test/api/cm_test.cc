@@ -18,9 +18,12 @@ std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data())};
 }
 
+/// A busy machine may stop a thread for longer than any sensible keepalive.
+constexpr CmOptions kPatient{.keepalive = std::chrono::milliseconds(0)};
+
 /// Two devices with their managers.
 struct Pair {
-  explicit Pair(Mode mode, const std::string& fault = "", CmOptions options = {})
+  explicit Pair(Mode mode, const std::string& fault = "", CmOptions options = kPatient)
       : port("shm:cm" + std::to_string(getpid())),
         a(End::open(port, mode, 65536, fault)),
         b(End::open(port, mode, 65536, fault)),
@@ -289,7 +292,7 @@ TEST_CASE("lost messages of every kind cost repetitions, not the connection", "[
 
 TEST_CASE("a silent peer is noticed within the keepalive time, an idle living one is kept",
           "[cm][keepalive]") {
-  Pair pair(Mode::kAuto, "", {.keepalive = std::chrono::milliseconds(300)});
+  Pair pair(Mode::kAuto, "", {.keepalive = 1s});
   Side client(pair.a, QpType::kRc);
   Side server(pair.b, QpType::kRc);
   Listener listener = must(Listener::create(pair.cm_b, {}));
@@ -301,13 +304,13 @@ TEST_CASE("a silent peer is noticed within the keepalive time, an idle living on
   Connection connection = must(Connection::connect(pair.cm_a, client.qp, {.to = pair.at_b(listener.port())}));
   thread.join();
   REQUIRE(served.has_value());
-  CHECK_FALSE(connection.wait_end(1s));
+  CHECK_FALSE(connection.wait_end(2s));
   CHECK(counter(pair.a.device, "requester_keepalives") > 0);
   // The server's QP forgets its connection, as that of a process that has died would.
   REQUIRE(server.qp.modify({.state = QpState::kReset}, qp_attr::kState));
   const auto began = Clock::now();
   CHECK(connection.wait_end(5s));
-  CHECK(Clock::now() - began < 2s);
+  CHECK(Clock::now() - began < 3s);
   CHECK(connection.end_text().find("nothing has been heard") != std::string::npos);
   CHECK(client.qp.query().state == QpState::kError);
 }
@@ -324,7 +327,7 @@ TEST_CASE("a device connects to itself, with one loop and with two", "[cm][local
   Device device = must(Device::open(config));
   Pd pd = must(Pd::create(device));
   End end{std::move(device), std::move(pd)};
-  Cm cm = must(Cm::open(end.device));
+  Cm cm = must(Cm::open(end.device, kPatient));
   const QpInitAttr init{};
   Side client(end, init, 0);
   Side server(end, init, lcores.empty() ? 0 : 1);
