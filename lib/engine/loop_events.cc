@@ -36,7 +36,8 @@ void PollLoop::report(const LoopEvent& event) noexcept {
   signal(event_fd_);
 }
 
-void PollLoop::set_addresses(Addresses addresses) noexcept {
+void PollLoop::set_addresses(Addresses addresses, Ticks now) {
+  if (listener_ != nullptr) listener_->prepare(addresses, now);
   addresses_ = std::move(addresses);
   if (place_.index == 0) report({.type = AsyncEventType::kGidChange});
 }

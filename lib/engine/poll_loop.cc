@@ -87,12 +87,11 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
       addresses_(addresses),
       neighbours_(addresses_, port, counters_, ask_interval_ns),
       groups_(place.count),
-      membership_(addresses_, port, counters_, seed),
+      listener_(place.index != 0 ? nullptr
+                                 : std::make_unique<GroupListener>(addresses_, port, counters_, seed)),
       outbox_(place.count),
       link_state_(port.link_state()),
-      next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {
-  if (place.index == 0) membership_.open();
-}
+      next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {}
 
 PollLoop::~PollLoop() = default;
 
@@ -120,7 +119,7 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   neighbours_.on_time(now);
   if (moderation_due_.is_set() && moderation_due_ <= now) wake_moderated(now);
   if (next_link_look_.is_set() && next_link_look_ <= now) look_at_link(now);
-  membership_.on_time(now);
+  if (listener_ != nullptr) listener_->on_time(now);
   return work;
 }
 
@@ -332,11 +331,11 @@ void PollLoop::pass_on(std::span<const std::byte> frame) noexcept {
 /// The first loop speaks for the device.
 [[gnu::cold]] void PollLoop::on_group_message(std::span<const std::byte> frame, const wire::PacketView& view,
                                               bool is_v4, Ticks now) noexcept {
-  if (place_.index != 0) return hand_over(0, frame);
+  if (listener_ == nullptr) return hand_over(0, frame);
   const auto message =
       is_v4 ? wire::parse_igmp(frame, view.l3_offset) : wire::parse_mld(frame, view.l3_offset);
   if (message.has_value()) {
-    membership_.on_message(is_v4, *message, now);
+    listener_->on_message(view.vlan_id(), is_v4, *message, now);
   } else {
     counters_.add(Count::kDropMalformed);
   }
@@ -428,9 +427,9 @@ port::FrameSink& PollLoop::sink_to(const Gid& dgid, std::uint32_t sgid_index) {
 
 void PollLoop::attach(const Gid& group, unsigned owner, QueuePair* member, Ticks now) {
   groups_.attach(group, owner, member);
-  if (place_.index != 0) return;
+  if (listener_ == nullptr) return;
   try {
-    membership_.join(group, now);
+    listener_->join(group, now);
   } catch (const std::bad_alloc&) {
     groups_.detach(group, owner, member);
     throw;
@@ -439,7 +438,7 @@ void PollLoop::attach(const Gid& group, unsigned owner, QueuePair* member, Ticks
 
 void PollLoop::detach(const Gid& group, unsigned owner, QueuePair* member, Ticks now) noexcept {
   groups_.detach(group, owner, member);
-  if (place_.index == 0) membership_.leave(group, now);
+  if (listener_ != nullptr) listener_->leave(group, now);
 }
 
 void PollLoop::resolve(QueuePair& qp, Ticks now) {
@@ -638,7 +637,8 @@ Ticks PollLoop::deadline(Ticks now) const noexcept {
   // The wheel does not know its earliest node; while any timer is armed, look once a millisecond.
   constexpr std::uint64_t kLookNs = 1'000'000;
   const Ticks timers = wheel_.armed() > 0 ? now + kLookNs : Ticks{};
-  const Ticks control = earlier(neighbours_.deadline(), membership_.deadline());
+  const Ticks groups = listener_ == nullptr ? Ticks{} : listener_->deadline();
+  const Ticks control = earlier(neighbours_.deadline(), groups);
   return earlier(earlier(timers, control), moderation_due_);
 }
 

@@ -226,11 +226,12 @@ std::vector<GidEntry> Device::gids() const {
 }
 
 /// The loops get the table one after the other: each is consistent, and no index means two GIDs. All of them
-/// get it, or none.
+/// get it, or none: only the first may need memory.
 void Device::Impl::publish(engine::Addresses changed) {
   std::vector<engine::Addresses> copies(runners.size(), changed);
   for (std::size_t i = 0; i < runners.size(); ++i) {
-    runners[i]->execute([&](engine::PollLoop& loop, Ticks) { loop.set_addresses(std::move(copies[i])); });
+    runners[i]->execute(
+        [&](engine::PollLoop& loop, Ticks now) { loop.set_addresses(std::move(copies[i]), now); });
   }
   addresses = std::move(changed);
 }

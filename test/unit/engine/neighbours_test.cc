@@ -242,12 +242,12 @@ TEST_CASE("who waits for a gateway is told of it, also where the way has changed
   const Gid gateway = Gid::from_v4({10, 0, 0, 254});
   std::vector<engine::Address> own{{*Gid::parse("fe80::1"), 64}, {LoopFixture::local_v4(), 24}};
   LoopFixture f(own);
-  f.loop.set_addresses(engine::Addresses(own, gateway));
+  f.loop.set_addresses(engine::Addresses(own, gateway), f.now());
   auto qp = f.make_qp(0x10);
   REQUIRE(f.connect(*qp, far));
   f.loop.add_handle(AhId{1ULL << 32}, 1, {.dgid = far}, f.now());
   own.push_back({Gid::from_v4({10, 0, 1, 1}), 24});  // now `far` is on the link
-  f.loop.set_addresses(engine::Addresses(own, gateway));
+  f.loop.set_addresses(engine::Addresses(own, gateway), f.now());
   f.post_send(*qp);
   f.give(arp_reply(f.peer_mac(), gateway));
   f.run(10'000);
@@ -267,7 +267,7 @@ TEST_CASE("nobody is asked in the name of an address that was removed", "[engine
   REQUIRE(f.connect(*qp));
   engine::Addresses addresses = f.addresses;
   REQUIRE(addresses.remove(f.local_v4(), 0));
-  f.loop.set_addresses(addresses);
+  f.loop.set_addresses(addresses, f.now());
   f.post_send(*qp);
   f.run(10'000);
   const auto questions = arps(f.taken());
