@@ -33,7 +33,9 @@ constexpr Fault fault_of_nak(std::uint8_t syndrome) noexcept {
 void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept {
   // Only PSNs in flight mean anything; the rest are late duplicates or forgeries. IBA 9.7.6.1.1 ?
   const bool is_ghost = span_from(packet.bth.psn, unacked_psn_) >= in_flight();
-  if (credits_.in_use() && take_credits(packet) && is_ghost) return;
+  if (credits_.in_use()) [[unlikely]] {
+    if (take_credits(packet) && is_ghost) return;
+  }
   if (is_ghost) {
     qp_.counters.add(Count::kRequesterGhostResponses);
     return;
@@ -58,6 +60,8 @@ void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept 
     credits_asked_ = false;
     if (in_flight() == 0) timer_.stop();  // it ran for want of credits
   }
+  const bool is_newest = credits_.is_limited() && packet.bth.psn == progress(started_ - 1).first_psn;
+  if (is_newest) credits_.end_limited();
   return packet.op->is_ack;
 }
 
@@ -124,8 +128,6 @@ void Requester::on_progress(Ticks now) noexcept {
   }
   if (window_before_probe_ != 0) [[unlikely]]
     end_probe();
-  if (credits_.is_limited() && before(progress(started_ - 1).first_psn, unacked_psn_)) [[unlikely]]
-    credits_.end_limited();
   while (reads_in_flight_ > 0 && before(read_ends_[read_head_], unacked_psn_)) {
     read_head_ = static_cast<std::uint32_t>((read_head_ + 1) % read_ends_.size());
     --reads_in_flight_;

@@ -58,15 +58,11 @@ struct QpContext {
 
   std::atomic<QpState> state{QpState::kReset};
   QpAttr attr;
-  std::uint32_t mtu = 1024;          ///< bytes(attr.path_mtu)
-  std::uint32_t max_unacked = 256;   ///< packets in flight
-  std::uint32_t hardened = 0;        ///< bad packets in a row that are dropped before one is believed
-  std::uint64_t rnr_cap_ns = 0;      ///< longest wait granted to an RNR NAK; 0: none
-  std::uint64_t probe_floor_ns = 0;  ///< least margin over the round trip before a probe; 0: no probes
-  std::uint32_t ece = 0;             ///< options of ece::kVendor that are switched on
-  bool credits = false;              ///< end-to-end credits are in use; RC only
-  /// The peer may send nothing more that takes a receive: a post of receives must ring the doorbell.
-  std::atomic<bool> is_peer_out_of_credits{false};
+  std::uint32_t mtu = 1024;           ///< bytes(attr.path_mtu)
+  std::uint32_t max_unacked = 256;    ///< packets in flight
+  std::uint32_t hardened = 0;         ///< bad packets in a row that are dropped before one is believed
+  std::uint64_t rnr_cap_ns = 0;       ///< longest wait granted to an RNR NAK; 0: none
+  std::uint64_t probe_floor_ns = 0;   ///< least margin over the round trip before a probe; 0: no probes
   wire::FrameTemplate head;           ///< valid once `resolved`
   AddressHandles* handles = nullptr;  ///< of the loop; UD only
   const XrcDomain* domain = nullptr;  ///< XRC target only
@@ -81,6 +77,11 @@ struct QpContext {
   std::uint32_t lost_bytes = 0;       ///< payload of the packet of which the QP failed, if none as large was
                                       ///< acknowledged, but smaller ones were; else 0
   std::uint32_t carried_bytes = 0;    ///< the largest of these
+
+  std::uint32_t ece = 0;  ///< options of ece::kVendor that are switched on
+  bool credits = false;   ///< end-to-end credits are in use; RC only
+  /// The peer may send nothing more that takes a receive: a post of receives must ring the doorbell.
+  std::atomic<bool> is_peer_out_of_credits{false};
 
   /// Memory that the peer names.
   [[nodiscard]] std::byte* resolve_remote(std::uint32_t rkey, std::uint32_t access, std::uint64_t va,

@@ -31,8 +31,6 @@ std::uint32_t access_needed(const wire::PacketView& packet) noexcept {
 Fault MessageSink::check(const wire::PacketView& packet) const noexcept {
   const wire::OpcodeInfo& op = *packet.op;
   Fault fault = check_opcode_sequence(op);
-  if (fault == Fault::kNone && wire::is_extension(packet.bth.opcode)) [[unlikely]]
-    fault = check_extension();
   if (fault == Fault::kNone) fault = check_access(packet);
   if (fault == Fault::kNone) fault = check_resources(op);
   if (fault == Fault::kNone) fault = check_length(packet);
@@ -80,6 +78,7 @@ Fault MessageSink::check_length(const wire::PacketView& packet) const noexcept {
     return before + size > qp_.receives.front().length ? Fault::kReceiveTooSmall : Fault::kNone;
   }
   if (op.is_atomic_write) return size == 8 && packet.reth().length == 8 ? Fault::kNone : Fault::kBadLength;
+  if (op.is_masked()) return check_extension();
   return op.is_flush && !packet.feth().is_valid() ? Fault::kBadFlush : Fault::kNone;
 }
 

@@ -85,7 +85,7 @@ class QueuePairOf final : public QueuePair {
     const Gate gate = sender_.gate(now);
     // Unresolved, or without credits: once, for the timer that bounds the wait.
     const bool waits = gate == Gate::kUnresolved || gate == Gate::kNoCredits;
-    return gate == Gate::kOpen || (waits && !sender_.deadline().is_set());
+    return gate == Gate::kOpen || gate == Gate::kAskCredits || (waits && !sender_.deadline().is_set());
   }
 
   [[nodiscard]] std::uint32_t in_flight() const noexcept override { return sender_.in_flight(); }

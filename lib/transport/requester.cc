@@ -84,11 +84,11 @@ Gate Requester::gate(Ticks now) const noexcept {
   const SendWqe& wqe = qp_.sq.at(current_);
   if (!qp_.resolved && !wqe.is_local()) return Gate::kUnresolved;
   if (rnr_until_.is_set() && now < rnr_until_) return Gate::kRnrWait;
-  if (current_ == started_ && wqe.has(send_flag::kFence) && is_fenced(wqe)) {
-    return Gate::kFenced;  // IBA 10.6.5.1 ?, 10.8.3.3
+  if (wqe.has(send_flag::kFence) || credits_.in_use()) [[unlikely]] {
+    if (current_ == started_ && wqe.has(send_flag::kFence) && is_fenced(wqe))
+      return Gate::kFenced;  // IBA 10.6.5.1 ?, 10.8.3.3
+    if (credits_.in_use() && !has_credit(wqe)) return credits_asked_ ? Gate::kAskCredits : Gate::kNoCredits;
   }
-  if (credits_.in_use() && !has_credit(wqe)) [[unlikely]]
-    return credits_asked_ ? Gate::kOpen : Gate::kNoCredits;
   if (span_from(send_psn(), unacked_psn_) >= window_) return Gate::kWindowFull;
   if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.attr.max_rd_atomic) {
     return Gate::kReadDepth;
@@ -115,6 +115,10 @@ Gate Requester::transmit(TxContext& tx) noexcept {
     case Gate::kUnresolved:
       if (!timer_.is_running()) start_timer(tx.now);
       qp_.counters.add(Count::kGateUnresolved);
+      break;
+    case Gate::kAskCredits:
+      ask_for_credits(tx);
+      if (credits_asked_) return Gate::kOpen;
       break;
     case Gate::kNoCredits:
       if (!timer_.is_running()) start_timer(tx.now);
@@ -194,8 +198,6 @@ void Requester::skip_local() noexcept {
 
 /// Sends the next packet of the current WQE. @return false if the port has no room.
 bool Requester::emit_current(TxContext& tx) noexcept {
-  if (credits_asked_) [[unlikely]]
-    return ask_for_credits(tx);
   const SendWqe& wqe = qp_.sq.at(current_);
   if (current_ == started_ && !start_wqe(wqe)) {
     --tx.budget;
@@ -299,7 +301,9 @@ bool Requester::emit_flush(const SendWqe& wqe, const Progress& state, TxContext&
 /// duplicate, which every responder answers, also if there never was an original. IBA 9.7.5.1.5 ?
 bool Requester::ask_peer(TxContext& tx) noexcept {
   FrameWriter frame(tx.port);
-  if (!frame.begin(qp_, tx, Opcode::kRcWriteOnly, unacked_psn_ - 1, 0, true)) return false;
+  const bool has_room =
+      tx.budget > 0 && frame.begin(qp_, tx, Opcode::kRcWriteOnly, unacked_psn_ - 1, 0, true);
+  if (!has_room) return false;
   frame.put(wire::Reth{});
   frame.send(qp_, tx);
   return true;
@@ -310,11 +314,10 @@ void Requester::send_keepalive(TxContext& tx) noexcept {
 }
 
 /// The ACK says how many receives there are.
-bool Requester::ask_for_credits(TxContext& tx) noexcept {
-  if (!ask_peer(tx)) return false;
+void Requester::ask_for_credits(TxContext& tx) noexcept {
+  if (!ask_peer(tx)) return;
   qp_.counters.add(Count::kRequesterCreditQuestions);
   credits_asked_ = false;
-  return true;
 }
 
 void Requester::note_read_in_flight(Psn last_psn) noexcept {

@@ -23,7 +23,8 @@ enum class Gate : std::uint8_t {
   kUnresolved,  ///< the peer's Ethernet address is not known yet
   kRnrWait,
   kFenced,
-  kNoCredits,  ///< the peer has no receive for it
+  kNoCredits,   ///< the peer has no receive for it
+  kAskCredits,  ///< likewise, and it is time to ask
   kWindowFull,
   kReadDepth
 };
@@ -106,7 +107,7 @@ class Requester {
   bool emit_atomic_write(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
   bool emit_flush(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
   bool ask_peer(TxContext& tx) noexcept;
-  bool ask_for_credits(TxContext& tx) noexcept;
+  void ask_for_credits(TxContext& tx) noexcept;
   [[nodiscard]] std::uint32_t read_chunk() const noexcept { return std::max(1U, qp_.max_unacked / 2); }
   void note_read_in_flight(Psn last_psn) noexcept;
   void on_sent(std::uint32_t packets, Ticks now) noexcept;

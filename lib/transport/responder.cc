@@ -32,6 +32,7 @@ void Responder::reset() noexcept {
 void Responder::start() {
   expected_psn_ = qp_.attr.rq_psn;
   ack_psn_ = expected_psn_ - 1;
+  counts_receives_ = qp_.credits && qp_.receives.shared() == nullptr;
   resize_resources();
 }
 
@@ -150,13 +151,12 @@ void Responder::execute_message(const wire::PacketView& packet) noexcept {
   if (!packet.op->ends_message) return;
   finish_message();
   complete_receive(packet);
-  if (qp_.credits) [[unlikely]]
+  if (counts_receives_) [[unlikely]]
     note_credit_used();
 }
 
-/// What an AETH with this MSN says of the receives; shared ones are promised to nobody. IBA 9.7.7.2 ?
+/// What an AETH with this MSN says of the receives. IBA 9.7.7.2 ?
 [[gnu::cold]] std::uint8_t Responder::credits(std::uint32_t msn) noexcept {
-  if (qp_.receives.shared() != nullptr) return wire::syndrome::ack();
   const std::uint32_t taken = qp_.receives.taken();
   const std::uint8_t code = wire::credit_code(qp_.receives.posted() - taken);
   if (msn == msn_) {  // with an older one the peer learns less than there is
@@ -169,7 +169,7 @@ void Responder::execute_message(const wire::PacketView& packet) noexcept {
 /// The peer hears at once that its last credit is used up, be it that the message asks for no ACK.
 [[gnu::cold]] void Responder::note_credit_used() noexcept {
   const auto left = static_cast<std::int32_t>(credits_end_ - qp_.receives.taken());
-  if (qp_.receives.shared() == nullptr && left <= 0) ack_pending_ = true;
+  if (left <= 0) ack_pending_ = true;
 }
 
 /// Whoever posts receives from now on rings the doorbell; what was posted meanwhile is found at once.
@@ -201,8 +201,8 @@ void Responder::execute_read(const wire::PacketView& packet) noexcept {
 namespace {
 
 /// @return the value before
-std::uint64_t operate_masked(const wire::PacketView& packet, std::atomic_ref<std::uint64_t> target,
-                             bool swaps) noexcept {
+[[gnu::cold]] std::uint64_t operate_masked(const wire::PacketView& packet,
+                                           std::atomic_ref<std::uint64_t> target, bool swaps) noexcept {
   const wire::AtomicEth atomic = packet.atomic_eth();
   const wire::AtomicMaskEth masks = packet.atomic_mask_eth();
   const MaskedSwap swap{.compare = atomic.compare,
@@ -267,11 +267,18 @@ bool Responder::transmit(TxContext& tx) noexcept {
     nak_pending_ = 0;
     ack_pending_ = false;  // the NAK acknowledges all before it
   }
-  while (ack_pending_ || owes_credits()) {
+  if (ack_pending_) {
     if (tx.budget == 0 || !emit_acknowledge(tx, ack_syndrome(msn_), ack_psn_)) return false;
-    qp_.counters.add(ack_pending_ ? Count::kResponderAcks : Count::kResponderCreditUpdates);
     ack_pending_ = false;
+    qp_.counters.add(Count::kResponderAcks);
   }
+  return !owes_credits() || emit_credits(tx);
+}
+
+/// The peer waits for receives, and some were posted.
+[[gnu::cold]] bool Responder::emit_credits(TxContext& tx) noexcept {
+  if (tx.budget == 0 || !emit_acknowledge(tx, credits(msn_), ack_psn_)) return false;
+  qp_.counters.add(Count::kResponderCreditUpdates);
   return true;
 }
 

@@ -78,10 +78,11 @@ class Responder : private MessageSink {
 
   // End-to-end credits.
   [[nodiscard]] std::uint8_t ack_syndrome(std::uint32_t msn) noexcept {
-    return qp_.credits ? credits(msn) : wire::syndrome::ack();
+    return counts_receives_ ? credits(msn) : wire::syndrome::ack();
   }
   [[nodiscard]] std::uint8_t credits(std::uint32_t msn) noexcept;
   void note_credit_used() noexcept;
+  bool emit_credits(TxContext& tx) noexcept;
   void set_out_of_credits(bool out) noexcept;
   [[nodiscard]] bool owes_credits() const noexcept { return is_peer_out_of_credits_ && has_receive(); }
 
@@ -100,6 +101,7 @@ class Responder : private MessageSink {
   std::uint32_t tolerated_ = 0;  // bad requests with expected_psn_ that were dropped
 
   std::uint32_t credits_end_ = 0;  // one past the last receive that the peer was told of
+  bool counts_receives_ = false;   // shared ones are promised to nobody
   bool is_peer_out_of_credits_ = false;
 
   ResponderResources resources_;
