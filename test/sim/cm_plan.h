@@ -15,7 +15,7 @@ struct CmPlan {
   double duplicate = 0;
   std::uint64_t delay_ns = 1'000'000;
   std::uint64_t jitter_ns = 0;  ///< uniform; order is not kept
-  unsigned most_kills = 3;      ///< of one and the same MAD in a row; 0: any number
+  unsigned most_kills = 2;      ///< of one and the same MAD in a row; 0: any number
   /// Anything may be lost for any time, and nodes restart: then it is the QPs that find out, when the net is
   /// whole again. Otherwise the managers must agree on their own.
   bool is_harsh = false;

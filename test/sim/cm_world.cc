@@ -262,7 +262,8 @@ std::optional<Qpn> CmWorld::free_qpn(unsigned node) {
 
 void CmWorld::begin_attempt() {
   const auto from = static_cast<unsigned>(below(nodes_.size()));
-  const auto to = static_cast<unsigned>((from + 1 + below(nodes_.size() - 1)) % nodes_.size());
+  const auto distance = chance(0.1) ? 0 : 1 + below(nodes_.size() - 1);  // 0: to itself
+  const auto to = static_cast<unsigned>((from + distance) % nodes_.size());
   const auto qpn = free_qpn(from);
   if (!qpn) return;
   Node& node = *nodes_[from];
@@ -279,7 +280,10 @@ void CmWorld::begin_attempt() {
           .attr = {}};
   node.sides[*id] = &side;
   attempts_.push_back(std::make_unique<Attempt>());
-  *attempts_.back() = {.from = from, .to = to, .active = &side, .passive = {}};
+  Attempt& attempt = *attempts_.back();
+  attempt.from = from;
+  attempt.to = to;
+  attempt.active = &side;
   constexpr std::array<std::int64_t, 4> kTimeouts{100, 1000, 5000, 5000};
   const auto data = private_data(number, false, 1 + below(kCmConnectBytes));
   CmConnect ask{.private_data = data, .timeout = std::chrono::milliseconds(kTimeouts[below(4)])};
@@ -348,7 +352,8 @@ void CmWorld::on_event(Node& node, CmEvent&& event) {
   }
 }
 
-void CmWorld::on_end(Side& side, const CmEvent&) {
+void CmWorld::on_end(Side& side, const CmEvent& event) {
+  if (event.text.starts_with("the peer uses its QP")) attempts_[side.attempt]->is_disturbed = true;
   ++side.ends;
   ++totals_.ended;
   require(!side.is_let_go, "an end that was known already");
@@ -406,12 +411,14 @@ void CmWorld::live(Side& side) {
 
 void CmWorld::disconnect(Side& side) {
   if (!is_alive(side) || side.is_closed) return;
+  if (side.ends == 0) attempts_[side.attempt]->is_disturbed = true;
   (void)agent(side).disconnect(side.id, now_);
 }
 
 void CmWorld::close(Side& side) {
   if (!is_alive(side) || side.is_closed) return;
   say("    " + name(side) + ": close()");
+  if (side.ends == 0) attempts_[side.attempt]->is_disturbed = true;
   side.is_closed = side.is_let_go = true;
   side.qpn.reset();
   agent(side).close(side.id, now_);
@@ -460,6 +467,8 @@ void CmWorld::check_attempt(const Attempt& attempt) {
   require(up == (is_up(attempt.active) ? 1 : 0), which + ": " + std::to_string(up) +
                                                      " passive ends are up, the active one is " +
                                                      (is_up(attempt.active) ? "up" : "not"));
+  const bool is_wanted = attempt.active->is_established && !attempt.is_disturbed && !plan_.is_harsh;
+  require(up == 1 || !is_wanted, which + ": both ends want it, and it is not there");
   if (up == 0) return;
   ++totals_.established;
   const QpAttr& a = *attempt.active->attr;

@@ -19,6 +19,7 @@ namespace uroce::sim {
 /// Runs one schedule; throws std::runtime_error when a promise is broken:
 /// an id brings at most one event that ends it, and exactly one if it is neither open nor let go;
 /// in the end a connection is established at both of its ends, with the same numbers, or at none;
+/// where both applications want it and the network does what it must, it is established;
 /// private data arrive as sent; nothing is left when all ids are closed.
 class CmWorld {
  public:
@@ -51,6 +52,7 @@ class CmWorld {
     unsigned to = 0;
     Side* active = nullptr;
     std::vector<Side*> passive;
+    bool is_disturbed = false;  ///< by an application, or by another use of its QPs
   };
 
   // The clock.
