@@ -1,5 +1,8 @@
 // S9: requests as fast as somebody can send them. What is kept of them is bounded by the backlog and the
 // configured number of ids; all is counted, to the byte.
+#include <malloc.h>
+
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 #include <vector>
@@ -11,25 +14,30 @@ namespace {
 std::size_t g_live_bytes = 0;  // allocated and not freed
 std::size_t g_most_bytes = 0;
 
-constexpr std::size_t kHead = 16;  // in front of each allocation: its size
+void* count(void* memory) noexcept {
+  g_live_bytes += malloc_usable_size(memory);
+  g_most_bytes = std::max(g_most_bytes, g_live_bytes);
+  return memory;
+}
 
 }  // namespace
 
 void* operator new(std::size_t size) {
-  auto* head = static_cast<std::byte*>(std::malloc(size + kHead));
-  if (head == nullptr) throw std::bad_alloc();
-  new (head) std::size_t(size);
-  g_live_bytes += size;
-  g_most_bytes = std::max(g_most_bytes, g_live_bytes);
-  return head + kHead;
+  void* memory = std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  return count(memory);
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  return count(std::malloc(size));
 }
 void operator delete(void* memory) noexcept {
-  if (memory == nullptr) return;
-  auto* head = static_cast<std::byte*>(memory) - kHead;
-  g_live_bytes -= *std::launder(static_cast<std::size_t*>(static_cast<void*>(head)));
-  std::free(head);
+  g_live_bytes -= malloc_usable_size(memory);
+  std::free(memory);
 }
 void operator delete(void* memory, std::size_t) noexcept {
+  operator delete(memory);
+}
+void operator delete(void* memory, const std::nothrow_t&) noexcept {
   operator delete(memory);
 }
 
