@@ -45,11 +45,12 @@ void drain(int fd) noexcept {
 
 }  // namespace
 
-Cm::Impl::Impl(Device& its_device, const CmOptions& its_options, std::uint64_t seed)
+/// The GUID is on the wire: ids and PSNs come from other chance than it.
+Cm::Impl::Impl(Device& its_device, const CmOptions& its_options)
     : device(its_device),
       options(its_options),
-      guid(seed),
-      agent(agent_config(its_device, its_options, seed, seed ^ 0x636d), *this) {}
+      guid(system_random()),
+      agent(agent_config(its_device, its_options, guid, system_random()), *this) {}
 
 Cm::Impl::~Impl() {
   if (thread_.joinable()) {
@@ -305,7 +306,7 @@ Cm& Cm::operator=(Cm&&) noexcept = default;
 Cm::~Cm() = default;
 
 Result<Cm> Cm::open(Device& device, const CmOptions& options) {
-  auto impl = std::make_unique<Impl>(device, options, system_random());
+  auto impl = std::make_unique<Impl>(device, options);
   if (Status started = impl->start(); !started) {
     if (started.error().code == Errc::kBusy) {
       return Error{Errc::kBusy, "this device has a communication manager already"};
