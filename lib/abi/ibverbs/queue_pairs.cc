@@ -96,6 +96,13 @@ int check(const ibv_qp_attr& attr, unsigned mask) noexcept {
   return 0;
 }
 
+/// Without what XRC QPs are given as if they were RC; the kernel takes it off, too.
+unsigned meant(ibv_qp_type type, unsigned mask) noexcept {
+  if (type == IBV_QPT_XRC_SEND) return mask & ~unsigned{IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER};
+  if (type != IBV_QPT_XRC_RECV) return mask;
+  return mask & ~unsigned{IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY};
+}
+
 QpAttr to_engine(const ibv_qp_attr& attr, unsigned mask) noexcept {
   QpAttr out{.state = static_cast<QpState>(attr.qp_state),
              .path_mtu = static_cast<PathMtu>(attr.path_mtu),
@@ -207,7 +214,7 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
 }
 
 int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int attr_mask) {
-  const auto mask = static_cast<unsigned>(attr_mask);
+  const unsigned mask = meant(base->qp_type, static_cast<unsigned>(attr_mask));
   if (const int wrong = check(*attr, mask); wrong != 0) return fail(wrong);
   const Status status = qp_of(base).qp->modify(to_engine(*attr, mask), mask);
   if (status && (mask & IBV_QP_STATE) != 0) base->state = attr->qp_state;
