@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Stock programs of Debian, unmodified, two processes each, on the drop-in libibverbs over one link.
 
-Usage: programs_test.py UROCE_PROGRAM [--long] [--as-nobody] [--each OPTIONS...] [PATTERN...]
+Usage: programs_test.py UROCE_PROGRAM [--long] [--as-nobody] [--veth] [PATTERN...]
 
 Runs the cases whose command lines contain a pattern, all without one; --long adds those of all message sizes.
-Prints what became of each. Programs that are not installed are skipped, with the package to install.
+The link is shm; with --veth, af_packet between two network namespaces, which needs root. Prints what became of each. Programs that are not installed are skipped, with the package to install.
 """
 import argparse
+import contextlib
 import os
 import pathlib
 import shlex
@@ -62,18 +63,71 @@ def await_listener(port, process):
         time.sleep(0.02)
 
 
-class Runner:
-    def __init__(self, arguments):
-        self.arguments = arguments
-        self.link = f"shm:programs-{os.getpid()}"
-        own = {key: value for key, value in os.environ.items() if not key.startswith("UROCE_")}
-        self.environment = own | ({"UROCE_RUNTIME_DIR": "/dev/shm"} if arguments.as_nobody else {})
+class Shm:
+    """Two processes on one machine."""
+    server = "127.0.0.1"
 
-    def start(self, words):
+    def __init__(self, as_nobody):
         nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-        user = nobody if self.arguments.as_nobody else []
-        command = [*user, self.arguments.uroce, "run", "--port", self.link, *self.arguments.each, "--",
-                   *words]
+        self.prefix = nobody if as_nobody else []
+        self.options = ["--port", f"shm:programs-{os.getpid()}"]
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    def around(self, _):
+        return self.prefix, self.options
+
+    def await_server(self, port, process):
+        await_listener(port, process)
+
+
+class Veth:
+    """Two network namespaces joined by a pair of interfaces, which the kernel uses as well."""
+    server = "192.168.9.1"
+
+    def __init__(self):
+        self.names = [f"uroce-abi{side}-{os.getpid()}" for side in (0, 1)]
+
+    def __enter__(self):
+        for name in self.names:
+            self.ip("netns", "add", name)
+        self.ip("link", "add", "end", "netns", self.names[0], "type", "veth", "peer", "name", "end", "netns",
+                self.names[1])
+        for side, name in enumerate(self.names):
+            self.ip("-n", name, "link", "set", "end", "mtu", "4200", "up")
+            self.ip("-n", name, "addr", "add", f"192.168.9.{1 + side}/24", "dev", "end")
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True)
+
+    def around(self, side):
+        return (["ip", "netns", "exec", self.names[side]],
+                ["--port", "af_packet:end", "--ip", f"10.9.0.{1 + side}/24"])
+
+    def await_server(self, _, process):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=1.5)
+
+
+class Runner:
+    def __init__(self, uroce, link):
+        self.uroce = uroce
+        self.link = link
+        self.environment = {key: value for key, value in os.environ.items() if not key.startswith("UROCE_")}
+
+    def start(self, side, words):
+        prefix, options = self.link.around(side)
+        command = [*prefix, self.uroce, "run", *options, "--", *words]
         return subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                 text=True, env=self.environment, cwd="/")
 
@@ -92,13 +146,13 @@ class Runner:
         end = time.monotonic() + seconds
         words = shlex.split(command)
         if command in IBV:
-            is_good, output = self.finish(self.start(words), end)
+            is_good, output = self.finish(self.start(0, words), end)
             return None if is_good and "uroce0" in output else output
         port = free_port()
         words += ["-p", port]
-        server = self.start(words)
-        await_listener(port, server)
-        results = [self.finish(self.start([*words, "127.0.0.1"]), end), self.finish(server, end)]
+        server = self.start(0, words)
+        self.link.await_server(port, server)
+        results = [self.finish(self.start(1, [*words, self.link.server]), end), self.finish(server, end)]
         if all(is_good for is_good, _ in results):
             return None
         return "\n".join(f"-- {name}:\n" + "\n".join(output.splitlines()[-8:])
@@ -117,11 +171,17 @@ def main():
     parser.add_argument("uroce", type=lambda text: pathlib.Path(text).resolve())
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--as-nobody", action="store_true")
-    parser.add_argument("--each", type=shlex.split, default=[], metavar="OPTIONS",
-                        help="more options of uroce run")
+    parser.add_argument("--veth", action="store_true")
     parser.add_argument("patterns", nargs="*")
-    arguments = parser.parse_args()
-    runner = Runner(arguments)
+    arguments = parser.parse_intermixed_args()
+    if (arguments.veth or arguments.as_nobody) and os.geteuid() != 0:
+        print("skipped: needs root")
+        return SKIPPED
+    with Veth() if arguments.veth else Shm(arguments.as_nobody) as link:
+        return run_all(arguments, Runner(arguments.uroce, link))
+
+
+def run_all(arguments, runner):
     count = {"pass": 0, "skip": 0, "fail": 0}
     for command in chosen(arguments):
         program = command.split()[0]
@@ -134,7 +194,8 @@ def main():
             why = runner.run(command, LONG_SECONDS if command in LONG else SECONDS)
             result = "pass" if why is None else "fail"
         count[result] += 1
-        print(f"{result}  {time.monotonic() - began:5.1f} s  {command}{'  ' + why if why else ''}", flush=True)
+        said = "" if why is None else "  " + why
+        print(f"{result}  {time.monotonic() - began:5.1f} s  {command}{said}", flush=True)
     print(", ".join(f"{number} {result}" for result, number in count.items()))
     if count["fail"] != 0:
         return 1
