@@ -45,7 +45,8 @@ class Cq {
   void arm(bool solicited_only = false) noexcept;
   /// Readable after an event; wait for it with poll(2) or epoll, then call clear_event().
   [[nodiscard]] int fd() const noexcept;
-  void clear_event() noexcept;
+  /// @return whether there was one: of several threads that wait for it, one is told so.
+  bool clear_event() noexcept;
   /// Blocks until a completion may be there or the time is over. Makes progress itself in Mode::kApp.
   /// @return false when the time was over.
   [[nodiscard]] bool wait(std::chrono::nanoseconds timeout);

@@ -29,6 +29,8 @@ class Mr {
   /// @return kInvalid for remote write or atomic without local write; kUnsupported for
   /// access::kFlushPersistent where caches cannot be written back.
   static Result<Mr> reg(Pd& pd, std::span<std::byte> memory, std::uint32_t access_flags);
+  /// Likewise, and work requests and peers name its first byte `addr`. As ibv_reg_mr_iova(3).
+  static Result<Mr> reg(Pd& pd, std::span<std::byte> memory, std::uint32_t access_flags, std::uint64_t addr);
   /// Allocates hugepage-backed zeroed memory (ordinary pages with Config::no_huge) and registers it.
   /// @return kNoHugepages with the command that mends it.
   static Result<Mr> alloc(Pd& pd, std::size_t bytes, std::uint32_t access_flags);
@@ -40,13 +42,15 @@ class Mr {
   /// @return kBusy if some are; the region is then as it was. Else nothing but destruction may follow.
   Status dereg();
   /// Changes what `changes` (mr_change bits) names: memory, protection domain, access flags; the rest of the
-  /// arguments is not looked at. The keys stay the same. An access meanwhile meets the old region or the new
-  /// one; once this returns, the new one. Memory that alloc() made is freed when it is exchanged for other.
+  /// arguments is not looked at. Other memory is named by its own addresses. The keys stay the same. An
+  /// access meanwhile meets the old region or the new one; once this returns, the new one. Memory that
+  /// alloc() made is freed when it is exchanged for other.
   /// @return kInvalid as for reg() or for a PD of another device, kBusy while memory windows are bound to it,
   /// kNoMemory; the region is then as it was.
   Status rereg(std::uint32_t changes, Pd& pd, std::span<std::byte> memory, std::uint32_t access_flags);
 
   [[nodiscard]] std::span<std::byte> memory() const noexcept;
+  /// What work requests and peers call its first byte.
   [[nodiscard]] std::uint64_t addr() const noexcept;
   [[nodiscard]] Lkey lkey() const noexcept;
   [[nodiscard]] Rkey rkey() const noexcept;

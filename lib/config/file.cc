@@ -1,3 +1,4 @@
+#define TOML_HEADER_ONLY 1  // see meson.build
 #include <toml++/toml.h>
 
 #include <cerrno>

@@ -4,8 +4,11 @@
 #include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 
@@ -134,18 +137,25 @@ void LoopRunner::run_lcore() noexcept {
 }
 
 /// The helper leaves the loop alone while applications poll, runs it while there is work, and sleeps
-/// otherwise.
+/// otherwise. It looks for applications that have stopped to poll ever more rarely, until one has: those that
+/// wait for what a peer writes into their memory poll now and then, and call nothing meanwhile.
 void LoopRunner::run_helper() noexcept {
   constexpr int kLookMs = 1;
+  constexpr long kFirstLookNs = 50'000;
+  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // ns
   loop_.port().enter_thread();
   std::uint64_t polls = polls_.load(std::memory_order_relaxed);
+  long look_ns = kFirstLookNs;
   while (!stopping_.load(std::memory_order_acquire)) {
     const std::uint64_t polls_now = polls_.load(std::memory_order_relaxed);
     if (polls_now != polls) {
       polls = polls_now;
-      poll(nullptr, 0, kLookMs);  // not "sleeping": applications that poll need not wake anybody
+      const timespec look{.tv_sec = 0, .tv_nsec = look_ns};
+      nanosleep(&look, nullptr);  // not "sleeping": applications that poll need not wake anybody
+      look_ns = std::min(2 * look_ns, kLookMs * 1'000'000L);
       continue;
     }
+    look_ns = kFirstLookNs;
     const Ticks now = clock_.now();
     if (!help(now)) sleep_until_work(kLookMs);
   }

@@ -253,7 +253,7 @@ std::byte* KeyTable::resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t 
              addr - slot->region.addr > slot->region.length - length) {
     fault = KeyFault::kOutOfRange;
   }
-  return fault == KeyFault::kNone ? reinterpret_cast<std::byte*>(addr) : nullptr;
+  return fault == KeyFault::kNone ? reinterpret_cast<std::byte*>(addr + slot->region.shift) : nullptr;
 }
 
 /// The window that has `key` among its keys, bound or not.
@@ -319,7 +319,7 @@ BindResult KeyTable::bind(std::uint32_t key, const KeyUser& user, const MwBind& 
   Window* window = find_window(key);
   if (window == nullptr || window->pd() != user.pd) return BindResult::kRefused;
   if (to.length == 0) {
-    return window->type() == MwType::kType1 ? window->bind(key, user, to, nullptr) : BindResult::kRefused;
+    return window->type() == MwType::kType1 ? window->bind(key, user, to, nullptr, 0) : BindResult::kRefused;
   }
   Table& table = *table_.load(std::memory_order_acquire);
   const Slot* slot = raw(to.mr) > kRemoved ? find(table, raw(to.mr)) : nullptr;
@@ -328,7 +328,7 @@ BindResult KeyTable::bind(std::uint32_t key, const KeyUser& user, const MwBind& 
   }
   WindowCount* count = table.companion(*slot).count;
   if (slot->region.pd != user.pd || !allows(slot->region, to) || !count->add()) return BindResult::kRefused;
-  const BindResult result = window->bind(key, user, to, count);
+  const BindResult result = window->bind(key, user, to, count, slot->region.shift);
   if (result != BindResult::kDone) count->drop();
   return result;
 }

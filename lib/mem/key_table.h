@@ -22,10 +22,11 @@ namespace uroce::mem {
 
 /// What a key stands for.
 struct Region {
-  std::uint64_t addr = 0;    ///< first byte
+  std::uint64_t addr = 0;    ///< first byte, as work requests and peers name it
   std::uint64_t length = 0;  ///< bytes
   std::uint32_t pd = 0;      ///< protection domain number
   std::uint32_t access = 0;  ///< access flags
+  std::uint64_t shift = 0;   ///< from that name to where the byte is, modulo 2^64
 };
 
 /// Sparse table of unguessable 32-bit keys: regions, and windows into them. A window has 256 keys, which

@@ -9,8 +9,9 @@ std::byte* Window::resolve(std::uint32_t key, const KeyUser& user, std::uint32_t
                            std::uint64_t length, KeyFault& fault) const noexcept {
   const std::uint32_t before = version_.load(std::memory_order_acquire);  // pairs with unlock()
   fault = judge(key, user, access, addr, length);
+  const std::uint64_t shift = shift_.load(std::memory_order_acquire);
   if ((before & 1) != 0 || version_.load(std::memory_order_relaxed) != before) fault = KeyFault::kUnknownKey;
-  return fault == KeyFault::kNone ? reinterpret_cast<std::byte*>(addr) : nullptr;
+  return fault == KeyFault::kNone ? reinterpret_cast<std::byte*>(addr + shift) : nullptr;
 }
 
 KeyFault Window::judge(std::uint32_t key, const KeyUser& user, std::uint32_t access, std::uint64_t addr,
@@ -43,8 +44,8 @@ bool Window::lock(std::uint32_t version) noexcept {
          version_.compare_exchange_strong(version, version + 1, std::memory_order_acq_rel);
 }
 
-BindResult Window::bind(std::uint32_t key, const KeyUser& user, const MwBind& to,
-                        WindowCount* region) noexcept {
+BindResult Window::bind(std::uint32_t key, const KeyUser& user, const MwBind& to, WindowCount* region,
+                        std::uint64_t shift) noexcept {
   const std::uint32_t version = version_.load(std::memory_order_acquire);
   const std::uint32_t bound = key_.load(std::memory_order_acquire);
   const bool may = type_ == MwType::kType1 ? bound != key : bound == 0;
@@ -56,6 +57,7 @@ BindResult Window::bind(std::uint32_t key, const KeyUser& user, const MwBind& to
   access_.store(to.access, std::memory_order_release);
   addr_.store(to.addr, std::memory_order_release);
   length_.store(to.length, std::memory_order_release);
+  shift_.store(shift, std::memory_order_release);
   region_.store(region, std::memory_order_release);
   unlock();
   if (before != nullptr) before->drop();

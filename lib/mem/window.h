@@ -80,12 +80,13 @@ class Window {
   /// The bytes [addr, addr + length) through `key`. @return nullptr with `fault` set, or the address.
   [[nodiscard]] std::byte* resolve(std::uint32_t key, const KeyUser& user, std::uint32_t access,
                                    std::uint64_t addr, std::uint64_t length, KeyFault& fault) const noexcept;
-  /// All bytes that it is bound to; what they are good for resolve() says.
+  /// All addresses that it is bound to; what they are good for resolve() says.
   [[nodiscard]] std::span<std::byte> range() const noexcept;
 
-  /// Binds under a new key; `region` has counted the window already. Length 0 leaves a type 1 window bound to
-  /// nothing.
-  BindResult bind(std::uint32_t key, const KeyUser& user, const MwBind& to, WindowCount* region) noexcept;
+  /// Binds under a new key; `region` has counted the window already, `shift` is the region's. Length 0 leaves
+  /// a type 1 window bound to nothing.
+  BindResult bind(std::uint32_t key, const KeyUser& user, const MwBind& to, WindowCount* region,
+                  std::uint64_t shift) noexcept;
   /// Types 2A and 2B, by the QP that bound it. @return whether it is bound under `key` to that QP.
   bool invalidate(std::uint32_t key, const KeyUser& user) noexcept;
   [[nodiscard]] bool may_invalidate(std::uint32_t key, const KeyUser& user) const noexcept;
@@ -109,6 +110,7 @@ class Window {
   std::atomic<std::uint32_t> access_{0};
   std::atomic<std::uint64_t> addr_{0};
   std::atomic<std::uint64_t> length_{0};
+  std::atomic<std::uint64_t> shift_{0};  // from an address to its byte
   std::atomic<WindowCount*> region_{nullptr};
 };
 

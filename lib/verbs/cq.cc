@@ -170,9 +170,9 @@ int Cq::fd() const noexcept {
   return impl_->fd;
 }
 
-void Cq::clear_event() noexcept {
+bool Cq::clear_event() noexcept {
   std::uint64_t count = 0;
-  if (read(impl_->fd, &count, sizeof count) < 0) return;  // there was none
+  return read(impl_->fd, &count, sizeof count) > 0;
 }
 
 bool Cq::wait(std::chrono::nanoseconds timeout) {

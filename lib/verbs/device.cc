@@ -200,6 +200,9 @@ PortState Device::port_state() const {
       [&state](engine::PollLoop& loop, Ticks now) { state = loop.look_at_link(now); });
   return state == port::LinkState::kUp ? PortState::kActive : PortState::kDown;
 }
+bool Device::is_two_ended() const noexcept {
+  return impl_->ports.front()->info().two_ended;
+}
 std::uint32_t Device::link_mtu() const noexcept {
   return impl_->link_mtu();
 }

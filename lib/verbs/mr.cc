@@ -37,11 +37,17 @@ bool lies_in(std::span<const std::byte> whole, std::span<const std::byte> part) 
   return at >= first && at - first < whole.size();
 }
 
-mem::Region region_of(std::span<std::byte> memory, std::uint32_t pd, std::uint32_t access_flags) noexcept {
-  return {.addr = std::bit_cast<std::uint64_t>(memory.data()),
+std::uint64_t address_of(std::span<std::byte> memory) noexcept {
+  return std::bit_cast<std::uint64_t>(memory.data());
+}
+
+mem::Region region_of(std::span<std::byte> memory, std::uint64_t addr, std::uint32_t pd,
+                      std::uint32_t access_flags) noexcept {
+  return {.addr = addr,
           .length = memory.size(),
           .pd = pd,
-          .access = access_flags};
+          .access = access_flags,
+          .shift = address_of(memory) - addr};
 }
 
 }  // namespace
@@ -66,8 +72,13 @@ Mr& Mr::operator=(Mr&&) noexcept = default;
 Mr::~Mr() = default;
 
 Result<Mr> Mr::reg(Pd& pd, std::span<std::byte> memory, std::uint32_t access_flags) {
+  return reg(pd, memory, access_flags, address_of(memory));
+}
+
+Result<Mr> Mr::reg(Pd& pd, std::span<std::byte> memory, std::uint32_t access_flags, std::uint64_t addr) {
   if (Status fits = check_access(access_flags); !fits) return fits.error();
-  const mem::Region region = region_of(memory, pd.number(), access_flags);
+  if (addr + memory.size() < addr) return Error{Errc::kInvalid, "the region would pass the last address"};
+  const mem::Region region = region_of(memory, addr, pd.number(), access_flags);
   auto key = pd.device().keys.insert(region);
   if (!key) return key.error();
   return Mr(std::make_unique<Impl>(pd.device(), memory, region, *key));
@@ -99,7 +110,8 @@ Status Mr::rereg(std::uint32_t changes, Pd& pd, std::span<std::byte> memory, std
   }
   if (Status fits = check_access(access); !fits) return fits;
   const std::span<std::byte> bytes = moves ? memory : impl_->memory;
-  const mem::Region region = region_of(bytes, joins ? pd.number() : impl_->region.pd, access);
+  const std::uint64_t addr = moves ? address_of(memory) : impl_->region.addr;
+  const mem::Region region = region_of(bytes, addr, joins ? pd.number() : impl_->region.pd, access);
   if (Status replaced = impl_->device.keys.replace(impl_->key, region); !replaced) return replaced;
   impl_->memory = bytes;
   impl_->region = region;
@@ -111,7 +123,7 @@ std::span<std::byte> Mr::memory() const noexcept {
   return impl_->memory;
 }
 std::uint64_t Mr::addr() const noexcept {
-  return std::bit_cast<std::uint64_t>(impl_->memory.data());
+  return impl_->region.addr;
 }
 Lkey Mr::lkey() const noexcept {
   return Lkey{impl_->key};

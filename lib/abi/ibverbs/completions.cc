@@ -1,0 +1,254 @@
+// Completion queues and channels: creation and events.
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <chrono>
+
+#include "abi/ibverbs/completions.h"
+#include "abi/ibverbs/context.h"
+#include "abi/ibverbs/errors.h"
+#include "abi/ibverbs/objects.h"
+
+namespace uroce::abi {
+
+namespace {
+
+Channel& channel_of(ibv_comp_channel* channel) noexcept {
+  return cast<Channel>(channel);
+}
+
+bool enter(Channel& channel, CompletionQueue& cq) {
+  const std::lock_guard lock(channel.events);
+  epoll_event wanted{};
+  wanted.events = EPOLLIN;
+  wanted.data.ptr = &cq;
+  if (epoll_ctl(channel.fd, EPOLL_CTL_ADD, cq.cq->fd(), &wanted) != 0) return false;
+  channel.cqs.insert(&cq);
+  ++channel.refcnt;
+  return true;
+}
+
+void leave(Channel& channel, CompletionQueue& cq) {
+  const std::lock_guard lock(channel.events);
+  epoll_ctl(channel.fd, EPOLL_CTL_DEL, cq.cq->fd(), nullptr);
+  channel.cqs.erase(&cq);
+  --channel.refcnt;
+}
+
+/// What a CQ is to be made with, whichever call asks.
+struct Wanted {
+  std::uint32_t entries = 0;
+  void* cq_context = nullptr;
+  ibv_comp_channel* channel = nullptr;
+  bool timestamps = false;
+  bool is_shared = true;
+};
+
+CompletionQueue* make(ibv_context* context, const Wanted& wanted) {
+  return guarded([&]() -> CompletionQueue* {
+    Device& device = Context::of(context).device();
+    auto made = Cq::create(device, CqAttr{.entries = wanted.entries, .timestamps = wanted.timestamps});
+    if (!made) return fail_null(to_errno(made.error().code));
+    auto cq = std::make_unique<CompletionQueue>(wanted.is_shared);
+    static_cast<ibv_cq_ex&>(*cq) = {};
+    cq->context = context;
+    cq->channel = wanted.channel;
+    cq->cq_context = wanted.cq_context;
+    cq->cqe = static_cast<int>(made->entries());
+    cq->cq.emplace(std::move(*made));
+    init_events(*cq);
+    if (wanted.channel != nullptr && !enter(channel_of(wanted.channel), *cq)) {
+      end_events(*cq);
+      return fail_null(errno);
+    }
+    return cq.release();
+  });
+}
+
+std::uint64_t wallclock_offset(Device& device) noexcept {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return static_cast<std::uint64_t>(std::chrono::nanoseconds(now).count()) - device.now_ns();
+}
+
+}  // namespace
+
+ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
+  constexpr std::uint64_t kTimestamps =
+      IBV_WC_EX_WITH_COMPLETION_TIMESTAMP | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK;
+  constexpr std::uint64_t kKnown = std::uint64_t{IBV_WC_STANDARD_FLAGS} | IBV_WC_EX_WITH_CVLAN | kTimestamps;
+  constexpr std::uint32_t kFlags = IBV_CREATE_CQ_ATTR_SINGLE_THREADED | IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  if ((attr->wc_flags & ~kKnown) != 0) return fail_null(EOPNOTSUPP);
+  if ((attr->comp_mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD}) != 0) {
+    return fail_null(EOPNOTSUPP);
+  }
+  const std::uint32_t flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attr->flags : 0;
+  const bool has_pd = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
+  if ((flags & ~kFlags) != 0) return fail_null(EOPNOTSUPP);
+  if (attr->comp_vector != 0) return fail_null(EINVAL);
+  CompletionQueue* cq = make(context, {.entries = attr->cqe,
+                                       .cq_context = attr->cq_context,
+                                       .channel = attr->channel,
+                                       .timestamps = (attr->wc_flags & kTimestamps) != 0,
+                                       .is_shared = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) == 0 &&
+                                                    (!has_pd || is_shared(attr->parent_domain))});
+  if (cq == nullptr) return nullptr;
+  cq->wallclock_offset = wallclock_offset(Context::of(context).device());
+  set_extended_polling(*cq, attr->wc_flags);
+  return cq;
+}
+
+int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
+  if (attr->attr_mask != IBV_CQ_ATTR_MODERATE) return EINVAL;
+  return answer(
+      cq_of(cq).cq->moderate(attr->moderate.cq_count, std::chrono::microseconds(attr->moderate.cq_period)));
+}
+
+int req_notify_cq(ibv_cq* cq, int solicited_only) {
+  cq_of(cq).cq->arm(solicited_only != 0);
+  return 0;
+}
+
+}  // namespace uroce::abi
+
+using namespace uroce;
+using namespace uroce::abi;
+
+extern "C" {
+
+ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+  return guarded([context]() -> ibv_comp_channel* {
+    auto channel = std::make_unique<Channel>();
+    channel->context = context;
+    channel->fd = epoll_create1(EPOLL_CLOEXEC);
+    channel->refcnt = 0;
+    if (channel->fd < 0) return fail_null(errno);
+    return channel.release();
+  });
+}
+
+int ibv_destroy_comp_channel(ibv_comp_channel* base) {
+  Channel& channel = channel_of(base);
+  if (channel.refcnt != 0) return fail(EBUSY);
+  close(channel.fd);
+  delete &channel;
+  return 0;
+}
+
+ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
+                      int comp_vector) {
+  if (cqe < 1 || comp_vector < 0 || comp_vector >= context->num_comp_vectors) return fail_null(EINVAL);
+  CompletionQueue* cq = make(
+      context, {.entries = static_cast<std::uint32_t>(cqe), .cq_context = cq_context, .channel = channel});
+  return cq == nullptr ? nullptr : cq->base();
+}
+
+int ibv_resize_cq(ibv_cq* base, int cqe) {
+  if (cqe < 1) return fail(EINVAL);
+  CompletionQueue& cq = cq_of(base);
+  const std::lock_guard lock(cq.polling);
+  if (const Status status = cq.cq->resize(static_cast<std::uint32_t>(cqe)); !status) return answer(status);
+  base->cqe = static_cast<int>(cq.cq->entries());
+  return 0;
+}
+
+int ibv_destroy_cq(ibv_cq* base) {
+  CompletionQueue& cq = cq_of(base);
+  if (cq.users != 0) return fail(EBUSY);
+  if (!Engine::instance().is_here()) return 0;
+  if (base->channel != nullptr) leave(channel_of(base->channel), cq);
+  Context::of(base->context).events.purge(base);
+  await_acks(cq, cq.comp_events_completed, cq.comp_events_taken);
+  await_acks(cq, cq.async_events_completed, cq.async_events_taken);
+  end_events(cq);
+  delete &cq;
+  return 0;
+}
+
+int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
+  Channel& channel = channel_of(base);
+  for (;;) {
+    const bool waits = (fcntl(channel.fd, F_GETFL) & O_NONBLOCK) == 0;
+    epoll_event event{};
+    const int count = epoll_wait(channel.fd, &event, 1, waits ? -1 : 0);
+    if (count < 0) return -1;
+    if (count == 0) {
+      errno = EAGAIN;
+      return -1;
+    }
+    auto* found = static_cast<CompletionQueue*>(event.data.ptr);
+    const std::lock_guard lock(channel.events);
+    if (!channel.cqs.contains(found) || !found->cq->clear_event()) continue;  // gone, or another thread's
+    pthread_mutex_lock(&found->mutex);
+    ++found->comp_events_taken;
+    pthread_mutex_unlock(&found->mutex);
+    *cq = found->base();
+    *cq_context = found->cq_context;
+    return 0;
+  }
+}
+
+void ibv_ack_cq_events(ibv_cq* base, unsigned nevents) {
+  CompletionQueue& cq = cq_of(base);
+  pthread_mutex_lock(&cq.mutex);
+  cq.comp_events_completed += nevents;
+  pthread_cond_signal(&cq.cond);
+  pthread_mutex_unlock(&cq.mutex);
+}
+
+int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  if (!Context::of(context).events.take(*event)) return -1;
+  const auto count = [](auto& object, std::uint32_t& taken) {
+    pthread_mutex_lock(&object.mutex);
+    ++taken;
+    pthread_mutex_unlock(&object.mutex);
+  };
+  switch (event->event_type) {
+    case IBV_EVENT_CQ_ERR:
+      count(cq_of(event->element.cq), cq_of(event->element.cq).async_events_taken);
+      break;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      count(*event->element.qp, qp_of(event->element.qp).events_taken);
+      break;
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      count(*event->element.srq, cast<SharedQueue>(event->element.srq).events_taken);
+      break;
+    default:
+      break;
+  }
+  return 0;
+}
+
+void ibv_ack_async_event(ibv_async_event* event) {
+  const auto acknowledge = [](auto& object, std::uint32_t& completed) {
+    pthread_mutex_lock(&object.mutex);
+    ++completed;
+    pthread_cond_signal(&object.cond);
+    pthread_mutex_unlock(&object.mutex);
+  };
+  switch (event->event_type) {
+    case IBV_EVENT_CQ_ERR:
+      acknowledge(*event->element.cq, event->element.cq->async_events_completed);
+      break;
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      acknowledge(*event->element.qp, event->element.qp->events_completed);
+      break;
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      acknowledge(*event->element.srq, event->element.srq->events_completed);
+      break;
+    default:
+      break;
+  }
+}
+
+}  // extern "C"

@@ -1,0 +1,12 @@
+/// Polling of completion queues.
+#pragma once
+
+#include "abi/ibverbs/objects.h"
+
+namespace uroce::abi {
+
+/// Fills in what ibv_start_poll() and its like call; of the readers those that `wc_flags` ask for, and those
+/// that are always there.
+void set_extended_polling(CompletionQueue& cq, std::uint64_t wc_flags) noexcept;
+
+}  // namespace uroce::abi

@@ -1,0 +1,203 @@
+#include "abi/ibverbs/engine.h"
+
+#include <endian.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+
+#include "abi/ibverbs/context.h"
+#include "abi/ibverbs/objects.h"
+
+namespace uroce::abi {
+
+namespace {
+
+/// Threads that are made meanwhile leave all signals to those of the program.
+class NoSignals {
+ public:
+  NoSignals() noexcept {
+    sigset_t all;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+constexpr ibv_event_type to_verbs(AsyncEventType type) noexcept {
+  return static_cast<ibv_event_type>(type);
+}
+
+}  // namespace
+
+Result<Config> read_config() {
+  Config config;
+  config.mode = Mode::kAuto;
+  config.no_huge = true;
+  if (const char* file = std::getenv("UROCE_CONFIG"); file != nullptr && *file != '\0') {
+    auto loaded = load_config_file(file, config);
+    if (!loaded) return loaded;
+    config = std::move(*loaded);
+  }
+  return apply_environment(std::move(config));
+}
+
+__be64 guid_of(const Config& config) noexcept {
+  std::uint64_t hash = 0xcbf2'9ce4'8422'2325;  // FNV-1a
+  const auto add = [&hash](const std::string& text) {
+    for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100'0000'01b3;
+    hash *= 0x100'0000'01b3;
+  };
+  add(config.port);
+  for (const std::string& ip : config.ip) add(ip);
+  constexpr std::uint64_t kLocallyAdministered = 0x0275'7200ULL << 32;  // and "ur"
+  return htobe64(kLocallyAdministered | (hash & 0xff'ffff'ffff));
+}
+
+Engine& Engine::instance() {
+  static auto* engine = new Engine;  // its threads may outlive static objects
+  return *engine;
+}
+
+Engine::Engine() {
+  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+void Engine::before_fork() {
+  instance().mutex_.lock();
+}
+void Engine::after_fork_in_parent() {
+  instance().mutex_.unlock();
+}
+void Engine::after_fork_in_child() {
+  Engine& engine = instance();
+  if (!engine.contexts_.empty()) engine.is_child_.store(true);
+  for (Context* context : engine.contexts_) context->die();
+  engine.mutex_.unlock();
+}
+
+Result<Device*> Engine::enter(Context& context) {
+  const std::lock_guard opening(opening_);
+  if (!is_here()) return Error{Errc::kUnsupported, "a process that was forked with an open device has none"};
+  if (!device_) {
+    if (Status opened = open(); !opened) return opened.error();
+  }
+  const std::lock_guard lock(mutex_);
+  contexts_.push_back(&context);
+  return &*device_;
+}
+
+void Engine::leave(Context& context) {
+  const std::lock_guard opening(opening_);
+  bool is_last = false;
+  {
+    const std::lock_guard lock(mutex_);
+    std::erase(contexts_, &context);
+    is_last = contexts_.empty();
+  }
+  if (is_last) close();
+}
+
+Status Engine::open() {
+  auto config = read_config();
+  if (!config) return config.error();
+  const NoSignals signals;
+  stop_fd_ = eventfd(0, EFD_CLOEXEC);
+  if (stop_fd_ < 0) return Error{Errc::kSystem, "no descriptor is left for another eventfd"};
+  auto device = Device::open(*config);
+  if (!device) {
+    ::close(stop_fd_);
+    return device.error();
+  }
+  device_.emplace(std::move(*device));
+  events_ = std::thread([this] { run_events(); });
+  return {};
+}
+
+void Engine::close() {
+  const std::uint64_t one = 1;
+  [[maybe_unused]] const auto bytes = write(stop_fd_, &one, sizeof one);
+  events_.join();
+  device_.reset();
+  ::close(stop_fd_);
+}
+
+void Engine::run_events() {
+  pollfd fds[2] = {{.fd = device_->async_fd(), .events = POLLIN, .revents = 0},
+                   {.fd = stop_fd_, .events = POLLIN, .revents = 0}};
+  while (poll(fds, 2, -1) >= 0 && fds[1].revents == 0) {
+    AsyncEvent event;
+    while (device_->next_async_event(event)) dispatch(event);
+  }
+}
+
+void Engine::tell_all(ibv_event_type type) {
+  ibv_async_event event{};
+  event.element.port_num = 1;
+  event.event_type = type;
+  for (Context* context : contexts_) context->events.push(event);
+}
+
+void Engine::tell(const QueuePair& qp, ibv_event_type type) {
+  ibv_async_event event{};
+  event.event_type = type;
+  if (type == IBV_EVENT_CQ_ERR) {
+    event.element.cq = qp.qp_base.recv_cq != nullptr ? qp.qp_base.recv_cq : qp.qp_base.send_cq;
+  } else {
+    event.element.qp = const_cast<ibv_qp*>(&qp.qp_base);
+  }
+  Context::of(qp.qp_base.context).events.push(event);
+}
+
+void Engine::dispatch(const AsyncEvent& event) {
+  const std::lock_guard lock(mutex_);
+  switch (event.type) {
+    case AsyncEventType::kPortActive:
+    case AsyncEventType::kPortErr:
+      if (!device_->is_two_ended()) tell_all(to_verbs(event.type));  // as query_port() sees it
+      return;
+    case AsyncEventType::kDeviceFatal:
+    case AsyncEventType::kGidChange:
+      tell_all(to_verbs(event.type));
+      return;
+    case AsyncEventType::kSrqLimitReached:
+      if (const auto it = srqs_.find(event.srq); it != srqs_.end()) {
+        ibv_async_event told{};
+        told.element.srq = it->second;
+        told.event_type = IBV_EVENT_SRQ_LIMIT_REACHED;
+        Context::of(it->second->context).events.push(told);
+      }
+      return;
+    default:
+      if (const auto it = qps_.find(raw(event.qpn)); it != qps_.end())
+        tell(*it->second, to_verbs(event.type));
+  }
+}
+
+void Engine::add(QueuePair& qp) {
+  const std::lock_guard lock(mutex_);
+  qps_[qp.qp_base.qp_num] = &qp;
+}
+void Engine::remove(QueuePair& qp) {
+  const std::lock_guard lock(mutex_);
+  qps_.erase(qp.qp_base.qp_num);
+}
+void Engine::add(SharedQueue& srq) {
+  const std::lock_guard lock(mutex_);
+  srqs_[srq.srq->number()] = &srq;
+}
+void Engine::remove(SharedQueue& srq) {
+  const std::lock_guard lock(mutex_);
+  srqs_.erase(srq.srq->number());
+}
+
+}  // namespace uroce::abi

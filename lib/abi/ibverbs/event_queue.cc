@@ -1,0 +1,67 @@
+#include "abi/ibverbs/event_queue.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cstdint>
+
+namespace uroce::abi {
+
+EventQueue::EventQueue() : fd_(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)) {}
+
+EventQueue::~EventQueue() {
+  if (fd_ >= 0) close(fd_);
+}
+
+void EventQueue::push(const ibv_async_event& event) {
+  const std::lock_guard lock(mutex_);
+  events_.push_back(event);
+  const std::uint64_t one = 1;
+  if (write(fd_, &one, sizeof one) < 0) events_.pop_back();  // nobody takes any
+}
+
+/// With the mutex held, when there is one: does not block.
+void EventQueue::count_down() {
+  std::uint64_t one = 0;
+  [[maybe_unused]] const auto bytes = read(fd_, &one, sizeof one);
+}
+
+bool EventQueue::try_take(ibv_async_event& event) {
+  const std::lock_guard lock(mutex_);
+  if (events_.empty()) return false;
+  event = events_.front();
+  events_.pop_front();
+  count_down();
+  return true;
+}
+
+bool EventQueue::take(ibv_async_event& event) {
+  while (!try_take(event)) {
+    if ((fcntl(fd_, F_GETFL) & O_NONBLOCK) != 0) {
+      errno = EAGAIN;
+      return false;
+    }
+    pollfd wanted{.fd = fd_, .events = POLLIN, .revents = 0};
+    if (poll(&wanted, 1, -1) < 0) return false;
+  }
+  return true;
+}
+
+void EventQueue::purge(const void* element) {
+  const std::lock_guard lock(mutex_);
+  for (auto it = events_.begin(); it != events_.end();) {
+    const bool is_of_port = it->event_type == IBV_EVENT_DEVICE_FATAL ||
+                            it->event_type == IBV_EVENT_PORT_ACTIVE || it->event_type == IBV_EVENT_PORT_ERR ||
+                            it->event_type == IBV_EVENT_GID_CHANGE;
+    if (is_of_port || it->element.qp != element) {
+      ++it;
+      continue;
+    }
+    it = events_.erase(it);
+    count_down();
+  }
+}
+
+}  // namespace uroce::abi

@@ -1,0 +1,235 @@
+// ibv_wr_*: sends that are built call by call, and posted together.
+#include <cstring>
+
+#include "abi/ibverbs/context.h"
+#include "abi/ibverbs/errors.h"
+#include "abi/ibverbs/posting.h"
+
+namespace uroce::abi {
+
+namespace {
+
+using Send = StagedSends::Send;
+
+/// What a setter changes after something went wrong: nothing that counts.
+Send& scratch() noexcept {
+  static thread_local Send send;
+  return send;
+}
+
+Send& stage(ibv_qp_ex* base, WrOpcode opcode) noexcept {
+  StagedSends& staged = qp_of(base).staged;
+  try {
+    Send& send = staged.sends.emplace_back();
+    send.wr.wr_id = base->wr_id;
+    send.wr.flags =
+        static_cast<std::uint8_t>(base->wr_flags & (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED));
+    send.wr.opcode = opcode;
+    if ((base->wr_flags & IBV_SEND_IP_CSUM) != 0) staged.error = EINVAL;
+    return send;
+  } catch (const std::bad_alloc&) {
+    staged.error = ENOMEM;
+    return scratch();
+  }
+}
+
+Send& last(ibv_qp_ex* base) noexcept {
+  StagedSends& staged = qp_of(base).staged;
+  return staged.sends.empty() ? scratch() : staged.sends.back();
+}
+
+SendWr& stage_remote(ibv_qp_ex* base, WrOpcode opcode, std::uint32_t rkey, std::uint64_t addr) noexcept {
+  SendWr& wr = stage(base, opcode).wr;
+  wr.rkey = Rkey{rkey};
+  wr.remote_addr = addr;
+  return wr;
+}
+
+void set_sges(ibv_qp_ex* base, std::span<const Sge> sges) noexcept {
+  StagedSends& staged = qp_of(base).staged;
+  Send& send = last(base);
+  try {
+    send.first_sge = staged.sges.size();
+    send.sges = sges.size();
+    staged.sges.insert(staged.sges.end(), sges.begin(), sges.end());
+  } catch (const std::bad_alloc&) {
+    staged.error = ENOMEM;
+  }
+}
+
+/// The program may change its buffer at once: the data is copied.
+void add_inline(ibv_qp_ex* base, const void* data, std::size_t bytes) noexcept {
+  QueuePair& qp = qp_of(base);
+  Send& send = last(base);
+  send.wr.flags |= send_flag::kInline;
+  if (send.bytes + bytes > qp.init.cap.max_inline_data) {
+    qp.staged.error = ENOMEM;
+    return;
+  }
+  try {
+    if (send.bytes == 0) send.first_byte = qp.staged.inline_data.size();
+    const auto* const first = static_cast<const std::byte*>(data);
+    qp.staged.inline_data.insert(qp.staged.inline_data.end(), first, first + bytes);
+    send.bytes += bytes;
+  } catch (const std::bad_alloc&) {
+    qp.staged.error = ENOMEM;
+  }
+}
+
+void wr_start(ibv_qp_ex* base) {
+  QueuePair& qp = qp_of(base);
+  qp.sending.lock();
+  qp.staged.clear();
+}
+
+void wr_abort(ibv_qp_ex* base) {
+  qp_of(base).sending.unlock();
+}
+
+/// The bytes of an inline send as its only SGE.
+Sge sge_of(const StagedSends& staged, const Send& send) noexcept {
+  return {.addr = reinterpret_cast<std::uintptr_t>(staged.inline_data.data() + send.first_byte),
+          .length = static_cast<std::uint32_t>(send.bytes)};
+}
+
+int post(QueuePair& qp) {
+  StagedSends& staged = qp.staged;
+  if (staged.error != 0) return staged.error;
+  std::array<Sge, 16> inlines;
+  for (std::size_t next = 0; next < staged.sends.size();) {
+    std::size_t count = 0;
+    for (; count < qp.sends.size() && next + count < staged.sends.size(); ++count) {
+      Send& send = staged.sends[next + count];
+      inlines[count] = sge_of(staged, send);
+      const bool is_inline = (send.wr.flags & send_flag::kInline) != 0;
+      send.wr.sges = is_inline ? std::span<const Sge>(&inlines[count], 1)
+                               : std::span<const Sge>(staged.sges).subspan(send.first_sge, send.sges);
+      if (send.wr.opcode == WrOpcode::kBindMw) send.wr.bind = &send.bind;
+      qp.sends[count] = send.wr;
+    }
+    const std::size_t taken = qp.qp->post_send(std::span(qp.sends).first(count));
+    if (taken != count) return why_not_taken(qp, qp.sends[taken]);
+    next += count;
+  }
+  return 0;
+}
+
+int wr_complete(ibv_qp_ex* base) {
+  QueuePair& qp = qp_of(base);
+  const int error = post(qp);
+  qp.sending.unlock();
+  return error;
+}
+
+void wr_atomic_cmp_swp(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t addr, std::uint64_t compare,
+                       std::uint64_t swap) {
+  SendWr& wr = stage_remote(qp, WrOpcode::kAtomicCmpAndSwp, rkey, addr);
+  wr.compare_add = compare;
+  wr.swap = swap;
+}
+
+void wr_atomic_fetch_add(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t addr, std::uint64_t add) {
+  stage_remote(qp, WrOpcode::kAtomicFetchAndAdd, rkey, addr).compare_add = add;
+}
+
+void wr_atomic_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t addr, const void* data) {
+  stage_remote(qp, WrOpcode::kAtomicWrite, rkey, addr);
+  add_inline(qp, data, sizeof(std::uint64_t));
+}
+
+void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
+  Send& send = stage(qp, WrOpcode::kBindMw);
+  send.wr.rkey = Rkey{rkey};
+  send.bind = {.mr = Lkey{info->mr == nullptr ? 0 : info->mr->lkey},
+               .addr = info->addr,
+               .length = info->length,
+               .access = info->mw_access_flags};
+  mw->rkey = rkey;
+}
+
+void wr_local_inv(ibv_qp_ex* qp, std::uint32_t rkey) {
+  stage(qp, WrOpcode::kLocalInv).wr.invalidate_rkey = Rkey{rkey};
+}
+
+void wr_rdma_read(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t addr) {
+  stage_remote(qp, WrOpcode::kRdmaRead, rkey, addr);
+}
+
+void wr_rdma_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t addr) {
+  stage_remote(qp, WrOpcode::kRdmaWrite, rkey, addr);
+}
+
+void wr_rdma_write_imm(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t addr, __be32 imm_data) {
+  stage_remote(qp, WrOpcode::kRdmaWriteWithImm, rkey, addr).imm_data = imm_data;
+}
+
+void wr_send(ibv_qp_ex* qp) {
+  stage(qp, WrOpcode::kSend);
+}
+
+void wr_send_imm(ibv_qp_ex* qp, __be32 imm_data) {
+  stage(qp, WrOpcode::kSendWithImm).wr.imm_data = imm_data;
+}
+
+void wr_send_inv(ibv_qp_ex* qp, std::uint32_t rkey) {
+  stage(qp, WrOpcode::kSendWithInv).wr.invalidate_rkey = Rkey{rkey};
+}
+
+void wr_set_ud_addr(ibv_qp_ex* qp, ibv_ah* ah, std::uint32_t remote_qpn, std::uint32_t remote_qkey) {
+  SendWr& wr = last(qp).wr;
+  wr.ah = cast<AddressHandle>(ah).ah->id();
+  wr.remote_qpn = Qpn{remote_qpn};
+  wr.remote_qkey = remote_qkey;
+}
+
+void wr_set_xrc_srqn(ibv_qp_ex* qp, std::uint32_t remote_srqn) {
+  last(qp).wr.remote_srq = remote_srqn;
+}
+
+void wr_set_inline_data(ibv_qp_ex* qp, void* addr, std::size_t length) {
+  add_inline(qp, addr, length);
+}
+
+void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t num_buf, const ibv_data_buf* list) {
+  for (const ibv_data_buf& buf : std::span(list, num_buf)) add_inline(qp, buf.addr, buf.length);
+}
+
+void wr_set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t addr, std::uint32_t length) {
+  const Sge sge{.addr = addr, .length = length, .lkey = Lkey{lkey}};
+  set_sges(qp, std::span{&sge, 1});
+}
+
+void wr_set_sge_list(ibv_qp_ex* qp, std::size_t num_sge, const ibv_sge* list) {
+  set_sges(qp, sges_of(list, static_cast<int>(num_sge)));
+}
+
+}  // namespace
+
+void set_extended_sends(QueuePair& qp, std::uint64_t send_ops) noexcept {
+  const auto set = [send_ops](auto& slot, auto function, std::uint64_t op) {
+    if ((send_ops & op) != 0) slot = function;
+  };
+  qp.is_extended = true;
+  qp.ibv_qp_ex::wr_start = abi::wr_start;
+  qp.ibv_qp_ex::wr_complete = abi::wr_complete;
+  qp.ibv_qp_ex::wr_abort = abi::wr_abort;
+  qp.ibv_qp_ex::wr_set_ud_addr = abi::wr_set_ud_addr;
+  qp.ibv_qp_ex::wr_set_xrc_srqn = abi::wr_set_xrc_srqn;
+  qp.ibv_qp_ex::wr_set_inline_data = abi::wr_set_inline_data;
+  qp.ibv_qp_ex::wr_set_inline_data_list = abi::wr_set_inline_data_list;
+  qp.ibv_qp_ex::wr_set_sge = abi::wr_set_sge;
+  qp.ibv_qp_ex::wr_set_sge_list = abi::wr_set_sge_list;
+  set(qp.ibv_qp_ex::wr_rdma_write, abi::wr_rdma_write, IBV_QP_EX_WITH_RDMA_WRITE);
+  set(qp.ibv_qp_ex::wr_rdma_write_imm, abi::wr_rdma_write_imm, IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM);
+  set(qp.ibv_qp_ex::wr_send, abi::wr_send, IBV_QP_EX_WITH_SEND);
+  set(qp.ibv_qp_ex::wr_send_imm, abi::wr_send_imm, IBV_QP_EX_WITH_SEND_WITH_IMM);
+  set(qp.ibv_qp_ex::wr_rdma_read, abi::wr_rdma_read, IBV_QP_EX_WITH_RDMA_READ);
+  set(qp.ibv_qp_ex::wr_atomic_cmp_swp, abi::wr_atomic_cmp_swp, IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP);
+  set(qp.ibv_qp_ex::wr_atomic_fetch_add, abi::wr_atomic_fetch_add, IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD);
+  set(qp.ibv_qp_ex::wr_local_inv, abi::wr_local_inv, IBV_QP_EX_WITH_LOCAL_INV);
+  set(qp.ibv_qp_ex::wr_bind_mw, abi::wr_bind_mw, IBV_QP_EX_WITH_BIND_MW);
+  set(qp.ibv_qp_ex::wr_send_inv, abi::wr_send_inv, IBV_QP_EX_WITH_SEND_WITH_INV);
+  set(qp.ibv_qp_ex::wr_atomic_write, abi::wr_atomic_write, IBV_QP_EX_WITH_ATOMIC_WRITE);
+}
+
+}  // namespace uroce::abi

@@ -1,0 +1,262 @@
+// Queue pairs: creation, states, multicast, options.
+#include <cstring>
+
+#include "abi/ibverbs/addresses.h"
+#include "abi/ibverbs/context.h"
+#include "abi/ibverbs/errors.h"
+#include "abi/ibverbs/objects.h"
+#include "abi/ibverbs/posting.h"
+
+namespace uroce::abi {
+
+namespace {
+
+constexpr std::uint64_t kSendOps =
+    IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_SEND |
+    IBV_QP_EX_WITH_SEND_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ | IBV_QP_EX_WITH_ATOMIC_CMP_AND_SWP |
+    IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW |
+    IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_ATOMIC_WRITE;
+
+bool has(const ibv_qp_init_attr_ex& attr, std::uint32_t bit) noexcept {
+  return (attr.comp_mask & bit) != 0;
+}
+
+/// 0, or why such a QP cannot be.
+int check(const ibv_qp_init_attr_ex& attr) noexcept {
+  constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
+                                   IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  if ((attr.comp_mask & ~kKnown) != 0) return EOPNOTSUPP;
+  if (has(attr, IBV_QP_INIT_ATTR_CREATE_FLAGS) &&
+      (attr.create_flags & ~std::uint32_t{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB}) != 0) {
+    return EOPNOTSUPP;
+  }
+  if (has(attr, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr.send_ops_flags & ~kSendOps) != 0) return EOPNOTSUPP;
+  if (to_string(static_cast<QpType>(attr.qp_type)) == "?") return EOPNOTSUPP;
+  if (attr.qp_type == IBV_QPT_XRC_RECV) return has(attr, IBV_QP_INIT_ATTR_XRCD) ? 0 : EINVAL;
+  if (!has(attr, IBV_QP_INIT_ATTR_PD) || attr.pd == nullptr || attr.send_cq == nullptr) return EINVAL;
+  if (attr.recv_cq == nullptr && attr.qp_type != IBV_QPT_XRC_SEND) return EINVAL;
+  return 0;
+}
+
+QpInitAttr wanted(const ibv_qp_init_attr_ex& attr) noexcept {
+  return {.type = static_cast<QpType>(attr.qp_type),
+          .max_send_wr = attr.cap.max_send_wr,
+          .max_recv_wr = attr.cap.max_recv_wr,
+          .max_send_sge = attr.cap.max_send_sge,
+          .max_recv_sge = attr.cap.max_recv_sge,
+          .max_inline_data = attr.cap.max_inline_data,
+          .sq_sig_all = attr.sq_sig_all != 0,
+          .block_own_multicast = has(attr, IBV_QP_INIT_ATTR_CREATE_FLAGS) &&
+                                 (attr.create_flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB) != 0};
+}
+
+Result<Qp> make(const ibv_qp_init_attr_ex& attr) {
+  if (attr.qp_type == IBV_QPT_XRC_RECV) return Qp::create(*cast<XrcDomain>(attr.xrcd).xrcd, wanted(attr));
+  auto& pd = cast<ProtectionDomain>(attr.pd).pd();
+  Cq& send_cq = *cq_of(attr.send_cq).cq;
+  Cq& recv_cq = attr.recv_cq == nullptr ? send_cq : *cq_of(attr.recv_cq).cq;
+  if (attr.srq == nullptr || attr.qp_type == IBV_QPT_XRC_SEND) {
+    return Qp::create(pd, send_cq, recv_cq, wanted(attr));
+  }
+  return Qp::create(pd, send_cq, recv_cq, *cast<SharedQueue>(attr.srq).srq, wanted(attr));
+}
+
+void use_parts(QueuePair& qp, const ibv_qp_init_attr_ex& attr) noexcept {
+  ibv_qp& base = qp.qp_base;
+  if (attr.qp_type == IBV_QPT_XRC_RECV) {
+    qp.of_xrcd = Use(cast<XrcDomain>(attr.xrcd).users);
+    return;
+  }
+  base.pd = attr.pd;
+  base.send_cq = attr.send_cq;
+  base.recv_cq = attr.recv_cq;
+  base.srq = attr.srq;
+  qp.of_pd = Use(cast<ProtectionDomain>(attr.pd).users);
+  qp.of_send_cq = Use(cq_of(attr.send_cq).users);
+  if (attr.recv_cq != nullptr) qp.of_recv_cq = Use(cq_of(attr.recv_cq).users);
+  if (attr.srq != nullptr) qp.of_srq = Use(cast<SharedQueue>(attr.srq).users);
+}
+
+ibv_qp_cap granted(const QpInitAttr& attr, const ibv_qp_init_attr_ex& asked) noexcept {
+  const bool receives = asked.srq == nullptr && asked.qp_type != IBV_QPT_XRC_SEND;
+  return {.max_send_wr = attr.max_send_wr,
+          .max_recv_wr = receives ? attr.max_recv_wr : 0,
+          .max_send_sge = attr.max_send_sge,
+          .max_recv_sge = receives ? attr.max_recv_sge : 0,
+          .max_inline_data = attr.max_inline_data};
+}
+
+/// 0, or what is wrong with those attributes that the C++ API does not know.
+int check(const ibv_qp_attr& attr, unsigned mask) noexcept {
+  constexpr unsigned kUnknown = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_CAP | IBV_QP_RATE_LIMIT;
+  if ((mask & kUnknown) != 0) return EOPNOTSUPP;
+  if ((mask & IBV_QP_PORT) != 0 && attr.port_num != 1) return EINVAL;
+  if ((mask & IBV_QP_PKEY_INDEX) != 0 && attr.pkey_index != 0) return EINVAL;
+  if ((mask & IBV_QP_AV) != 0 && (attr.ah_attr.is_global == 0 || attr.ah_attr.port_num > 1)) return EINVAL;
+  return 0;
+}
+
+/// Without what XRC QPs are given as if they were RC; the kernel takes it off, too.
+unsigned meant(ibv_qp_type type, unsigned mask) noexcept {
+  if (type == IBV_QPT_XRC_SEND) return mask & ~unsigned{IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER};
+  if (type != IBV_QPT_XRC_RECV) return mask;
+  return mask & ~unsigned{IBV_QP_MAX_QP_RD_ATOMIC | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY};
+}
+
+QpAttr to_engine(const ibv_qp_attr& attr, unsigned mask) noexcept {
+  QpAttr out{.state = static_cast<QpState>(attr.qp_state),
+             .path_mtu = static_cast<PathMtu>(attr.path_mtu),
+             .dest_qpn = Qpn{attr.dest_qp_num},
+             .rq_psn = Psn{attr.rq_psn},
+             .sq_psn = Psn{attr.sq_psn},
+             .access_flags = attr.qp_access_flags & access::kAll,
+             .max_rd_atomic = attr.max_rd_atomic,
+             .max_dest_rd_atomic = attr.max_dest_rd_atomic,
+             .min_rnr_timer = attr.min_rnr_timer,
+             .timeout = attr.timeout,
+             .retry_cnt = attr.retry_cnt,
+             .rnr_retry = attr.rnr_retry,
+             .qkey = attr.qkey};
+  if ((mask & IBV_QP_ACCESS_FLAGS) != 0) {
+    out.access_flags = attr.qp_access_flags &
+                       (access::kAll | access::kMwBind | access::kFlushGlobal | access::kFlushPersistent);
+  }
+  if ((mask & IBV_QP_AV) != 0) {
+    const AhAttr path = path_of(attr.ah_attr);
+    out.dgid = path.dgid;
+    out.sgid_index = path.sgid_index;
+    out.traffic_class = path.traffic_class;
+    out.hop_limit = path.hop_limit;
+    out.flow_label = path.flow_label;
+    out.sl = path.sl;
+  }
+  return out;
+}
+
+ibv_qp_attr to_verbs(const QpAttr& attr, const ibv_qp_cap& cap) noexcept {
+  ibv_qp_attr out{};
+  out.qp_state = out.cur_qp_state = static_cast<ibv_qp_state>(attr.state);
+  out.path_mtu = static_cast<ibv_mtu>(attr.path_mtu);
+  out.path_mig_state = IBV_MIG_MIGRATED;
+  out.qkey = attr.qkey;
+  out.rq_psn = attr.rq_psn.value();
+  out.sq_psn = attr.sq_psn.value();
+  out.dest_qp_num = raw(attr.dest_qpn);
+  out.qp_access_flags = attr.access_flags;
+  out.cap = cap;
+  out.ah_attr = address_of({.dgid = attr.dgid,
+                            .sgid_index = attr.sgid_index,
+                            .traffic_class = attr.traffic_class,
+                            .hop_limit = attr.hop_limit,
+                            .flow_label = attr.flow_label,
+                            .sl = attr.sl});
+  out.max_rd_atomic = attr.max_rd_atomic;
+  out.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  out.min_rnr_timer = attr.min_rnr_timer;
+  out.port_num = 1;
+  out.timeout = attr.timeout;
+  out.retry_cnt = attr.retry_cnt;
+  out.rnr_retry = attr.rnr_retry;
+  return out;
+}
+
+Gid gid_of(const ibv_gid& from) noexcept {
+  Gid gid;
+  std::memcpy(gid.raw.data(), from.raw, sizeof from.raw);
+  return gid;
+}
+
+}  // namespace
+
+ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+  if (const int wrong = check(*attr); wrong != 0) return fail_null(wrong);
+  return guarded([&]() -> ibv_qp* {
+    auto made = make(*attr);
+    if (!made) return fail_null(to_errno(made.error().code));
+    auto qp = std::make_unique<QueuePair>(is_shared(attr->pd));
+    static_cast<ibv_qp_ex&>(*qp) = {};
+    ibv_qp& base = qp->qp_base;
+    base.context = context;
+    base.qp_context = attr->qp_context;
+    base.handle = base.qp_num = raw(made->qpn());
+    base.state = IBV_QPS_RESET;
+    base.qp_type = attr->qp_type;
+    use_parts(*qp, *attr);
+    attr->cap = granted(made->attr(), *attr);
+    std::memcpy(static_cast<void*>(&qp->init), attr, sizeof qp->init);
+    qp->qp.emplace(std::move(*made));
+    if (has(*attr, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) set_extended_sends(*qp, attr->send_ops_flags);
+    Engine::instance().add(*qp);
+    init_events(base);
+    return &qp.release()->qp_base;
+  });
+}
+
+}  // namespace uroce::abi
+
+using namespace uroce;
+using namespace uroce::abi;
+
+extern "C" {
+
+ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attr) {
+  ibv_qp_init_attr_ex all{};
+  std::memcpy(static_cast<void*>(&all), attr, sizeof *attr);
+  all.comp_mask = IBV_QP_INIT_ATTR_PD;
+  all.pd = pd;
+  ibv_qp* qp = create_qp_ex(pd->context, &all);
+  if (qp != nullptr) attr->cap = all.cap;
+  return qp;
+}
+
+ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
+  return qp_of(qp).is_extended ? &qp_of(qp) : nullptr;
+}
+
+int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int attr_mask) {
+  const unsigned mask = meant(base->qp_type, static_cast<unsigned>(attr_mask));
+  if (const int wrong = check(*attr, mask); wrong != 0) return fail(wrong);
+  const Status status = qp_of(base).qp->modify(to_engine(*attr, mask), mask);
+  if (status && (mask & IBV_QP_STATE) != 0) base->state = attr->qp_state;
+  return answer(status);
+}
+
+int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
+  QueuePair& qp = qp_of(base);
+  *attr = to_verbs(qp.qp->query(), qp.init.cap);
+  *init_attr = qp.init;
+  base->state = attr->qp_state;
+  return 0;
+}
+
+int ibv_destroy_qp(ibv_qp* base) {
+  QueuePair& qp = qp_of(base);
+  if (!Engine::instance().is_here()) return 0;
+  Engine::instance().remove(qp);
+  Context::of(base->context).events.purge(base);
+  await_acks(*base, base->events_completed, qp.events_taken);
+  end_events(*base);
+  delete &qp;
+  return 0;
+}
+
+int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t) {
+  return answer(qp_of(qp).qp->attach_multicast(gid_of(*gid)));
+}
+
+int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t) {
+  return answer(qp_of(qp).qp->detach_multicast(gid_of(*gid)));
+}
+
+int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
+  if (ece->comp_mask != 0) return fail(EOPNOTSUPP);
+  return answer(qp_of(qp).qp->set_ece({.vendor_id = ece->vendor_id, .options = ece->options}));
+}
+
+int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
+  const Ece known = qp_of(qp).qp->query_ece();
+  *ece = {.vendor_id = known.vendor_id, .options = known.options, .comp_mask = 0};
+  return 0;
+}
+
+}  // extern "C"

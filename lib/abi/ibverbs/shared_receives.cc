@@ -1,0 +1,175 @@
+// Shared receive queues and XRC domains.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <vector>
+
+#include "abi/ibverbs/context.h"
+#include "abi/ibverbs/errors.h"
+#include "abi/ibverbs/objects.h"
+
+namespace uroce::abi {
+
+namespace {
+
+bool has(const ibv_srq_init_attr_ex& attr, std::uint32_t bit) noexcept {
+  return (attr.comp_mask & bit) != 0;
+}
+
+/// 0, or why such a queue cannot be.
+int check(const ibv_srq_init_attr_ex& attr) noexcept {
+  constexpr std::uint32_t kKnown =
+      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  if ((attr.comp_mask & ~kKnown) != 0) return EOPNOTSUPP;
+  if (!has(attr, IBV_SRQ_INIT_ATTR_PD) || attr.pd == nullptr) return EINVAL;
+  const ibv_srq_type type = has(attr, IBV_SRQ_INIT_ATTR_TYPE) ? attr.srq_type : IBV_SRQT_BASIC;
+  if (type == IBV_SRQT_BASIC) return 0;
+  if (type != IBV_SRQT_XRC) return EOPNOTSUPP;
+  const bool is_whole = has(attr, IBV_SRQ_INIT_ATTR_XRCD) && has(attr, IBV_SRQ_INIT_ATTR_CQ);
+  return is_whole && attr.xrcd != nullptr && attr.cq != nullptr ? 0 : EINVAL;
+}
+
+bool is_xrc(const ibv_srq_init_attr_ex& attr) noexcept {
+  return has(attr, IBV_SRQ_INIT_ATTR_TYPE) && attr.srq_type == IBV_SRQT_XRC;
+}
+
+Result<Srq> make(const ibv_srq_init_attr_ex& attr) {
+  Pd& pd = cast<ProtectionDomain>(attr.pd).pd();
+  const SrqInitAttr wanted{.max_wr = attr.attr.max_wr, .max_sge = attr.attr.max_sge};
+  if (!is_xrc(attr)) return Srq::create(pd, wanted);
+  return Srq::create(pd, *cast<XrcDomain>(attr.xrcd).xrcd, *cq_of(attr.cq).cq, wanted);
+}
+
+/// Those that files name: to open one again is to open the same.
+struct NamedDomains {
+  std::mutex mutex;
+  std::vector<XrcDomain*> domains;
+};
+
+NamedDomains& named_domains() {
+  static auto* named = new NamedDomains;
+  return *named;
+}
+
+ibv_xrcd* make_domain(ibv_context* context, std::uint64_t file_device, std::uint64_t file_inode) {
+  return guarded([&]() -> ibv_xrcd* {
+    auto made = Xrcd::create(Context::of(context).device());
+    if (!made) return fail_null(to_errno(made.error().code));
+    auto domain = std::make_unique<XrcDomain>();
+    domain->context = context;
+    domain->xrcd.emplace(std::move(*made));
+    domain->file_device = file_device;
+    domain->file_inode = file_inode;
+    if (file_inode != 0) named_domains().domains.push_back(domain.get());
+    return domain.release();
+  });
+}
+
+}  // namespace
+
+ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
+  if (const int wrong = check(*attr); wrong != 0) return fail_null(wrong);
+  return guarded([&]() -> ibv_srq* {
+    auto made = make(*attr);
+    if (!made) return fail_null(to_errno(made.error().code));
+    auto srq = std::make_unique<SharedQueue>(is_shared(attr->pd));
+    srq->context = context;
+    srq->srq_context = attr->srq_context;
+    srq->pd = attr->pd;
+    srq->handle = made->number();
+    srq->events_completed = 0;
+    attr->attr.max_wr = made->attr().max_wr;
+    attr->attr.max_sge = made->attr().max_sge;
+    srq->srq.emplace(std::move(*made));
+    srq->of_pd = Use(cast<ProtectionDomain>(attr->pd).users);
+    if (is_xrc(*attr)) {
+      srq->of_xrcd = Use(cast<XrcDomain>(attr->xrcd).users);
+      srq->of_cq = Use(cq_of(attr->cq).users);
+    }
+    Engine::instance().add(*srq);
+    init_events(*srq);
+    return srq.release();
+  });
+}
+
+int get_srq_num(ibv_srq* srq, std::uint32_t* number) {
+  *number = cast<SharedQueue>(srq).srq->number();
+  return 0;
+}
+
+ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
+  constexpr std::uint32_t kNeeded = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  if (attr->comp_mask != kNeeded) return fail_null(EINVAL);
+  if (attr->fd < 0) return make_domain(context, 0, 0);
+  struct stat file {};
+  if (fstat(attr->fd, &file) != 0) return fail_null(errno);
+  NamedDomains& named = named_domains();
+  const std::lock_guard lock(named.mutex);
+  for (XrcDomain* domain : named.domains) {
+    if (domain->file_device != file.st_dev || domain->file_inode != file.st_ino) continue;
+    if ((attr->oflags & O_EXCL) != 0) return fail_null(EINVAL);
+    ++domain->opened;
+    return domain;
+  }
+  if ((attr->oflags & O_CREAT) == 0) return fail_null(EAGAIN);
+  return make_domain(context, file.st_dev, file.st_ino);
+}
+
+int close_xrcd(ibv_xrcd* base) {
+  auto& domain = cast<XrcDomain>(base);
+  const std::lock_guard lock(named_domains().mutex);
+  if (domain.opened == 1 && domain.users != 0) return EBUSY;
+  if (--domain.opened != 0 || !Engine::instance().is_here()) return 0;
+  std::erase(named_domains().domains, &domain);
+  delete &domain;
+  return 0;
+}
+
+}  // namespace uroce::abi
+
+using namespace uroce;
+using namespace uroce::abi;
+
+extern "C" {
+
+ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
+  ibv_srq_init_attr_ex all{};
+  all.srq_context = attr->srq_context;
+  all.attr = attr->attr;
+  all.comp_mask = IBV_SRQ_INIT_ATTR_PD;
+  all.pd = pd;
+  ibv_srq* srq = create_srq_ex(pd->context, &all);
+  if (srq != nullptr) attr->attr = all.attr;
+  return srq;
+}
+
+int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attr, int attr_mask) {
+  auto& srq = cast<SharedQueue>(base);
+  const auto mask = static_cast<unsigned>(attr_mask);
+  if (mask == 0 || (mask & ~unsigned{IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT}) != 0) return fail(EINVAL);
+  if ((mask & IBV_SRQ_MAX_WR) != 0) {
+    const std::lock_guard lock(srq.posting);
+    if (const Status status = srq.srq->resize(attr->max_wr); !status) return answer(status);
+  }
+  return (mask & IBV_SRQ_LIMIT) != 0 ? answer(srq.srq->arm_limit(attr->srq_limit)) : 0;
+}
+
+int ibv_query_srq(ibv_srq* base, ibv_srq_attr* attr) {
+  const Srq& srq = *cast<SharedQueue>(base).srq;
+  *attr = {.max_wr = srq.attr().max_wr, .max_sge = srq.attr().max_sge, .srq_limit = srq.limit()};
+  return 0;
+}
+
+int ibv_destroy_srq(ibv_srq* base) {
+  auto& srq = cast<SharedQueue>(base);
+  if (srq.users != 0) return fail(EBUSY);
+  if (!Engine::instance().is_here()) return 0;
+  Engine::instance().remove(srq);
+  Context::of(base->context).events.purge(base);
+  await_acks(*base, base->events_completed, srq.events_taken);
+  end_events(*base);
+  delete &srq;
+  return 0;
+}
+
+}  // extern "C"
