@@ -14,5 +14,6 @@ void add_pingpong(CLI::App& program, int& exit_code);
 void add_bench(CLI::App& program, int& exit_code);
 void add_info(CLI::App& program, int& exit_code);
 void add_config(CLI::App& program, int& exit_code);
+void add_run(CLI::App& program, int& exit_code);
 
 }  // namespace uroce::apps

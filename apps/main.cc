@@ -35,6 +35,7 @@ int main(int argc, char** argv) {
   add_bench(program, exit_code);
   add_info(program, exit_code);
   add_config(program, exit_code);
+  add_run(program, exit_code);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

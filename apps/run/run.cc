@@ -1,0 +1,127 @@
+// uroce run: programs written for libibverbs, unmodified, on this machine's uroce port.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/commands.h"
+#include "apps/common/cli.h"
+#include "uroce/device.h"
+
+namespace uroce::apps {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Variable {
+  std::string name;
+  std::string value;
+};
+
+/// Where our libibverbs.so.1 is: beside this program in the build tree, or below the same prefix.
+Result<fs::path> library_folder() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) return Error{Errc::kSystem, "/proc/self/exe: " + error.message()};
+  const fs::path folder = program.parent_path();
+  for (const char* relative : {"../lib/abi/ibverbs", "../" UROCE_LIBDIR "/uroce"}) {
+    const fs::path found = (folder / relative).lexically_normal();
+    if (fs::exists(found / "libibverbs.so.1", error)) return found;
+  }
+  return Error{Errc::kNotFound, "libibverbs.so.1 is not there: ninja -C build, or meson install -C build"};
+}
+
+std::string in_front_of(const fs::path& folder, const char* variable) {
+  const char* others = std::getenv(variable);
+  return others == nullptr || *others == '\0' ? folder.string() : folder.string() + ":" + others;
+}
+
+/// What makes a program find the library, and the library its port.
+Result<std::vector<Variable>> variables(const SharedOptions& options, const Config& config) {
+  const auto folder = library_folder();
+  if (!folder) return folder.error();
+  std::vector<Variable> set{{"LD_LIBRARY_PATH", in_front_of(*folder, "LD_LIBRARY_PATH")}};
+  if (const std::string file = options.file(); !file.empty()) {
+    set.push_back({"UROCE_CONFIG", fs::absolute(file).string()});
+  }
+  for (const ConfigKey& key : config_keys()) {
+    if (options.origin(key) == Origin::kFlag) set.push_back({environment_name(key), key.get(config)});
+  }
+  return set;
+}
+
+/// One line: port, addresses, and the GID that programs choose by its index.
+std::string describe(const Config& config) {
+  const std::string port = "port " + config.port;
+  if (!config.ip.empty()) {
+    const std::string& ip = config.ip.front();
+    const auto gid = Gid::parse(ip.substr(0, ip.find_first_of("/@")));
+    return port + ", address " + ip + ", GID " + (gid ? to_string(*gid) : "?") + " (index 1)";
+  }
+  if (config.port.starts_with("shm:") || config.port.starts_with("memif:")) {
+    return port + ", address 10.77.0.1 or, at the other end, 10.77.0.2, GID ::ffff:10.77.0.x (index 1)";
+  }
+  return port + ", no address but the link-local one (GID index 0; more with --ip)";
+}
+
+std::string quoted(const std::string& text) {
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? "'\\''" : std::string(1, c);
+  return out + "'";
+}
+
+int print_environment(const std::vector<Variable>& set) {
+  for (const Variable& variable : set) fmt::print("export {}={}\n", variable.name, quoted(variable.value));
+  return 0;
+}
+
+/// Becomes the program.
+int become(std::vector<std::string>& words) {
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execvp(argv.front(), argv.data());
+  const Errc why = errno == ENOENT ? Errc::kNotFound : errno == EACCES ? Errc::kPermission : Errc::kSystem;
+  return fail({why, words.front() + ": " + std::strerror(errno)});
+}
+
+int run(const SharedOptions& options, std::vector<std::string>& words, bool only_print) {
+  const auto config = options.resolve();
+  if (!config) return fail(config.error());
+  if (Status good = check_config(*config); !good) return fail(good.error());
+  const auto set = variables(options, *config);
+  if (!set) return fail(set.error());
+  if (only_print) return print_environment(*set);
+  if (words.empty()) {
+    fmt::print(stderr, "uroce: run needs a program: uroce run [options] -- PROGRAM [arguments]\n");
+    return kUsageExit;
+  }
+  for (const Variable& variable : *set) setenv(variable.name.c_str(), variable.value.c_str(), 1);
+  fmt::print(stderr, "uroce: {}\n", describe(*config));
+  return become(words);
+}
+
+}  // namespace
+
+void add_run(CLI::App& program, int& exit_code) {
+  CLI::App* command = program.add_subcommand(
+      "run", "run a program written for libibverbs: uroce run [options] -- PROGRAM [arguments]");
+  command->footer(
+      "The program finds uroce's libibverbs.so.1 through LD_LIBRARY_PATH, which the system ignores for\n"
+      "programs with the set-user-ID bit or file capabilities. The mode is auto and hugepages are not used\n"
+      "unless the configuration says otherwise.");
+  const auto options = std::make_shared<SharedOptions>(*command);
+  const auto only_print = std::make_shared<bool>(false);
+  command->add_flag("--env", *only_print, "only print the environment, for eval \"$(uroce run --env)\"");
+  const auto words = std::make_shared<std::vector<std::string>>();
+  command->add_option("PROGRAM", *words, "the program and its arguments")->type_name("");
+  command->callback([=, &exit_code] { exit_code = run(*options, *words, *only_print); });
+}
+
+}  // namespace uroce::apps
