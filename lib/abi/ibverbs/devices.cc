@@ -1,4 +1,5 @@
 // The list of devices, which has one, and its contexts.
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -60,7 +61,7 @@ Context::Context(ibv_device& of_device) : verbs_context{} {
   context.ops.post_srq_recv = abi::post_srq_recv;
   context.ops.post_send = abi::post_send;
   context.ops.post_recv = abi::post_recv;
-  context.cmd_fd = -1;
+  context.cmd_fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);  // programs pass it on
   context.async_fd = events.fd();
   context.num_comp_vectors = 1;
   context.abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -69,6 +70,7 @@ Context::Context(ibv_device& of_device) : verbs_context{} {
 
 Context::~Context() {
   if (device_ != nullptr) Engine::instance().leave(*this);
+  if (context.cmd_fd >= 0) close(context.cmd_fd);
   pthread_mutex_destroy(&context.mutex);
 }
 

@@ -143,7 +143,7 @@ void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind
   send.bind = {.mr = Lkey{info->mr == nullptr ? 0 : info->mr->lkey},
                .addr = info->addr,
                .length = info->length,
-               .access = info->mw_access_flags};
+               .access = info->mw_access_flags & kWindowRights};
   mw->rkey = rkey;
 }
 

@@ -102,7 +102,7 @@ int bind_mw(ibv_qp* base, ibv_mw* mw, ibv_mw_bind* bind) {
   const MwBind to{.mr = Lkey{info.mr == nullptr ? 0 : info.mr->lkey},
                   .addr = info.addr,
                   .length = info.length,
-                  .access = info.mw_access_flags};
+                  .access = info.mw_access_flags & kWindowRights};
   const std::lock_guard lock(qp.sending);
   const auto flags = static_cast<std::uint8_t>(bind->send_flags & 0xf);
   const auto key = qp.qp->bind_mw(*cast<Window>(mw).mw, to, bind->wr_id, flags);

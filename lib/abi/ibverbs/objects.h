@@ -189,6 +189,11 @@ struct QueuePair : ibv_qp_ex {
   return {reinterpret_cast<const Sge*>(list), static_cast<std::size_t>(count)};
 }
 
+/// What a window can give to peers. Programs also name local rights, which mean nothing there.
+inline constexpr std::uint32_t kWindowRights = access::kRemoteWrite | access::kRemoteRead |
+                                               access::kRemoteAtomic | access::kFlushGlobal |
+                                               access::kFlushPersistent;
+
 /// What a program says about mutual exclusion of the objects that it makes in a protection domain.
 [[nodiscard]] inline bool is_shared(const ibv_pd* pd) noexcept {
   return pd == nullptr || !static_cast<const ProtectionDomain*>(pd)->is_single_threaded;

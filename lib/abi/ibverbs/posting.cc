@@ -48,7 +48,7 @@ bool add_particulars(const ibv_send_wr& wr, ibv_qp_type type, SendWr& out, MwBin
       bind = {.mr = Lkey{info.mr == nullptr ? 0 : info.mr->lkey},
               .addr = info.addr,
               .length = info.length,
-              .access = info.mw_access_flags};
+              .access = info.mw_access_flags & kWindowRights};
       out.rkey = Rkey{wr.bind_mw.rkey};
       out.bind = &bind;
       return true;

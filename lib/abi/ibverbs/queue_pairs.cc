@@ -1,4 +1,5 @@
 // Queue pairs: creation, states, multicast, options.
+#include <algorithm>
 #include <cstring>
 
 #include "abi/ibverbs/addresses.h"
@@ -38,13 +39,21 @@ int check(const ibv_qp_init_attr_ex& attr) noexcept {
   return 0;
 }
 
+/// The data of an ATOMIC WRITE is inline, whatever the program asks for.
+std::uint32_t inline_data(const ibv_qp_init_attr_ex& attr) noexcept {
+  const bool writes =
+      has(attr, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr.send_ops_flags & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0;
+  return writes ? std::max<std::uint32_t>(attr.cap.max_inline_data, sizeof(std::uint64_t))
+                : attr.cap.max_inline_data;
+}
+
 QpInitAttr wanted(const ibv_qp_init_attr_ex& attr) noexcept {
   return {.type = static_cast<QpType>(attr.qp_type),
           .max_send_wr = attr.cap.max_send_wr,
           .max_recv_wr = attr.cap.max_recv_wr,
           .max_send_sge = attr.cap.max_send_sge,
           .max_recv_sge = attr.cap.max_recv_sge,
-          .max_inline_data = attr.cap.max_inline_data,
+          .max_inline_data = inline_data(attr),
           .sq_sig_all = attr.sq_sig_all != 0,
           .block_own_multicast = has(attr, IBV_QP_INIT_ATTR_CREATE_FLAGS) &&
                                  (attr.create_flags & IBV_QP_CREATE_BLOCK_SELF_MCAST_LB) != 0};

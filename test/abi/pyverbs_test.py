@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""rdma-core's own tests of verbs (python3-pyverbs), on the drop-in libibverbs: each in a process of its own.
+
+Usage: pyverbs_test.py UROCE_PROGRAM [PATTERN...]
+
+Runs the tests whose names contain a pattern; without any, those of the modules that are not for one vendor's
+adapters. Prints what became of each and fails if one fails or hangs that is not in EXPECTED.
+"""
+import gzip
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+
+PACKAGED = pathlib.Path("/usr/share/doc/rdma-core/tests")
+PYTHON = "/usr/bin/python3"  # the one that Debian's packages are for
+SECONDS = 20
+SKIPPED = 77
+MODULES = ("addr", "atomic", "cq", "cq_events", "cqex", "device", "fork", "mr", "odp", "parent_domain", "pd",
+           "qp", "qpex", "relaxed_ordering", "shared_pd")
+# test: why it cannot pass
+EXPECTED = {}
+
+
+def unpack(folder):
+    """The tests as the package has them, partly compressed."""
+    tests = folder / "tests"
+    tests.mkdir()
+    for file in PACKAGED.iterdir():
+        if file.suffix == ".gz":
+            (tests / file.stem).write_bytes(gzip.decompress(file.read_bytes()))
+        else:
+            (tests / file.name).write_bytes(file.read_bytes())
+
+
+def names(folder):
+    """All tests of the modules, as module.Class.method."""
+    found = []
+    for module in MODULES:
+        text = (folder / "tests" / f"test_{module}.py").read_text(encoding="utf-8")
+        owner = None
+        for line in text.splitlines():
+            if match := re.match(r"class (\w+)\(", line):
+                owner = match.group(1)
+            elif match := re.match(r"    def (test_\w+)\(", line):
+                found.append(f"tests.test_{module}.{owner}.{match.group(1)}")
+    return found
+
+
+def run_one(uroce, folder, name):
+    """@return (pass, skip, fail or hang; its reason)"""
+    link = f"shm:pyverbs-{os.getpid()}"
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("UROCE_")}
+    environment |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    process = subprocess.Popen(
+        [uroce, "run", "--port", link, "--", PYTHON, "tests/run_tests.py", "-v", name], cwd=folder,
+        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    try:
+        output, _ = process.communicate(timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        return "hang", f"{SECONDS} s"
+    last = (output.strip().splitlines() or [""])[-1]
+    if process.returncode != 0:
+        errors = [line for line in output.splitlines() if re.match(r"\w*(\.\w+)*(Error|Exception)\b", line)]
+        return "fail", errors[-1] if errors else f"exit {process.returncode}: {last}"
+    if skip := re.search(r"skipped [\"'](.*)[\"']", output):
+        return "skip", skip.group(1)
+    return ("pass", "") if last == "OK" else ("fail", last)
+
+
+def is_installed():
+    if not PACKAGED.is_dir():
+        return False
+    found = subprocess.run([PYTHON, "-c", "import pyverbs.device"], capture_output=True, check=False)
+    return found.returncode == 0
+
+
+def main():
+    uroce = pathlib.Path(sys.argv[1]).resolve()
+    patterns = sys.argv[2:]
+    if not is_installed():
+        print("skipped: python3-pyverbs or the tests in rdma-core's documentation are missing: config/setup")
+        return SKIPPED
+    count = dict.fromkeys(("pass", "skip", "fail", "hang"), 0)
+    wrong = []
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        unpack(folder)
+        for name in names(folder):
+            if patterns and not any(pattern in name for pattern in patterns):
+                continue
+            result, why = run_one(uroce, folder, name)
+            count[result] += 1
+            short = name.removeprefix("tests.test_")
+            print(f"{result:4}  {short}{'  ' + why if why else ''}", flush=True)
+            if result in ("fail", "hang") and short not in EXPECTED:
+                wrong.append(short)
+    print(", ".join(f"{number} {result}" for result, number in count.items()))
+    if wrong:
+        print("not expected:", " ".join(wrong))
+    return 1 if wrong or count["pass"] == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+/// One end of an RC connection, made by calls of libibverbs.
+#pragma once
+
+#include <infiniband/verbs.h>
+#include <unistd.h>
+
+#include <array>
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <string>
+
+namespace uroce::test {
+
+/// A context with a PD, a channel, a CQ and a QP made for ibv_wr_*; two of them talk within one device.
+class VerbsSide {
+ public:
+  static constexpr std::uint32_t kDepth = 16;
+
+  VerbsSide() {
+    use_own_link();
+    int count = 0;
+    ibv_device** list = ibv_get_device_list(&count);
+    context = ibv_open_device(list[0]);
+    ibv_free_device_list(list);
+    REQUIRE(context != nullptr);
+    pd = ibv_alloc_pd(context);
+    channel = ibv_create_comp_channel(context);
+    cq = ibv_create_cq(context, 2 * kDepth, this, channel, 0);
+    ibv_qp_init_attr_ex attr{};
+    attr.send_cq = attr.recv_cq = cq;
+    attr.cap = {.max_send_wr = kDepth,
+                .max_recv_wr = kDepth,
+                .max_send_sge = 1,
+                .max_recv_sge = 1,
+                .max_inline_data = 64};
+    attr.qp_type = IBV_QPT_RC;
+    attr.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+    attr.pd = pd;
+    attr.send_ops_flags = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_READ |
+                          IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD;
+    qp = ibv_create_qp_ex(context, &attr);
+    REQUIRE(qp != nullptr);
+    mr = ibv_reg_mr(
+        pd, memory.data(), memory.size(),
+        IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC);
+    REQUIRE(mr != nullptr);
+  }
+  /// Before the device is listed or opened.
+  static void use_own_link() {
+    const std::string link = "shm:abi-test-" + std::to_string(getpid());
+    setenv("UROCE_PORT", link.c_str(), 1);
+  }
+  ~VerbsSide() {
+    CHECK(ibv_dereg_mr(mr) == 0);
+    CHECK(ibv_destroy_qp(qp) == 0);
+    CHECK(ibv_destroy_cq(cq) == 0);
+    CHECK(ibv_destroy_comp_channel(channel) == 0);
+    CHECK(ibv_dealloc_pd(pd) == 0);
+    CHECK(ibv_close_device(context) == 0);
+  }
+  VerbsSide(const VerbsSide&) = delete;
+  VerbsSide& operator=(const VerbsSide&) = delete;
+
+  void to_init() const {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_INIT;
+    attr.port_num = 1;
+    attr.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+    REQUIRE(ibv_modify_qp(qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS) ==
+            0);
+  }
+  /// From Init to RTS.
+  void connect(const VerbsSide& peer) const {
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.dest_qp_num = peer.qp->qp_num;
+    attr.max_dest_rd_atomic = 4;
+    attr.min_rnr_timer = 12;
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.port_num = 1;
+    attr.ah_attr.grh.sgid_index = 1;
+    REQUIRE(ibv_query_gid(peer.context, 1, 1, &attr.ah_attr.grh.dgid) == 0);
+    REQUIRE(ibv_modify_qp(qp, &attr,
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+    attr.qp_state = IBV_QPS_RTS;
+    attr.timeout = 14;
+    attr.retry_cnt = 7;
+    attr.rnr_retry = 7;
+    attr.max_rd_atomic = 4;
+    REQUIRE(ibv_modify_qp(qp, &attr,
+                          IBV_QP_STATE | IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
+                              IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC) == 0);
+  }
+  [[nodiscard]] ibv_sge sge(std::size_t offset, std::uint32_t length) {
+    return {
+        .addr = reinterpret_cast<std::uintptr_t>(memory.data() + offset), .length = length, .lkey = mr->lkey};
+  }
+  /// Polls until there is one completion.
+  [[nodiscard]] ibv_wc take() const {
+    ibv_wc wc{};
+    while (ibv_poll_cq(cq, 1, &wc) == 0) {
+    }
+    return wc;
+  }
+
+  ibv_context* context = nullptr;
+  ibv_pd* pd = nullptr;
+  ibv_comp_channel* channel = nullptr;
+  ibv_cq* cq = nullptr;
+  ibv_qp* qp = nullptr;
+  ibv_mr* mr = nullptr;
+  std::array<std::byte, 4096> memory{};
+};
+
+}  // namespace uroce::test

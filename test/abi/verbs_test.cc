@@ -1,0 +1,174 @@
+// Calls of libibverbs that need no peer: objects, their users, errors, events.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <vector>
+
+#include "test/abi/verbs_side.h"
+
+namespace uroce::test {
+
+TEST_CASE("the device is listed under the GUID that it has when open", "[abi][device]") {
+  VerbsSide::use_own_link();
+  int count = 0;
+  ibv_device** list = ibv_get_device_list(&count);
+  REQUIRE(list != nullptr);
+  REQUIRE(count == 1);
+  CHECK(list[1] == nullptr);
+  const auto guid = ibv_get_device_guid(list[0]);
+  CHECK(guid != 0);
+  VerbsSide side;
+  ibv_device_attr attr{};
+  REQUIRE(ibv_query_device(side.context, &attr) == 0);
+  CHECK(attr.node_guid == guid);
+  CHECK(side.context->device == list[0]);
+  ibv_free_device_list(list);
+}
+
+TEST_CASE("a lone end of a link counts as up, and has a GID of each kind", "[abi][device]") {
+  VerbsSide side;
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(side.context, 1, &port) == 0);
+  CHECK(port.state == IBV_PORT_ACTIVE);
+  CHECK(port.link_layer == IBV_LINK_LAYER_ETHERNET);
+  CHECK(ibv_query_port(side.context, 2, &port) == EINVAL);
+  ibv_gid gid{};
+  CHECK(ibv_query_gid(side.context, 1, 1, &gid) == 0);
+  CHECK(gid.raw[10] == 0xff);
+  CHECK(ibv_query_gid(side.context, 1, port.gid_tbl_len - 1, &gid) == 0);
+  CHECK(gid.global.interface_id == 0);
+  CHECK(ibv_query_gid(side.context, 1, port.gid_tbl_len, &gid) == -1);
+  ibv_gid_entry entry{};
+  CHECK(ibv_query_gid_ex(side.context, 1, 1, &entry, 0) == 0);
+  CHECK(entry.gid_type == IBV_GID_TYPE_ROCE_V2);
+  CHECK(ibv_query_gid_ex(side.context, 1, 9, &entry, 0) == ENODATA);
+  CHECK(ibv_query_gid_ex(side.context, 1, 1, &entry, 1) == EOPNOTSUPP);
+}
+
+TEST_CASE("an object that others use is not destroyed", "[abi][lifetime]") {
+  VerbsSide side;
+  CHECK(ibv_destroy_cq(side.cq) == EBUSY);
+  CHECK(ibv_dealloc_pd(side.pd) == EBUSY);
+  CHECK(ibv_destroy_comp_channel(side.channel) == EBUSY);
+}
+
+TEST_CASE("unknown masks and flags are refused, with errno", "[abi][errors]") {
+  VerbsSide side;
+  ibv_cq_init_attr_ex cq{};
+  cq.cqe = 8;
+  cq.wc_flags = IBV_WC_EX_WITH_TM_INFO;
+  CHECK(ibv_create_cq_ex(side.context, &cq) == nullptr);
+  CHECK(errno == EOPNOTSUPP);
+  ibv_qp_init_attr_ex qp{};
+  qp.qp_type = IBV_QPT_RC;
+  qp.send_cq = qp.recv_cq = side.cq;
+  qp.pd = side.pd;
+  qp.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  qp.send_ops_flags = IBV_QP_EX_WITH_TSO;
+  errno = 0;
+  CHECK(ibv_create_qp_ex(side.context, &qp) == nullptr);
+  CHECK(errno == EOPNOTSUPP);
+  CHECK(ibv_create_cq(side.context, 0, nullptr, nullptr, 0) == nullptr);
+  CHECK(errno == EINVAL);
+  CHECK(ibv_create_cq(side.context, 8, nullptr, nullptr, 1) == nullptr);
+  CHECK(ibv_import_device(0) == nullptr);
+  std::byte byte{};
+  CHECK(ibv_reg_mr(side.pd, &byte, 1, IBV_ACCESS_REMOTE_WRITE) == nullptr);
+  CHECK(errno == EINVAL);
+  CHECK(ibv_reg_mr(side.pd, &byte, 1, IBV_ACCESS_ON_DEMAND) == nullptr);
+  CHECK(errno == EOPNOTSUPP);
+}
+
+TEST_CASE("a post that is not taken names the work request, and says why", "[abi][errors]") {
+  VerbsSide side;
+  ibv_send_wr* bad_send = nullptr;
+  ibv_send_wr send{};
+  send.opcode = IBV_WR_SEND;
+  CHECK(ibv_post_send(side.qp, &send, &bad_send) == EINVAL);  // not before RTS
+  CHECK(bad_send == &send);
+  ibv_recv_wr* bad = nullptr;
+  ibv_recv_wr receive{};
+  CHECK(ibv_post_recv(side.qp, &receive, &bad) == EINVAL);  // not in Reset
+  side.to_init();
+  std::vector<ibv_recv_wr> many(VerbsSide::kDepth + 2);
+  for (std::size_t i = 0; i + 1 < many.size(); ++i) many[i].next = &many[i + 1];
+  CHECK(ibv_post_recv(side.qp, many.data(), &bad) == ENOMEM);
+  CHECK(bad == &many[VerbsSide::kDepth]);
+  ibv_sge two[2]{};
+  receive.sg_list = two;
+  receive.num_sge = 2;
+  CHECK(ibv_post_recv(side.qp, &receive, &bad) == EINVAL);
+}
+
+TEST_CASE("a descriptor of events obeys O_NONBLOCK", "[abi][events]") {
+  VerbsSide side;
+  fcntl(side.context->async_fd, F_SETFL, O_NONBLOCK);
+  ibv_async_event event{};
+  CHECK(ibv_get_async_event(side.context, &event) == -1);
+  CHECK(errno == EAGAIN);
+  fcntl(side.channel->fd, F_SETFL, O_NONBLOCK);
+  ibv_cq* cq = nullptr;
+  void* cq_context = nullptr;
+  errno = 0;
+  CHECK(ibv_get_cq_event(side.channel, &cq, &cq_context) == -1);
+  CHECK(errno == EAGAIN);
+}
+
+TEST_CASE("events of a queue that is destroyed are gone with it", "[abi][events]") {
+  VerbsSide side;
+  ibv_srq_init_attr attr{};
+  attr.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
+  ibv_srq* srq = ibv_create_srq(side.pd, &attr);
+  REQUIRE(srq != nullptr);
+  ibv_srq_attr limit{};
+  limit.srq_limit = 4;  // fewer are posted
+  pollfd events{.fd = side.context->async_fd, .events = POLLIN, .revents = 0};
+
+  REQUIRE(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == 0);
+  REQUIRE(poll(&events, 1, 5000) == 1);
+  ibv_async_event event{};
+  REQUIRE(ibv_get_async_event(side.context, &event) == 0);
+  CHECK(event.event_type == IBV_EVENT_SRQ_LIMIT_REACHED);
+  CHECK(event.element.srq == srq);
+  ibv_ack_async_event(&event);
+
+  REQUIRE(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == 0);
+  REQUIRE(poll(&events, 1, 5000) == 1);
+  CHECK(ibv_destroy_srq(srq) == 0);
+  CHECK(poll(&events, 1, 0) == 0);
+}
+
+TEST_CASE("a child that was forked has no device, and ends in peace", "[abi][fork]") {
+  VerbsSide side;
+  side.to_init();
+  const pid_t child = fork();
+  if (child == 0) {
+    ibv_recv_wr* bad = nullptr;
+    ibv_recv_wr receive{};
+    const bool fails = ibv_post_recv(side.qp, &receive, &bad) == EIO && bad == &receive;
+    _exit(fails && ibv_destroy_qp(side.qp) == 0 && ibv_close_device(side.context) == 0 ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  ibv_recv_wr* bad = nullptr;
+  ibv_recv_wr receive{};
+  CHECK(ibv_post_recv(side.qp, &receive, &bad) == 0);
+}
+
+TEST_CASE("rates and names", "[abi][strings]") {
+  CHECK(ibv_rate_to_mbps(IBV_RATE_100_GBPS) == 103125);
+  CHECK(mbps_to_ibv_rate(103125) == IBV_RATE_100_GBPS);
+  CHECK(ibv_rate_to_mult(IBV_RATE_10_GBPS) == 4);
+  CHECK(ibv_rate_to_mult(IBV_RATE_100_GBPS) == -1);
+  CHECK(mult_to_ibv_rate(0) == IBV_RATE_MAX);
+  CHECK(std::string(ibv_wc_status_str(IBV_WC_WR_FLUSH_ERR)) == "Work Request Flushed Error");
+  CHECK(std::string(ibv_event_type_str(IBV_EVENT_WQ_FATAL)) == "WQ fatal");
+  CHECK(std::string(ibv_node_type_str(IBV_NODE_UNKNOWN)) == "unknown");
+  CHECK(std::string(ibv_port_state_str(IBV_PORT_ACTIVE)) == "active");
+}
+
+}  // namespace uroce::test
