@@ -1,4 +1,4 @@
-// uroce run: programs written for libibverbs, unmodified, on this machine's uroce port.
+// uroce run: programs written for libibverbs and librdmacm, unmodified, on this machine's uroce port.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -37,16 +37,25 @@ Result<fs::path> library_folder() {
   return Error{Errc::kNotFound, "libibverbs.so.1 is not there: ninja -C build, or meson install -C build"};
 }
 
-std::string in_front_of(const fs::path& folder, const char* variable) {
+/// What gives librdmacm its device: beside the library, or where the build tree has it.
+fs::path preloaded(const fs::path& library_folder) {
+  std::error_code error;
+  constexpr const char* kName = "liburoce-preload.so";
+  const fs::path built = library_folder / "../rdmacm/preload" / kName;
+  return fs::exists(built, error) ? built.lexically_normal() : library_folder / kName;
+}
+
+std::string in_front_of(const fs::path& path, const char* variable) {
   const char* others = std::getenv(variable);
-  return others == nullptr || *others == '\0' ? folder.string() : folder.string() + ":" + others;
+  return others == nullptr || *others == '\0' ? path.string() : path.string() + ":" + others;
 }
 
 /// What makes a program find the library, and the library its port.
 Result<std::vector<Variable>> variables(const SharedOptions& options, const Config& config) {
   const auto folder = library_folder();
   if (!folder) return folder.error();
-  std::vector<Variable> set{{"LD_LIBRARY_PATH", in_front_of(*folder, "LD_LIBRARY_PATH")}};
+  std::vector<Variable> set{{"LD_LIBRARY_PATH", in_front_of(*folder, "LD_LIBRARY_PATH")},
+                            {"LD_PRELOAD", in_front_of(preloaded(*folder), "LD_PRELOAD")}};
   if (const std::string file = options.file(); !file.empty()) {
     set.push_back({"UROCE_CONFIG", fs::absolute(file).string()});
   }

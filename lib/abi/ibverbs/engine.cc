@@ -7,31 +7,15 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
 
 #include "abi/ibverbs/context.h"
 #include "abi/ibverbs/objects.h"
+#include "abi/ibverbs/signals.h"
 
 namespace uroce::abi {
 
 namespace {
-
-/// Threads that are made meanwhile leave all signals to those of the program.
-class NoSignals {
- public:
-  NoSignals() noexcept {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  NoSignals(const NoSignals&) = delete;
-  NoSignals& operator=(const NoSignals&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 constexpr ibv_event_type to_verbs(AsyncEventType type) noexcept {
   return static_cast<ibv_event_type>(type);
@@ -80,17 +64,14 @@ void Engine::after_fork_in_parent() {
 }
 void Engine::after_fork_in_child() {
   Engine& engine = instance();
-  if (!engine.contexts_.empty()) engine.is_child_.store(true);
+  if (engine.has_users()) engine.is_child_.store(true);
   for (Context* context : engine.contexts_) context->die();
   engine.mutex_.unlock();
 }
 
 Result<Device*> Engine::enter(Context& context) {
   const std::lock_guard opening(opening_);
-  if (!is_here()) return Error{Errc::kUnsupported, "a process that was forked with an open device has none"};
-  if (!device_) {
-    if (Status opened = open(); !opened) return opened.error();
-  }
+  if (Status opened = open(); !opened) return opened.error();
   const std::lock_guard lock(mutex_);
   contexts_.push_back(&context);
   return &*device_;
@@ -102,12 +83,40 @@ void Engine::leave(Context& context) {
   {
     const std::lock_guard lock(mutex_);
     std::erase(contexts_, &context);
-    is_last = contexts_.empty();
+    is_last = !has_users();
   }
   if (is_last) close();
 }
 
+Result<Cm*> Engine::enter_cm() {
+  const std::lock_guard opening(opening_);
+  if (Status opened = open(); !opened) return opened.error();
+  const NoSignals signals;
+  auto cm = Cm::open(*device_);
+  if (!cm) {
+    if (!has_users()) close();
+    return cm.error();
+  }
+  const std::lock_guard lock(mutex_);
+  return &cm_.emplace(std::move(*cm));
+}
+
+void Engine::leave_cm() {
+  const std::lock_guard opening(opening_);
+  std::optional<Cm> ending;
+  bool is_last = false;
+  {
+    const std::lock_guard lock(mutex_);
+    ending.swap(cm_);
+    is_last = !has_users();
+  }
+  ending.reset();  // takes as long as peers are told of it
+  if (is_last) close();
+}
+
 Status Engine::open() {
+  if (!is_here()) return Error{Errc::kUnsupported, "a process that was forked with an open device has none"};
+  if (device_) return {};
   auto config = read_config();
   if (!config) return config.error();
   const NoSignals signals;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "abi/ibverbs/verbs.h"
+#include "uroce/cm.h"
 #include "uroce/device.h"
 
 namespace uroce::abi {
@@ -25,8 +26,9 @@ struct SharedQueue;
 /// Made from the configuration, so that it is known before the device is open. Network byte order.
 [[nodiscard]] __be64 guid_of(const Config& config) noexcept;
 
-/// Opens the device with the first context and closes it with the last, and hands its events to the contexts
-/// that they concern. A child that was forked has contexts, but no device: its calls fail.
+/// Opens the device with its first user, a context or whoever wants the Cm, and closes it with the last, and
+/// hands its events to the contexts that they concern. A child that was forked has contexts, but no device:
+/// its calls fail.
 ///
 /// Threads: any. Lifetime: for ever.
 class Engine {
@@ -36,6 +38,9 @@ class Engine {
   /// @return the device, open; what is wrong otherwise.
   Result<Device*> enter(Context& context);
   void leave(Context& context);
+  /// @return the Cm of the device, for one at a time; what is wrong otherwise.
+  Result<Cm*> enter_cm();
+  void leave_cm();
 
   /// From here on events of the object reach its context; after remove() none does.
   void add(QueuePair& qp);
@@ -50,6 +55,7 @@ class Engine {
   Engine();
   Status open();
   void close();
+  [[nodiscard]] bool has_users() const noexcept { return !contexts_.empty() || cm_.has_value(); }
   void run_events();
   void dispatch(const AsyncEvent& event);
   void tell_all(ibv_event_type type);
@@ -66,6 +72,7 @@ class Engine {
   std::unordered_map<std::uint32_t, SharedQueue*> srqs_;  // by number
 
   std::optional<Device> device_;
+  std::optional<Cm> cm_;
   std::thread events_;
   int stop_fd_ = -1;
   std::atomic<bool> is_child_{false};

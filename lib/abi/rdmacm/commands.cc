@@ -1,0 +1,305 @@
+// Commands that concern one end: ids, addresses, routes, attributes.
+#include <endian.h>
+
+#include <array>
+
+#include "abi/ibverbs/engine.h"
+#include "abi/ibverbs/errors.h"
+#include "abi/rdmacm/ucm.h"
+
+namespace uroce::abi {
+
+namespace {
+
+constexpr __be16 kDefaultPkey = 0xffff;
+constexpr std::uint8_t kExactly = 2;    // IB_SA_EQ
+constexpr std::uint8_t kLifetime = 16;  // 0.27 s
+constexpr std::uint8_t k100Gbps = 16;   // IBV_RATE_100_GBPS
+constexpr unsigned kMostUnread = 1024;  // requests at a listener
+
+QpType type_of(const rdma_ucm_create_id& cmd) noexcept {
+  switch (static_cast<PortSpace>(cmd.ps)) {
+    case PortSpace::kUdp:
+    case PortSpace::kIpoib:
+      return QpType::kUd;
+    case PortSpace::kIb:
+      return static_cast<QpType>(cmd.qp_type);
+    default:
+      return QpType::kRc;
+  }
+}
+
+bool is_known(PortSpace space) noexcept {
+  return space == PortSpace::kTcp || space == PortSpace::kUdp || space == PortSpace::kIb ||
+         space == PortSpace::kIpoib;
+}
+
+bool is_any(const Gid& ip) noexcept {
+  return ip.is_zero() || ip == Gid::from_v4({0, 0, 0, 0});
+}
+
+/// Why an address cannot be had.
+int bind_errno(const Status& status) noexcept {
+  return status.error().code == Errc::kNotFound ? EADDRNOTAVAIL : to_errno(status.error().code);
+}
+
+ib_user_path_rec route_of(const UcmId& id, PathMtu mtu) noexcept {
+  ib_user_path_rec route{};
+  const Gid& to = id.path.dgid;
+  std::memcpy(route.dgid, to.raw.data(), sizeof route.dgid);
+  if (id.local.has_value()) std::memcpy(route.sgid, id.local->ip.raw.data(), sizeof route.sgid);
+  route.pkey = kDefaultPkey;
+  if (!id.has_route) return route;
+  route.flow_label = htobe32(id.path.flow_label);
+  route.reversible = 1;
+  route.mtu_selector = route.rate_selector = route.packet_life_time_selector = kExactly;
+  route.mtu = raw(mtu);
+  route.rate = k100Gbps;
+  route.packet_life_time = id.ack_timeout == 0 ? kLifetime : static_cast<__u8>(id.ack_timeout - 1);
+  route.hop_limit = id.path.hop_limit;
+  route.traffic_class = id.traffic_class;
+  route.numb_path = 1;
+  route.sl = id.path.sl;
+  return route;
+}
+
+/// Those attributes that a move to `state` sets, as the kernel's communication manager chooses them.
+unsigned mask_of(ibv_qp_state state, QpType type) noexcept {
+  const bool is_reliable = type != QpType::kUc;
+  unsigned mask = IBV_QP_STATE;
+  if (state == IBV_QPS_INIT) return mask | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+  if (state == IBV_QPS_RTR) {
+    mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+    return is_reliable && type != QpType::kXrcSend ? mask | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER
+                                                   : mask;
+  }
+  mask |= IBV_QP_SQ_PSN;
+  if (is_reliable) mask |= IBV_QP_TIMEOUT;
+  return is_reliable && type != QpType::kXrcRecv
+             ? mask | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC
+             : mask;
+}
+
+ib_uverbs_qp_attr kernel_attr(const QpAttr& attr) noexcept {
+  ib_uverbs_qp_attr out{};
+  out.path_mtu = raw(attr.path_mtu);
+  out.path_mig_state = IBV_MIG_MIGRATED;
+  out.qkey = attr.qkey;
+  out.rq_psn = attr.rq_psn.value();
+  out.sq_psn = attr.sq_psn.value();
+  out.dest_qp_num = raw(attr.dest_qpn);
+  out.qp_access_flags = attr.access_flags;
+  out.ah_attr = kernel_ah_attr({.dgid = attr.dgid,
+                                .sgid_index = attr.sgid_index,
+                                .traffic_class = attr.traffic_class,
+                                .hop_limit = attr.hop_limit,
+                                .flow_label = attr.flow_label,
+                                .sl = attr.sl});
+  out.max_rd_atomic = attr.max_rd_atomic;
+  out.max_dest_rd_atomic = attr.max_dest_rd_atomic;
+  out.min_rnr_timer = attr.min_rnr_timer;
+  out.port_num = 1;
+  out.timeout = attr.timeout;
+  out.retry_cnt = attr.retry_cnt;
+  out.rnr_retry = attr.rnr_retry;
+  return out;
+}
+
+}  // namespace
+
+Ucm::Command Ucm::command_of(std::uint32_t number) noexcept {
+  static constexpr auto kCommands = [] {
+    std::array<Command, RDMA_USER_CM_CMD_JOIN_MCAST + 1> all{};
+    all[RDMA_USER_CM_CMD_CREATE_ID] = {&Ucm::create_id, false};
+    all[RDMA_USER_CM_CMD_DESTROY_ID] = {&Ucm::destroy_id, false};
+    all[RDMA_USER_CM_CMD_BIND_IP] = {&Ucm::bind_ip, true};
+    all[RDMA_USER_CM_CMD_RESOLVE_IP] = {&Ucm::resolve_ip, true};
+    all[RDMA_USER_CM_CMD_RESOLVE_ROUTE] = {&Ucm::resolve_route, false};
+    all[RDMA_USER_CM_CMD_QUERY_ROUTE] = {&Ucm::query_route, true};
+    all[RDMA_USER_CM_CMD_CONNECT] = {&Ucm::connect, true};
+    all[RDMA_USER_CM_CMD_LISTEN] = {&Ucm::listen, true};
+    all[RDMA_USER_CM_CMD_ACCEPT] = {&Ucm::accept, true};
+    all[RDMA_USER_CM_CMD_REJECT] = {&Ucm::reject, true};
+    all[RDMA_USER_CM_CMD_DISCONNECT] = {&Ucm::disconnect, true};
+    all[RDMA_USER_CM_CMD_INIT_QP_ATTR] = {&Ucm::init_qp_attr, true};
+    all[RDMA_USER_CM_CMD_SET_OPTION] = {&Ucm::set_option, false};
+    all[RDMA_USER_CM_CMD_NOTIFY] = {&Ucm::notify, true};
+    all[RDMA_USER_CM_CMD_JOIN_IP_MCAST] = {&Ucm::join_ip_mcast, true};
+    all[RDMA_USER_CM_CMD_LEAVE_MCAST] = {&Ucm::leave_mcast, false};
+    all[RDMA_USER_CM_CMD_MIGRATE_ID] = {&Ucm::migrate_id, false};
+    return all;
+  }();
+  return number < kCommands.size() ? kCommands[number] : Command{};
+}
+
+int Ucm::create_id(const Call& call) {
+  const auto cmd = body_of<rdma_ucm_create_id>(call.in);
+  if (!is_known(static_cast<PortSpace>(cmd.ps))) return EINVAL;
+  if (call.room < sizeof(rdma_ucm_create_id_resp)) return ENOSPC;
+  UcmId& id = make_id(*call.file);
+  id.uid = cmd.uid;
+  id.space = static_cast<PortSpace>(cmd.ps);
+  id.type = type_of(cmd);
+  return respond(cmd.response, call.room, rdma_ucm_create_id_resp{.id = id.handle});
+}
+
+int Ucm::destroy_id(const Call& call) {
+  const auto cmd = body_of<rdma_ucm_destroy_id>(call.in);
+  UcmId* id = find(call, cmd.id);
+  if (id == nullptr) return EINVAL;
+  const rdma_ucm_destroy_id_resp response{.events_reported = id->events_reported};
+  destroy(*id);
+  return respond(cmd.response, call.room, response);
+}
+
+int Ucm::bind_id(UcmId& id, const CmAddress& address) {
+  if (Status made = give_cm_id(id); !made) return to_errno(made.error().code);
+  if (Status bound = channel_->bind(*id.cm, address); !bound) return bind_errno(bound);
+  auto local = channel_->local(*id.cm);
+  if (!local) return to_errno(local.error().code);
+  id.local = *local;
+  id.has_device = !is_any(local->ip);
+  return 0;
+}
+
+int Ucm::bind_ip(const Call& call) {
+  const auto cmd = body_of<rdma_ucm_bind_ip>(call.in);
+  UcmId* id = find(call, cmd.id);
+  const auto address = address_of(cmd.addr);
+  if (id == nullptr || !address.has_value()) return EINVAL;
+  return bind_id(*id, *address);
+}
+
+int Ucm::resolve_ip(const Call& call) {
+  const auto cmd = body_of<rdma_ucm_resolve_ip>(call.in);
+  UcmId* id = find(call, cmd.id);
+  const auto to = address_of(cmd.dst_addr);
+  if (id == nullptr || !to.has_value() || id->is_resolved || id->is_resolving) return EINVAL;
+  const auto from = address_of(cmd.src_addr);
+  if (!id->local.has_value() && from.has_value()) {
+    if (const int error = bind_id(*id, *from); error != 0) return error;
+  }
+  id->remote = to;
+  id->is_resolving = true;
+  resolutions_.push_back(
+      {.serial = next_resolution_++,
+       .id = id,
+       .to = to->ip,
+       .from = id->local.has_value() ? id->local->ip : Gid{},
+       .until = std::chrono::steady_clock::now() + std::chrono::milliseconds(cmd.timeout_ms)});
+  wake();
+  return 0;
+}
+
+/// There is one way to an address, known since it was resolved.
+int Ucm::resolve_route(const Call& call) {
+  const auto cmd = body_of<rdma_ucm_resolve_route>(call.in);
+  UcmId* id = find(call, cmd.id);
+  if (id == nullptr || !id->is_resolved) return EINVAL;
+  id->has_route = true;
+  tell(*id, UcmEventType::kRouteResolved);
+  return 0;
+}
+
+int Ucm::query_route(const Call& call) {
+  const auto cmd = body_of<rdma_ucm_query>(call.in);
+  const UcmId* id = find(call, cmd.id);
+  if (id == nullptr) return EINVAL;
+  rdma_ucm_query_route_resp response{};
+  response.src_addr = sockaddr_of(id->local);
+  response.dst_addr = sockaddr_of(id->remote);
+  if (id->has_device) {
+    const Device& device = cm_->device();
+    response.node_guid = guid_of(device.config());
+    response.port_num = 1;
+    response.ibdev_index = 1;
+    response.num_paths = id->has_route ? 1 : 0;
+    response.ib_route[0] = route_of(*id, device.active_mtu());
+  }
+  return respond(cmd.response, call.room, response);
+}
+
+int Ucm::listen(const Call& call) {
+  const auto cmd = body_of<rdma_ucm_listen>(call.in);
+  UcmId* id = find(call, cmd.id);
+  if (id == nullptr) return EINVAL;
+  if (!id->local.has_value()) {
+    if (const int error = bind_id(*id, {Gid::from_v4({0, 0, 0, 0}), 0}); error != 0) return error;
+  }
+  const auto backlog = static_cast<std::int32_t>(cmd.backlog);
+  id->backlog = backlog <= 0 ? kMostUnread : std::min(cmd.backlog, kMostUnread);
+  // As in the kernel, those that the program has read and not answered do not count.
+  const Status listens = channel_->listen(*id->cm, INT32_MAX);
+  return listens ? 0 : to_errno(listens.error().code);
+}
+
+int Ucm::init_qp_attr(const Call& call) {
+  const auto cmd = body_of<rdma_ucm_init_qp_attr>(call.in);
+  const UcmId* id = find(call, cmd.id);
+  const auto state = static_cast<ibv_qp_state>(cmd.qp_state);
+  if (id == nullptr || !id->has_device) return EINVAL;
+  if (state != IBV_QPS_INIT && state != IBV_QPS_RTR && state != IBV_QPS_RTS) return EINVAL;
+  ib_uverbs_qp_attr response{};
+  if (id->is_datagram()) {
+    response = kernel_attr({.qkey = kCmQkey});
+    response.qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
+  } else {
+    auto attr = id->cm.has_value() ? channel_->qp_attr(*id->cm)
+                                   : Result<QpAttr>(Error{Errc::kBadState, "not connected"});
+    if (!attr && state != IBV_QPS_INIT) return EINVAL;
+    if (attr && id->ack_timeout != 0) attr->timeout = id->ack_timeout;
+    response = kernel_attr(attr ? *attr : QpAttr{});
+    response.qp_attr_mask = mask_of(state, id->type);
+  }
+  response.qp_state = response.cur_qp_state = static_cast<__u8>(state);
+  return respond(cmd.response, call.room, response);
+}
+
+int Ucm::set_option(const Call& call) {
+  const auto cmd = body_of<rdma_ucm_set_option>(call.in);
+  UcmId* id = find(call, cmd.id);
+  if (id == nullptr || cmd.optlen == 0) return EINVAL;
+  if (cmd.level == RDMA_OPTION_IB && cmd.optname == RDMA_OPTION_IB_PATH) {
+    if (!id->is_resolved) return EINVAL;
+    id->has_route = true;
+    tell(*id, UcmEventType::kRouteResolved);
+    return 0;
+  }
+  if (cmd.level != RDMA_OPTION_ID) return ENOSYS;
+  std::uint8_t value = 0;
+  std::memcpy(&value, reinterpret_cast<const void*>(cmd.optval), sizeof value);
+  switch (cmd.optname) {
+    case RDMA_OPTION_ID_TOS:
+      id->traffic_class = value;
+      return 0;
+    case RDMA_OPTION_ID_ACK_TIMEOUT:
+      if (value > 31) return EINVAL;
+      id->ack_timeout = value;
+      return 0;
+    case RDMA_OPTION_ID_REUSEADDR:  // a port is free as soon as its id is destroyed
+    case RDMA_OPTION_ID_AFONLY:
+      return 0;
+    default:
+      return ENOSYS;
+  }
+}
+
+/// The id moves to the file that is written to.
+int Ucm::migrate_id(const Call& call) {
+  const auto cmd = body_of<rdma_ucm_migrate_id>(call.in);
+  const auto from = files_.find(static_cast<int>(cmd.fd));
+  UcmId* id = cmd.id < ids_.size() ? ids_[cmd.id].get() : nullptr;
+  if (from == files_.end() || id == nullptr || id->file != from->second.get()) return EINVAL;
+  id->file = call.file.get();
+  if (from->second != call.file) {
+    from->second->purge([&](const UcmEvent& event) {
+      if (event.id != id) return false;
+      if (event.request != nullptr) event.request->file = call.file.get();
+      call.file->push(event);
+      return true;
+    });
+  }
+  return respond(cmd.response, call.room, rdma_ucm_migrate_resp{.events_reported = id->events_reported});
+}
+
+}  // namespace uroce::abi

@@ -1,0 +1,248 @@
+// liburoce-preload.so: gives the stock librdmacm its /dev/infiniband/rdma_cm. That path, and descriptors that
+// it was opened as, are handed to uroce's libibverbs.so.1; all else goes where it would have gone.
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdarg>
+#include <cstddef>
+#include <cstring>
+
+// Names of the C library under which programs find it; its own headers declare some of them under others.
+#define UROCE_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+constexpr const char* kRdmaCm = "/dev/infiniband/rdma_cm";
+constexpr const char* kVerbs = "/dev/infiniband/uverbs0";  // as the device names itself; only looked at
+constexpr int kDescriptors = 1 << 16;                      // beyond, the device cannot be opened
+
+/// Which descriptors are the device. Written before the number is known to others, and after.
+unsigned char is_device[kDescriptors];
+
+bool is_ours(int fd) noexcept {
+  return fd >= 0 && fd < kDescriptors && __atomic_load_n(&is_device[fd], __ATOMIC_RELAXED) != 0;
+}
+void mark(int fd, bool ours) noexcept {
+  __atomic_store_n(&is_device[fd], static_cast<unsigned char>(ours ? 1 : 0), __ATOMIC_RELAXED);
+}
+
+/// The function of that name behind this library.
+template <typename F>
+F next(F& known, const char* name) noexcept {
+  if (known == nullptr) {
+    void* found = dlsym(RTLD_NEXT, name);
+    std::memcpy(&known, &found, sizeof known);
+  }
+  return known;
+}
+
+/// What uroce's libibverbs.so.1 has for us; nullptr where another one is loaded, or none.
+template <typename F>
+F entry(F& known, const char* name) noexcept {
+  if (known != nullptr) return known;
+  void* library = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (library == nullptr) return nullptr;
+  void* found = dlsym(library, name);
+  std::memcpy(&known, &found, sizeof known);
+  dlclose(library);  // whoever loaded it keeps it: it is never unloaded
+  return known;
+}
+
+int (*entry_open)(int flags);
+ssize_t (*entry_write)(int fd, const void* bytes, std::size_t count);
+int (*entry_close)(int fd);
+
+int (*next_open)(const char* path, int flags, ...);
+int (*next_openat)(int folder, const char* path, int flags, ...);
+ssize_t (*next_write)(int fd, const void* bytes, std::size_t count);
+int (*next_close)(int fd);
+int (*next_fstat)(int fd, struct stat* out);
+int (*next_fxstat)(int version, int fd, struct stat* out);
+int (*next_stat)(const char* path, struct stat* out);
+int (*next_lstat)(const char* path, struct stat* out);
+int (*next_xstat)(int version, const char* path, struct stat* out);
+int (*next_lxstat)(int version, const char* path, struct stat* out);
+int (*next_statx)(int folder, const char* path, int flags, unsigned mask, struct statx* out);
+
+/// Opens the device. @return whether it is ours to open; `fd` is -1 then if that failed.
+bool open_device(const char* path, int flags, int& fd) noexcept {
+  if (path == nullptr || std::strcmp(path, kRdmaCm) != 0) return false;
+  const auto opens = entry(entry_open, "uroce_rdma_cm_open");
+  if (opens == nullptr || entry(entry_write, "uroce_rdma_cm_write") == nullptr ||
+      entry(entry_close, "uroce_rdma_cm_close") == nullptr) {
+    return false;
+  }
+  fd = opens(flags);
+  if (fd >= kDescriptors) {
+    entry_close(fd);
+    errno = EMFILE;
+    fd = -1;
+  }
+  if (fd >= 0) mark(fd, true);
+  return true;
+}
+
+/// The numbers of a character device: those of the kernel's, which librdmacm compares, if there is one.
+dev_t device_number(const char* path) noexcept {
+  struct stat real {};
+  const auto stats = next(next_stat, "stat");
+  const int before = errno;
+  if (stats != nullptr && stats(path, &real) == 0 && S_ISCHR(real.st_mode)) return real.st_rdev;
+  errno = before;
+  constexpr unsigned kInfiniband = 231;
+  return makedev(kInfiniband, 255);
+}
+
+void describe(const char* path, struct stat& out) noexcept {
+  out.st_mode = S_IFCHR | 0666;
+  out.st_rdev = device_number(path);
+}
+
+bool is_device_path(const char* path) noexcept {
+  return path != nullptr && path[0] == '/' && path[1] == 'd' &&
+         (std::strcmp(path, kRdmaCm) == 0 || std::strcmp(path, kVerbs) == 0);
+}
+
+/// stat() of a path. @return whether it was one of ours.
+bool stat_device(const char* path, struct stat* out) noexcept {
+  if (!is_device_path(path)) return false;
+  *out = {};
+  out->st_nlink = 1;
+  describe(path, *out);
+  return true;
+}
+
+bool has_mode(int flags) noexcept {
+  return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
+}
+
+mode_t mode_of(int flags, va_list words) noexcept {
+  return has_mode(flags) ? static_cast<mode_t>(va_arg(words, unsigned)) : 0;
+}
+
+}  // namespace
+
+UROCE_EXPORT int open(const char* path, int flags, ...) {
+  va_list words;
+  va_start(words, flags);
+  const mode_t mode = mode_of(flags, words);
+  va_end(words);
+  int fd = -1;
+  return open_device(path, flags, fd) ? fd : next(next_open, "open")(path, flags, mode);
+}
+
+UROCE_EXPORT int open64(const char* path, int flags, ...) {
+  va_list words;
+  va_start(words, flags);
+  const mode_t mode = mode_of(flags, words);
+  va_end(words);
+  int fd = -1;
+  return open_device(path, flags, fd) ? fd : next(next_open, "open")(path, flags | O_LARGEFILE, mode);
+}
+
+UROCE_EXPORT int openat(int folder, const char* path, int flags, ...) {
+  va_list words;
+  va_start(words, flags);
+  const mode_t mode = mode_of(flags, words);
+  va_end(words);
+  int fd = -1;
+  return open_device(path, flags, fd) ? fd : next(next_openat, "openat")(folder, path, flags, mode);
+}
+
+UROCE_EXPORT int openat64(int folder, const char* path, int flags, ...) {
+  va_list words;
+  va_start(words, flags);
+  const mode_t mode = mode_of(flags, words);
+  va_end(words);
+  int fd = -1;
+  return open_device(path, flags, fd) ? fd
+                                      : next(next_openat, "openat")(folder, path, flags | O_LARGEFILE, mode);
+}
+
+// What open() becomes under _FORTIFY_SOURCE.
+UROCE_EXPORT int __open_2(const char* path, int flags) {
+  return open(path, flags);
+}
+UROCE_EXPORT int __open64_2(const char* path, int flags) {
+  return open64(path, flags);
+}
+
+UROCE_EXPORT ssize_t write(int fd, const void* bytes, std::size_t count) {
+  if (__builtin_expect(is_ours(fd), 0)) return entry_write(fd, bytes, count);
+  return next(next_write, "write")(fd, bytes, count);
+}
+
+UROCE_EXPORT int close(int fd) {
+  if (__builtin_expect(!is_ours(fd), 1)) return next(next_close, "close")(fd);
+  mark(fd, false);  // the library closes the descriptor itself, by this function
+  return entry_close(fd);
+}
+
+UROCE_EXPORT int fstat(int fd, struct stat* out) {
+  const int result = next(next_fstat, "fstat")(fd, out);
+  if (result == 0 && is_ours(fd)) describe(kRdmaCm, *out);
+  return result;
+}
+
+UROCE_EXPORT int __fxstat(int version, int fd, struct stat* out) {
+  const int result = next(next_fxstat, "__fxstat")(version, fd, out);
+  if (result == 0 && is_ours(fd)) describe(kRdmaCm, *out);
+  return result;
+}
+
+UROCE_EXPORT int stat(const char* path, struct stat* out) {
+  return stat_device(path, out) ? 0 : next(next_stat, "stat")(path, out);
+}
+
+UROCE_EXPORT int lstat(const char* path, struct stat* out) {
+  return stat_device(path, out) ? 0 : next(next_lstat, "lstat")(path, out);
+}
+
+UROCE_EXPORT int __xstat(int version, const char* path, struct stat* out) {
+  return stat_device(path, out) ? 0 : next(next_xstat, "__xstat")(version, path, out);
+}
+
+UROCE_EXPORT int __lxstat(int version, const char* path, struct stat* out) {
+  return stat_device(path, out) ? 0 : next(next_lxstat, "__lxstat")(version, path, out);
+}
+
+UROCE_EXPORT int statx(int folder, const char* path, int flags, unsigned mask, struct statx* out) {
+  struct stat known {};
+  const bool is_own_descriptor = path[0] == '\0' && (flags & AT_EMPTY_PATH) != 0 && is_ours(folder);
+  if (!is_own_descriptor && !stat_device(path, &known)) {
+    return next(next_statx, "statx")(folder, path, flags, mask, out);
+  }
+  if (is_own_descriptor) describe(kRdmaCm, known);
+  *out = {};
+  out->stx_mask = STATX_TYPE | STATX_MODE;
+  out->stx_mode = static_cast<decltype(out->stx_mode)>(known.st_mode);
+  out->stx_nlink = 1;
+  out->stx_rdev_major = major(known.st_rdev);
+  out->stx_rdev_minor = minor(known.st_rdev);
+  return 0;
+}
+
+// On 64-bit systems struct stat64 is struct stat.
+static_assert(sizeof(struct stat) == sizeof(struct stat64));
+UROCE_EXPORT int fstat64(int fd, struct stat64* out) {
+  return fstat(fd, reinterpret_cast<struct stat*>(out));
+}
+UROCE_EXPORT int stat64(const char* path, struct stat64* out) {
+  return stat(path, reinterpret_cast<struct stat*>(out));
+}
+UROCE_EXPORT int lstat64(const char* path, struct stat64* out) {
+  return lstat(path, reinterpret_cast<struct stat*>(out));
+}
+UROCE_EXPORT int __fxstat64(int version, int fd, struct stat64* out) {
+  return __fxstat(version, fd, reinterpret_cast<struct stat*>(out));
+}
+UROCE_EXPORT int __xstat64(int version, const char* path, struct stat64* out) {
+  return __xstat(version, path, reinterpret_cast<struct stat*>(out));
+}
+UROCE_EXPORT int __lxstat64(int version, const char* path, struct stat64* out) {
+  return __lxstat(version, path, reinterpret_cast<struct stat*>(out));
+}

@@ -1,0 +1,281 @@
+#include "abi/rdmacm/ucm.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "abi/ibverbs/engine.h"
+#include "abi/ibverbs/errors.h"
+#include "abi/ibverbs/signals.h"
+#include "abi/rdmacm/rdma_cm.h"
+
+namespace uroce::abi {
+
+// The descriptor is intercepted, so its count is changed by calls that are not: eventfd_read and _write.
+
+void UcmFile::push(const UcmEvent& event) {
+  events.push_back(event);
+  if (eventfd_write(fd, 1) != 0) events.pop_back();  // nobody takes any
+}
+
+void UcmFile::pop() {
+  events.pop_front();
+  count_down();
+}
+
+/// There is one for each event: does not block.
+void UcmFile::count_down() const {
+  eventfd_t one = 0;
+  eventfd_read(fd, &one);
+}
+
+Ucm& Ucm::instance() {
+  static auto* ucm = new Ucm;  // its thread may outlive static objects
+  return *ucm;
+}
+
+int Ucm::open(int flags) {
+  const int fd = eventfd(0, EFD_SEMAPHORE | (flags & O_CLOEXEC) | (flags & O_NONBLOCK));
+  if (fd < 0) return -1;
+  static_assert(EFD_CLOEXEC == O_CLOEXEC && EFD_NONBLOCK == O_NONBLOCK);
+  const std::lock_guard lock(mutex_);
+  files_[fd] = std::make_shared<UcmFile>(fd);
+  return fd;
+}
+
+std::shared_ptr<UcmFile> Ucm::file_of(int fd) {
+  const std::lock_guard lock(mutex_);
+  const auto found = files_.find(fd);
+  return found == files_.end() ? nullptr : found->second;
+}
+
+ssize_t Ucm::write(int fd, std::span<const std::byte> command) {
+  if (command.size() < sizeof(rdma_ucm_cmd_hdr)) return fail(EINVAL), -1;
+  if (!Engine::instance().is_here()) return fail(EIO), -1;
+  rdma_ucm_cmd_hdr header{};
+  std::memcpy(&header, command.data(), sizeof header);
+  const auto body = command.subspan(sizeof header);
+  if (header.in > body.size()) return fail(EINVAL), -1;
+  const Call call{.file = file_of(fd), .in = body.first(header.in), .room = header.out};
+  if (call.file == nullptr) return fail(EBADF), -1;
+  int error = 0;
+  if (header.cmd == RDMA_USER_CM_CMD_GET_EVENT) {
+    error = get_event(call);
+  } else {
+    const Command known = command_of(header.cmd);
+    if (known.handler == nullptr) return fail(ENOSYS), -1;
+    if (known.uses_cm) {
+      if (Status opened = open_cm(); !opened) return answer(opened), -1;
+    }
+    const std::lock_guard lock(mutex_);
+    error = call.file->closed ? EBADF : (this->*known.handler)(call);
+  }
+  return error == 0 ? static_cast<ssize_t>(command.size()) : (fail(error), -1);
+}
+
+int Ucm::close(int fd) {
+  bool is_last = false;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = files_.find(fd);
+    if (found == files_.end()) return fail(EBADF), -1;
+    const std::shared_ptr<UcmFile> file = found->second;
+    files_.erase(found);
+    for (std::size_t i = 0; i < ids_.size(); ++i) {
+      if (ids_[i] != nullptr && ids_[i]->file == file.get()) destroy(*ids_[i]);
+    }
+    file->closed = true;
+    is_last = files_.empty();
+  }
+  const int closed = ::close(fd);
+  if (is_last && Engine::instance().is_here()) close_cm();
+  return closed;
+}
+
+// The Cm, and the thread that hears from it.
+
+Status Ucm::open_cm() {
+  const std::lock_guard opening(opening_);
+  if (cm_ != nullptr) return {};
+  auto cm = Engine::instance().enter_cm();
+  if (!cm) {
+    std::fprintf(stderr, "uroce: %s\n", cm.error().text.c_str());
+    return cm.error();
+  }
+  auto channel = CmChannel::create(**cm);
+  wake_fd_ = channel ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+  if (wake_fd_ < 0) {
+    Engine::instance().leave_cm();
+    return Error{Errc::kSystem, "no descriptor is left for another eventfd"};
+  }
+  const std::lock_guard lock(mutex_);
+  cm_ = *cm;
+  channel_.emplace(std::move(*channel));
+  stopping_ = false;
+  const NoSignals signals;
+  thread_ = std::thread([this] { run(); });
+  return {};
+}
+
+/// The last file is closed: unless one was opened meanwhile.
+void Ucm::close_cm() {
+  const std::lock_guard opening(opening_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (cm_ == nullptr || !files_.empty()) return;
+    stopping_ = true;
+    wake();
+  }
+  thread_.join();
+  const std::lock_guard lock(mutex_);
+  channel_.reset();
+  cm_ = nullptr;
+  ::close(wake_fd_);
+  Engine::instance().leave_cm();
+}
+
+void Ucm::wake() const {
+  eventfd_write(wake_fd_, 1);
+}
+
+void Ucm::run() {
+  pthread_setname_np(pthread_self(), "uroce-rdma-cm");
+  constexpr int kAgain = 1;  // ms: somebody's Ethernet address is waited for
+  pollfd fds[2] = {{.fd = channel_->fd(), .events = POLLIN, .revents = 0},
+                   {.fd = wake_fd_, .events = POLLIN, .revents = 0}};
+  while (!stopping_) {
+    CmEvent event;
+    while (channel_->next(event)) {
+      const std::lock_guard lock(mutex_);
+      deliver(event);
+    }
+    const bool is_resolving = resolve_some();
+    if (poll(fds, 2, is_resolving ? kAgain : -1) <= 0 || fds[1].revents == 0) continue;
+    eventfd_t seen = 0;
+    eventfd_read(wake_fd_, &seen);
+  }
+}
+
+/// Looks at each address that is waited for. @return whether any is left.
+bool Ucm::resolve_some() {
+  std::vector<Resolution> all;
+  {
+    const std::lock_guard lock(mutex_);
+    all = resolutions_;
+  }
+  for (const Resolution& one : all) {
+    const auto path = cm_->resolve(one.to, one.from, std::chrono::milliseconds(0));
+    const bool goes_on =
+        !path && path.error().code == Errc::kTimeout && std::chrono::steady_clock::now() < one.until;
+    if (!goes_on) end_resolution(one, path);
+  }
+  const std::lock_guard lock(mutex_);
+  return !resolutions_.empty();
+}
+
+void Ucm::end_resolution(const Resolution& of, const Result<AhAttr>& path) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(resolutions_.begin(), resolutions_.end(),
+                                  [&](const Resolution& one) { return one.serial == of.serial; });
+  if (found == resolutions_.end()) return;  // the id is gone
+  UcmId& id = *found->id;
+  resolutions_.erase(found);
+  id.is_resolving = false;
+  int error = 0;
+  if (!path) {
+    error = path.error().code == Errc::kTimeout ? ETIMEDOUT : ENETUNREACH;
+  } else {
+    const Gid source = cm_->device().gids()[path->sgid_index].gid;
+    if (!id.local.has_value()) error = bind_id(id, {source, 0});
+    if (error == 0) id.local->ip = source;
+  }
+  if (error != 0) return tell(id, UcmEventType::kAddrError, -error);
+  id.path = *path;
+  id.has_device = id.is_resolved = true;
+  tell(id, UcmEventType::kAddrResolved);
+}
+
+// Ids
+
+UcmId& Ucm::make_id(UcmFile& file) {
+  auto made = std::make_unique<UcmId>();
+  made->file = &file;
+  if (free_.empty()) {
+    made->handle = static_cast<std::uint32_t>(ids_.size());
+    ids_.push_back(nullptr);
+  } else {  // the smallest: librdmacm knows no large ones
+    made->handle = *free_.begin();
+    free_.erase(free_.begin());
+  }
+  return *(ids_[made->handle] = std::move(made));
+}
+
+/// The id of a command, which belongs to its file.
+UcmId* Ucm::find(const Call& call, std::uint32_t handle) {
+  UcmId* id = handle < ids_.size() ? ids_[handle].get() : nullptr;
+  return id != nullptr && id->file == call.file.get() ? id : nullptr;
+}
+
+Status Ucm::give_cm_id(UcmId& id) {
+  if (id.cm.has_value()) return {};
+  auto made = channel_->create_id(id.space);
+  if (!made) return made.error();
+  id.cm = *made;
+  by_cm_id_[raw(*made)] = &id;
+  return {};
+}
+
+/// With its events, and with the requests at a listener that the program has not read.
+void Ucm::destroy(UcmId& id) {
+  std::vector<UcmId*> unread;
+  id.file->purge([&](const UcmEvent& event) {
+    if (event.id == &id && event.request != nullptr) unread.push_back(event.request);
+    return event.id == &id;
+  });
+  for (UcmId* request : unread) destroy(*request);
+  std::erase_if(resolutions_, [&](const Resolution& one) { return one.id == &id; });
+  std::erase_if(groups_, [&](const auto& group) { return group.second->id == &id; });
+  if (id.cm.has_value()) {
+    by_cm_id_.erase(raw(*id.cm));
+    channel_->close(*id.cm);
+  }
+  free_.insert(id.handle);
+  ids_[id.handle].reset();
+}
+
+}  // namespace uroce::abi
+
+using uroce::abi::fail;
+using uroce::abi::Ucm;
+
+extern "C" {
+
+int uroce_rdma_cm_open(int flags) {
+  try {
+    return Ucm::instance().open(flags);
+  } catch (...) {
+    return fail(ENOMEM), -1;
+  }
+}
+
+ssize_t uroce_rdma_cm_write(int fd, const void* command, std::size_t bytes) {
+  try {
+    return Ucm::instance().write(fd, {static_cast<const std::byte*>(command), bytes});
+  } catch (...) {
+    return fail(ENOMEM), -1;
+  }
+}
+
+int uroce_rdma_cm_close(int fd) {
+  try {
+    return Ucm::instance().close(fd);
+  } catch (...) {
+    return fail(ENOMEM), -1;
+  }
+}
+
+}  // extern "C"

@@ -1,0 +1,175 @@
+/// /dev/infiniband/rdma_cm without a kernel: what the stock librdmacm writes there is done by a Cm.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <span>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "abi/rdmacm/kernel.h"
+#include "uroce/cm.h"
+
+namespace uroce::abi {
+
+struct UcmFile;
+
+/// What the program calls an id: a struct rdma_cm_id.
+struct UcmId {
+  std::uint32_t handle = 0;
+  std::uint64_t uid = 0;  ///< the program's name for it; 0: a request that is not accepted yet
+  UcmFile* file = nullptr;
+  PortSpace space = PortSpace::kTcp;
+  QpType type = QpType::kRc;
+  std::uint32_t events_reported = 0;
+  std::optional<CmId> cm;  ///< made when first needed
+  std::optional<CmAddress> local;
+  std::optional<CmAddress> remote;
+  AhAttr path;
+  bool has_device = false;  ///< its address is one of the device's
+  bool is_resolving = false;
+  bool is_resolved = false;  ///< `path` is known
+  bool has_route = false;
+  bool tells_ece = false;  ///< the program named options; else the peer's are not its business
+  std::uint8_t traffic_class = 0;
+  std::uint8_t ack_timeout = 0;  ///< code; 0: the manager's
+  unsigned backlog = 0;          ///< listener: requests that may be unread
+
+  [[nodiscard]] bool is_datagram() const noexcept { return type == QpType::kUd; }
+};
+
+struct UcmGroup {
+  std::uint64_t uid = 0;
+  UcmId* id = nullptr;
+  std::uint32_t events_reported = 0;
+};
+
+struct UcmEvent {
+  UcmId* id = nullptr;  ///< whose count it is on
+  UcmGroup* group = nullptr;
+  UcmId* request = nullptr;  ///< the new id that it brings
+  rdma_ucm_event_resp response{};
+};
+
+/// An open "file": one rdma_event_channel. The count of its descriptor, an eventfd, is the number of events.
+struct UcmFile {
+  explicit UcmFile(int descriptor) noexcept : fd(descriptor) {}
+
+  void push(const UcmEvent& event);
+  void pop();
+  /// Removes the events that `is_over` chooses.
+  template <typename F>
+  void purge(F&& is_over) {
+    const std::size_t removed = std::erase_if(events, is_over);
+    for (std::size_t i = 0; i < removed; ++i) count_down();
+  }
+
+  const int fd;
+  bool closed = false;
+  std::deque<UcmEvent> events;
+
+ private:
+  void count_down() const;
+};
+
+/// The commands of <rdma/rdma_user_cm.h> for IPv4 and IPv6. AF_IB is refused as by kernels that lack it, so
+/// QUERY, RESOLVE_ADDR and JOIN_MCAST are not asked for.
+///
+/// Threads: any. Lifetime: for ever. The Cm is open while there are files that have used it.
+class Ucm {
+ public:
+  static Ucm& instance();
+
+  int open(int flags);
+  ssize_t write(int fd, std::span<const std::byte> command);
+  int close(int fd);
+
+ private:
+  /// One command; each handler answers 0 or an errno.
+  struct Call {
+    std::shared_ptr<UcmFile> file;
+    std::span<const std::byte> in;
+    std::size_t room = 0;  // for the response
+  };
+  using Handler = int (Ucm::*)(const Call&);
+  struct Command {
+    Handler handler = nullptr;
+    bool uses_cm = false;
+  };
+  static Command command_of(std::uint32_t number) noexcept;
+
+  struct Resolution {
+    std::uint64_t serial = 0;
+    UcmId* id = nullptr;
+    Gid to;
+    Gid from;
+    std::chrono::steady_clock::time_point until;
+  };
+
+  // ucm.cc: files, ids, the Cm
+  Status open_cm();
+  void close_cm();
+  void run();
+  void wake() const;
+  bool resolve_some();
+  void end_resolution(const Resolution& of, const Result<AhAttr>& path);
+  UcmId& make_id(UcmFile& file);
+  UcmId* find(const Call& call, std::uint32_t handle);
+  Status give_cm_id(UcmId& id);
+  void destroy(UcmId& id);
+  std::shared_ptr<UcmFile> file_of(int fd);
+
+  // commands.cc
+  int create_id(const Call& call);
+  int destroy_id(const Call& call);
+  int bind_ip(const Call& call);
+  int resolve_ip(const Call& call);
+  int resolve_route(const Call& call);
+  int query_route(const Call& call);
+  int listen(const Call& call);
+  int init_qp_attr(const Call& call);
+  int set_option(const Call& call);
+  int migrate_id(const Call& call);
+  int bind_id(UcmId& id, const CmAddress& address);
+
+  // connect_commands.cc
+  int connect(const Call& call);
+  int accept(const Call& call);
+  int reject(const Call& call);
+  int disconnect(const Call& call);
+  int notify(const Call& call);
+  int join_ip_mcast(const Call& call);
+  int leave_mcast(const Call& call);
+
+  // events.cc
+  int get_event(const Call& call);
+  void deliver(const CmEvent& event);
+  void deliver_request(const CmEvent& event);
+  void tell(UcmId& id, UcmEventType event, int status = 0);
+
+  std::mutex opening_;                                       // one at a time opens or closes the Cm
+  std::mutex mutex_;                                         // guards what follows
+  std::unordered_map<int, std::shared_ptr<UcmFile>> files_;  // by descriptor
+  std::vector<std::unique_ptr<UcmId>> ids_;                  // by handle
+  std::set<std::uint32_t> free_;                             // handles below ids_.size()
+  std::unordered_map<std::uint32_t, UcmId*> by_cm_id_;
+  std::unordered_map<std::uint32_t, std::unique_ptr<UcmGroup>> groups_;
+  std::uint32_t next_group_ = 0;
+  std::vector<Resolution> resolutions_;
+  std::uint64_t next_resolution_ = 0;
+
+  Cm* cm_ = nullptr;  // with channel_ and thread_: changed with both mutexes held
+  std::optional<CmChannel> channel_;
+  std::thread thread_;
+  int wake_fd_ = -1;
+  std::atomic<bool> stopping_{false};
+};
+
+}  // namespace uroce::abi
