@@ -8,7 +8,7 @@ namespace {
 
 /// What a window can give. IBA 10.6.7.2 ?
 constexpr std::uint32_t kWindowRights = access::kRemoteWrite | access::kRemoteRead | access::kRemoteAtomic |
-                                        access::kFlushGlobal | access::kFlushPersistent;
+                                        access::kFlushGlobal | access::kFlushPersistent | access::kZeroBased;
 
 /// Whether a region allows a window with that access to that range.
 bool allows(const Region& region, const MwBind& to) noexcept {
@@ -17,8 +17,7 @@ bool allows(const Region& region, const MwBind& to) noexcept {
   if ((region.access & access::kMwBind) == 0 || (to.access & ~kWindowRights) != 0) return false;
   if ((to.access & kWrites) != 0 && (region.access & access::kLocalWrite) == 0) return false;
   if ((to.access & kFlushes & ~region.access) != 0) return false;
-  return to.addr >= region.addr && to.length <= region.length &&
-         to.addr - region.addr <= region.length - to.length;
+  return region.has(to.addr - region.first(), to.length);
 }
 
 }  // namespace
@@ -249,8 +248,10 @@ std::byte* KeyTable::resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t 
     fault = KeyFault::kWrongPd;
   } else if ((slot->region.access & access) != access) {
     fault = KeyFault::kNoRights;
-  } else if (addr < slot->region.addr || length > slot->region.length ||
-             addr - slot->region.addr > slot->region.length - length) {
+  } else if ((slot->region.access & access::kZeroBased) != 0) [[unlikely]] {
+    if (!slot->region.has(addr, length)) fault = KeyFault::kOutOfRange;
+    addr += slot->region.addr;
+  } else if (addr < slot->region.addr || !slot->region.has(addr - slot->region.addr, length)) {
     fault = KeyFault::kOutOfRange;
   }
   return fault == KeyFault::kNone ? reinterpret_cast<std::byte*>(addr) : nullptr;
@@ -277,10 +278,10 @@ std::span<std::byte> KeyTable::resolve_all(std::uint32_t key, const KeyUser& use
   std::uint64_t addr = 0;
   std::uint64_t length = 0;
   if (const Window* window = find_window(key)) {
-    addr = std::bit_cast<std::uint64_t>(window->range().data());
-    length = window->range().size();
+    addr = window->first();
+    length = window->length();
   } else if (slot != nullptr) {
-    addr = slot->region.addr;
+    addr = slot->region.first();
     length = slot->region.length;
   }
   return {resolve_remote(key, user, access, addr, length, fault), length};
@@ -318,8 +319,10 @@ bool KeyTable::invalidate(std::uint32_t key, const KeyUser& user) noexcept {
 BindResult KeyTable::bind(std::uint32_t key, const KeyUser& user, const MwBind& to) noexcept {
   Window* window = find_window(key);
   if (window == nullptr || window->pd() != user.pd) return BindResult::kRefused;
+  const bool is_zero_based = (to.access & access::kZeroBased) != 0;
+  if (is_zero_based && window->type() == MwType::kType1) return BindResult::kRefused;  // IBA 10.6.7.2 ?
   if (to.length == 0) {
-    return window->type() == MwType::kType1 ? window->bind(key, user, to, nullptr) : BindResult::kRefused;
+    return window->type() == MwType::kType1 ? window->bind(key, user, to, {}) : BindResult::kRefused;
   }
   Table& table = *table_.load(std::memory_order_acquire);
   const Slot* slot = raw(to.mr) > kRemoved ? find(table, raw(to.mr)) : nullptr;
@@ -328,7 +331,8 @@ BindResult KeyTable::bind(std::uint32_t key, const KeyUser& user, const MwBind& 
   }
   WindowCount* count = table.companion(*slot).count;
   if (slot->region.pd != user.pd || !allows(slot->region, to) || !count->add()) return BindResult::kRefused;
-  const BindResult result = window->bind(key, user, to, count);
+  const BindResult result = window->bind(
+      key, user, to, {.memory = slot->region.addr + (to.addr - slot->region.first()), .count = count});
   if (result != BindResult::kDone) count->drop();
   return result;
 }
