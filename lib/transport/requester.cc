@@ -178,13 +178,9 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
 /// Does what the next WQE asks for here; it owns no PSN. It completes in its turn, and is never done again: a
 /// go-back steps over it.
 void Requester::run_local(const SendWqe& wqe) noexcept {
-  if (wqe.opcode == WrOpcode::kLocalInv) {
-    if (!qp_.keys.invalidate(wqe.imm_or_rkey, qp_.user())) return break_wqe(Fault::kLocalInvalidate);
-  } else {
-    const mem::BindResult result = qp_.keys.bind(wqe.rkey, qp_.user(), wqe.bind());
-    if (result == mem::BindResult::kAgain) return;
-    if (result == mem::BindResult::kRefused) return break_wqe(Fault::kWindowBind);
-  }
+  const std::optional<Fault> fault = do_local(qp_, wqe);
+  if (!fault) return;
+  if (*fault != Fault::kNone) return break_wqe(*fault);
   progress(started_) = {.first_psn = next_wqe_psn_, .packets = 0, .received = 0};
   current_ = ++started_;
   ++local_unfinished_;

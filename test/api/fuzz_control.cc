@@ -52,6 +52,7 @@ void World::register_in_arena(Side& on, PdObject& pd) {
   const auto memory = on.arena.slot(slot).subspan(from, length);
   std::uint32_t flags = wrong(2) ? below(16) : access::kAll;
   if (chance(4)) flags |= access::kInvalidatable;
+  if (chance(6)) flags |= access::kZeroBased;
   if (chance(2)) flags |= access::kMwBind | access::kFlushGlobal | access::kFlushPersistent;
   if (wrong(20)) flags |= 1U << (4 + below(26));
   const bool writes = (flags & (access::kRemoteWrite | access::kRemoteAtomic)) != 0;
@@ -62,7 +63,9 @@ void World::register_in_arena(Side& on, PdObject& pd) {
     ++totals_.errors;
     return expect_error(mr.error(), {Errc::kInvalid}, "Mr::reg");
   }
-  expect(mr->addr() == std::bit_cast<std::uint64_t>(memory.data()) && mr->memory().size() == length,
+  const bool is_zero_based = (flags & access::kZeroBased) != 0;
+  expect(mr->addr() == (is_zero_based ? 0 : std::bit_cast<std::uint64_t>(memory.data())) &&
+             mr->memory().size() == length,
          "a region is not the memory that was registered");
   if ((flags & access::kLocalWrite) != 0) on.arena.open(memory);
   ++pd.users;

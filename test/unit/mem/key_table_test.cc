@@ -50,6 +50,33 @@ TEST_CASE("an access by key is judged to the byte, without overflow", "[mem][key
   }
 }
 
+TEST_CASE("a zero-based region is named by places from 0, to the byte", "[mem][key][zero-based][T9]") {
+  KeyTable keys(1, [] {});
+  constexpr std::uint64_t kMax = ~std::uint64_t{0};
+  constexpr std::uint64_t kAddr = 0x7000'0010;
+  const std::uint64_t size = GENERATE(1U, 0x100U, 0x8000'0000U);
+  const std::uint32_t key =
+      keys.insert({.addr = kAddr, .length = size, .pd = kPd, .access = access::kAll | access::kZeroBased})
+          .value();
+  for (const std::uint64_t at : {std::uint64_t{0}, std::uint64_t{1}, size / 2, size - 1, size, size + 1,
+                                 kAddr, kAddr + size - 1, kMax - size, kMax}) {
+    for (const std::uint64_t length : {std::uint64_t{1}, std::uint64_t{2}, size - 1, size, size + 1, kMax}) {
+      if (length == 0) continue;
+      CAPTURE(size, at, length);
+      KeyFault fault{};
+      const std::byte* memory = keys.resolve(key, kPd, access::kRemoteRead, at, length, fault);
+      const bool inside = Wide{at} + length <= size;
+      REQUIRE((memory != nullptr) == inside);
+      REQUIRE(fault == (inside ? KeyFault::kNone : KeyFault::kOutOfRange));
+      if (inside) REQUIRE(std::bit_cast<std::uint64_t>(memory) == kAddr + at);
+    }
+  }
+  KeyFault fault{};
+  const auto all = keys.resolve_all(key, {.pd = kPd}, access::kRemoteRead, fault);
+  CHECK(std::bit_cast<std::uint64_t>(all.data()) == kAddr);
+  CHECK(all.size() == size);
+}
+
 TEST_CASE("a key works in its own protection domain only", "[mem][key][S7]") {
   KeyTable keys(1, [] {});
   const std::uint32_t key =
