@@ -81,7 +81,7 @@ class QueuePair : public MpscNode, public TimerNode {
   /// the move to Error is found by the recheck.
   [[nodiscard]] bool must_ring_for_receives() const noexcept {
     if (ctx_.credits.load(std::memory_order_relaxed)) [[unlikely]] {
-      std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with Responder::note_credits
+      std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with Responder::set_out_of_credits
       if (ctx_.is_peer_out_of_credits.load(std::memory_order_relaxed)) return true;
     }
     return state() == QpState::kError;

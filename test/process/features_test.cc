@@ -211,7 +211,12 @@ void play_credits(Side& side) {
   constexpr std::uint32_t kMessages = 300;
   constexpr std::uint32_t kDepth = 4;
   constexpr std::uint32_t kLong = 3000;
-  Qp qp = connected(side, {.max_send_wr = kMessages});
+  Qp qp = must(Qp::create(side.pd, side.cq, side.cq, {.max_send_wr = kMessages}));
+  side.own().qpns[0] = qp.qpn();
+  side.meet();
+  QpAttr attr = side.towards_peer();
+  attr.timeout = 22;  // 17 s: nothing goes without credit for a peer that the system keeps waiting
+  must(qp.connect(attr));
   if (!side.is_first()) receive(side, qp, 1, 0, kLong);
   side.meet();
   if (side.is_first()) {
