@@ -138,6 +138,7 @@ class World {
   [[nodiscard]] std::uint32_t wrong_key(const Side& of);
   [[nodiscard]] Sge random_sge(Side& on);
   void calm(QpType type, SendWr& wr);
+  void ask_for_options(QpObject& object);
   [[nodiscard]] SendWr random_send(Side& on, QpType type, std::span<Sge> sges);
   void random_receives(Side& on, std::uint32_t max_sge, RecvBatch& batch);
 
