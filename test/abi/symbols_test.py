@@ -56,6 +56,8 @@ def main():
         if "@" not in name and not name.startswith("IBVERBS_"):
             problems.append(f"{name} is exported, and is no name of verbs")
 
+    if "STATIC_TLS" in output_of("readelf", "--dynamic", "--wide", library):
+        problems.append("the library wants static thread-local storage: programs could not load it later")
     for name in re.findall(r"NEEDED\s+(\S+)", output_of("objdump", "-p", library)):
         if name.startswith(("libstdc++", "librte_", "libibverbs", "libmlx")):
             problems.append(f"the library needs {name}, which must be inside or absent")
