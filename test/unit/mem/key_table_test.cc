@@ -247,3 +247,32 @@ TEST_CASE("a cursor writes nothing through an SGE without the right", "[mem][sge
   CHECK(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == std::byte{0}; }));
   CHECK(cursor.gather({&sge, 1}, keys, kPd + 1, 0, std::span(memory).first(1)) == KeyFault::kWrongPd);
 }
+
+TEST_CASE("a region under other addresses than its own is judged by them, and leads to its bytes",
+          "[mem][key][shift]") {
+  KeyTable keys(1, [] {});
+  constexpr std::uint64_t kMemory = 0x7000;
+  const std::uint64_t addr = GENERATE(values<std::uint64_t>({0x1000, 0x9000, 0}));  // below, above, zero
+  const std::uint32_t key = keys.insert({.addr = addr,
+                                         .length = 64,
+                                         .pd = kPd,
+                                         .access = access::kAll | access::kMwBind,
+                                         .shift = kMemory - addr})
+                                .value();
+  const auto byte_at = [&](std::uint32_t by, std::uint64_t at) {
+    KeyFault fault{};
+    return std::bit_cast<std::uint64_t>(
+        keys.resolve_remote(by, {.pd = kPd}, access::kRemoteRead, at, 1, fault));
+  };
+  CHECK(byte_at(key, addr) == kMemory);
+  CHECK(byte_at(key, addr + 63) == kMemory + 63);
+  CHECK(byte_at(key, addr + 64) == 0);
+  CHECK(byte_at(key, kMemory) == 0);
+
+  const std::uint32_t window = keys.insert_window(MwType::kType1, kPd).value();
+  REQUIRE(keys.bind(window + 1, {.pd = kPd},
+                    {.mr = Lkey{key}, .addr = addr + 8, .length = 8, .access = access::kRemoteRead}) ==
+          BindResult::kDone);
+  CHECK(byte_at(window + 1, addr + 8) == kMemory + 8);
+  CHECK(byte_at(window + 1, addr + 7) == 0);
+}
