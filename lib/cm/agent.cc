@@ -247,7 +247,7 @@ Status Agent::reject(CmId id, std::span<const std::byte> private_data, Ticks now
   c->refused = true;
   c->ended = true;
   say(*c, c->last);
-  enter_timewait(*c, now);
+  enter_timewait(*c, now, config_.times.answered);
   return {};
 }
 
@@ -330,7 +330,7 @@ Status Agent::reply_service(CmId id, const CmServiceReply& answer, Ticks now) {
   c.last = wire::make_cm_mad(c.transaction, rep);
   c.ended = true;
   say(c, c.last);
-  enter_timewait(c, now);
+  enter_timewait(c, now, config_.times.answered);
   return {};
 }
 
@@ -445,10 +445,10 @@ void Agent::on_silence(Conversation& c, Ticks now) {
   begin_disconnect(c, now);  // it may be that only its RTUs were lost
 }
 
-void Agent::enter_timewait(Conversation& c, Ticks now) {
+void Agent::enter_timewait(Conversation& c, Ticks now, std::uint64_t for_ns) {
   stop_waiting(c);
   c.state = State::kTimewait;
-  arm(c, now + config_.times.timewait);
+  arm(c, now + for_ns);
 }
 
 void Agent::stop_waiting(Conversation& c) {
