@@ -190,6 +190,7 @@ Status Agent::accept(CmId id, const CmAccept& answer, Ticks now) {
   c.mine.psn = psn;
   const bool is_xrc = c.theirs.type == QpType::kXrcSend;
   const bool may_tell = c.theirs.vendor_id != 0;
+  const std::uint32_t options = (may_tell ? c.mine.options : 0) | (c.is_uroce ? kAnsweredByUroce : 0);
   wire::CmRep rep{.local_comm_id = raw(c.id),
                   .remote_comm_id = c.remote_id,
                   .qkey = c.mine.qkey,
@@ -205,8 +206,7 @@ Status Agent::accept(CmId id, const CmAccept& answer, Ticks now) {
                   .ca_guid = config_.ca_guid};
   put(rep.private_data, answer.private_data);
   stop_waiting(c);
-  say_until(c, wire::make_cm_mad(c.transaction, rep, may_tell ? c.mine.options : 0), State::kRepSent, now,
-            config_.times.accept);
+  say_until(c, wire::make_cm_mad(c.transaction, rep, options), State::kRepSent, now, config_.times.accept);
   return {};
 }
 
@@ -486,7 +486,7 @@ CmEvent Agent::event_of(const Conversation& c, CmEventType type) const {
   event.remote = c.remote;
   event.peer = c.theirs;
   event.path = c.path;
-  event.is_uroce = c.theirs.vendor_id == kUroceVendor;
+  event.is_uroce = c.is_uroce;
   return event;
 }
 

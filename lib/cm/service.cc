@@ -215,8 +215,7 @@ void Cm::Impl::on_established(CmId id) {
   if (c == nullptr) return;
   holders[raw(id)].qpn = c->mine.qpn;
   by_qpn[raw(c->mine.qpn)] = id;
-  const bool is_uroce = c->theirs.vendor_id == kUroceVendor;
-  if (options.keepalive.count() > 0 && (is_uroce || options.keepalive_all)) {
+  if (options.keepalive.count() > 0 && (c->is_uroce || options.keepalive_all)) {
     keep_alive(device, c->mine.qpn, options.keepalive);
   }
 }

@@ -161,9 +161,11 @@ TEST_CASE("options of a vendor go with the attribute modifier", "[cm]") {
   CHECK(a.modifier == 0xcafe);
   auto rep = peer_rep(req);
   rep.vendor_id = kUroceVendor;
-  a.in(rep, a.transaction, kThere, 0xbeef);
+  const std::uint32_t mark = GENERATE(0U, 0x8000'0000U);  // the kernel sends back what it was asked with
+  a.in(rep, a.transaction, kThere, mark | 0xbeef);
   const CmEvent event = a.event(CmEventType::kConnectReply);
-  CHECK(event.is_uroce);
+  CHECK(event.is_uroce == (mark != 0));
+  CHECK(event.peer.vendor_id == kUroceVendor);
   CHECK(event.peer.options == 0xbeef);
 }
 
