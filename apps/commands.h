@@ -10,6 +10,7 @@ namespace uroce::apps {
 
 void add_demo(CLI::App& program, int& exit_code);
 void add_perf(CLI::App& program, int& exit_code);
+void add_ping(CLI::App& program, int& exit_code);
 void add_pingpong(CLI::App& program, int& exit_code);
 void add_bench(CLI::App& program, int& exit_code);
 void add_info(CLI::App& program, int& exit_code);

@@ -31,6 +31,7 @@ int main(int argc, char** argv) {
   int exit_code = 0;
   add_demo(program, exit_code);
   add_perf(program, exit_code);
+  add_ping(program, exit_code);
   add_pingpong(program, exit_code);
   add_bench(program, exit_code);
   add_info(program, exit_code);

@@ -29,7 +29,7 @@ MAY_INCLUDE = {
 # layer: the public headers it may include ("*": all of them)
 VALUES = ("types", "result")
 # values and enums, no objects
-PLAIN = VALUES + ("access", "ah_attr", "async_event", "config", "qp_attr", "wc", "wr")
+PLAIN = VALUES + ("access", "ah_attr", "async_event", "config", "ece", "qp_attr", "wc", "wr")
 PUBLIC = {
     "base": VALUES,
     "wire": VALUES,

@@ -64,7 +64,7 @@ enum class CmReject : std::uint16_t {
 struct CmTerms {
   QpType type = QpType::kRc;  ///< RC, UC or XRC
   Qpn qpn{};
-  Psn psn{};                             ///< first PSN it sends; the manager chooses it
+  Psn psn{};  ///< first PSN that the other end sends; the manager chooses it. IBA 12.7 ?
   std::uint8_t responder_resources = 1;  ///< READs and atomics it will serve
   std::uint8_t initiator_depth = 1;      ///< those it wants to have in flight
   std::uint8_t retry_cnt = 7;            ///< 0..7; the active side says it for both

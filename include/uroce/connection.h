@@ -103,12 +103,11 @@ class Listener {
   [[nodiscard]] int fd() { return channel_->fd(); }
 
  private:
-  Listener(Cm& cm, std::unique_ptr<CmChannel> channel, CmId id, std::uint16_t port)
-      : cm_(&cm), channel_(std::move(channel)), id_(id), port_(port) {}
+  Listener(Cm& cm, std::unique_ptr<CmChannel> channel, std::uint16_t port)
+      : cm_(&cm), channel_(std::move(channel)), port_(port) {}
 
   Cm* cm_;
-  std::unique_ptr<CmChannel> channel_;
-  CmId id_{};
+  std::unique_ptr<CmChannel> channel_;  // closes the id that listens
   std::uint16_t port_ = 0;
 };
 

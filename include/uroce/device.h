@@ -65,10 +65,11 @@ class Device {
   /// Indices never change: what add_ip() adds comes last, and what remove_ip() removes leaves a zero GID.
   [[nodiscard]] std::vector<GidEntry> gids() const;
   /// Adds an address, written as in Config::ip, while the port is open; raises kGidChange.
-  /// @return kConfig if it is none, kInvalid if it is there.
+  /// @return kConfig if it is none, kInvalid if it is there, kNoMemory.
   Status add_ip(const std::string& address);
   /// Removes one, whatever its prefix; raises kGidChange. QPs and address handles that were made from it keep
-  /// it; no new ones can be made. @return kConfig, kNotFound; the link-local address of index 0 stays.
+  /// it; no new ones can be made. @return kConfig, kNotFound, kNoMemory; the link-local address of index 0
+  /// stays.
   Status remove_ip(const std::string& address);
   [[nodiscard]] MacAddress mac() const noexcept;
   /// Looks at the link. Changes are also told by kPortActive, kPortErr and kDeviceFatal, within 0.1 s while

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "uroce/cq.h"
+#include "uroce/ece.h"
 #include "uroce/mw.h"
 #include "uroce/pd.h"
 #include "uroce/qp_attr.h"
@@ -15,12 +16,6 @@
 #include "uroce/xrcd.h"
 
 namespace uroce {
-
-/// Options of enhanced connection establishment, of one vendor. Same meaning as struct ibv_ece.
-struct Ece {
-  std::uint32_t vendor_id = 0;
-  std::uint32_t options = 0;
-};
 
 /// Queue pair: a send and a receive ring into the poll loop that owns its transport
 /// state.
@@ -68,9 +63,10 @@ class Qp {
   /// UD: takes part in a multicast group, an IPv4 one (::ffff:224.0.0.0/100) or an IPv6 one (ff00::/8). Every
   /// datagram to the group that carries this QP's Q_Key completes one of its receives; so do those of other
   /// QPs of the device, and its own unless QpInitAttr::block_own_multicast says no. The device reports its
-  /// membership by IGMP or MLD while any QP is attached; groups that are never reported are 224.0.0.1,
-  /// ff02::1 and those of neighbour discovery. To send, use an Ah with the group as dgid and remote_qpn
-  /// 0xffffff; that needs no attachment. Attaching again changes nothing; destruction detaches. IBA 10.5,
+  /// membership by IGMP or MLD, in every VLAN that it has an address in, while any QP is attached; groups
+  /// that are never reported are 224.0.0.1, ff02::1 and those of neighbour discovery. To send, use an Ah with
+  /// the group as dgid and remote_qpn 0xffffff; that needs no attachment. Attaching again changes nothing;
+  /// destruction detaches. IBA 10.5,
   /// ibv_attach_mcast(3).
   ///
   /// @return kInvalid: not a UD QP, or not a group; kLimit: beyond Limits::max_mcast_grp or
@@ -80,10 +76,10 @@ class Qp {
   Status detach_multicast(const Gid& group);
 
   /// Asks for options beyond the standard that both ends must know; only in Reset and Init. As
-  /// ibv_set_ece(3).
-  /// @return kBadState later on.
-  Status set_ece(const Ece& ece);
-  /// Those that this end grants, under the vendor that asked for them. There are none yet.
+  /// ibv_set_ece(3). What is granted of them is switched on; see uroce/ece.h.
+  /// @return kBadState later on, kNoMemory.
+  Status set_ece(const Ece& asked);
+  /// Those that this end grants, under the vendor that asked for them; none but those of ece::kVendor.
   [[nodiscard]] Ece query_ece() const noexcept;
 
   [[nodiscard]] Qpn qpn() const noexcept;                 ///< unique per Device

@@ -45,6 +45,8 @@ enum class WcOpcode : std::uint8_t {
   kLocalInv = 6,
   kFlush = 8,
   kAtomicWrite = 9,
+  kMaskedCompSwap = 11,  ///< these two as in the kernel's enum ib_wc_opcode
+  kMaskedFetchAdd = 12,
   kRecv = 128,
   kRecvRdmaWithImm = 129,
 };

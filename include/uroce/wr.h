@@ -20,6 +20,10 @@ enum class WrOpcode : std::uint8_t {
   kLocalInv = 7,
   kBindMw = 8,
   kSendWithInv = 9,
+  // Beyond the standard: both ends must have agreed on ece::kMaskedAtomics. Numbers of the kernel's enum
+  // ib_wr_opcode; the operations of IBV_EXP_WR_EXT_MASKED_ATOMIC_CMP_AND_SWP and _FETCH_AND_ADD on 8 bytes.
+  kMaskedCmpAndSwp = 12,
+  kMaskedFetchAndAdd = 13,
   kFlush = 14,
   kAtomicWrite = 15,
 };
@@ -59,6 +63,13 @@ struct FlushWr {
   FlushScope scope = FlushScope::kRange;
 };
 
+/// On which bits of the word a masked atomic works. As they are, it works like the plain one.
+struct AtomicMasks {
+  std::uint64_t compare = ~std::uint64_t{0};  ///< bits that must be equal
+  std::uint64_t swap = ~std::uint64_t{0};     ///< bits that are replaced if so
+  std::uint64_t boundary = 0;  ///< fetch-and-add: highest bit of each field; the sums of fields do not mix
+};
+
 /// Types of memory windows. IBA 10.6.7.2 ?
 enum class MwType : std::uint8_t {
   kType1 = 1,   ///< belongs to its protection domain
@@ -79,18 +90,19 @@ struct SendWr {
   std::uint64_t wr_id = 0;
   std::span<const Sge> sges{};
   WrOpcode opcode = WrOpcode::kSend;
-  std::uint8_t flags = 0;         ///< send_flag bits
-  std::uint32_t imm_data = 0;     ///< network byte order, for *WithImm
-  Rkey invalidate_rkey{};         ///< for kSendWithInv and kLocalInv
-  std::uint64_t remote_addr = 0;  ///< RDMA and atomics
-  Rkey rkey{};                    ///< RDMA and atomics; kBindMw: the window's key from now on
-  std::uint64_t compare_add = 0;  ///< compare value, or the addend
-  std::uint64_t swap = 0;         ///< new value of a compare-and-swap
-  FlushWr flush{};                ///< for kFlush, which has no SGEs
-  std::uint32_t remote_srq = 0;   ///< XRC: number of the Srq that takes it, or whose PD gives the rights
-  const MwBind* bind = nullptr;   ///< for kBindMw, which has no SGEs; copied at post time
-  AhId ah{};                      ///< UD: where to; see Ah
-  Qpn remote_qpn{};               ///< UD: which QP there; 0xffffff for a multicast group
+  std::uint8_t flags = 0;              ///< send_flag bits
+  std::uint32_t imm_data = 0;          ///< network byte order, for *WithImm
+  Rkey invalidate_rkey{};              ///< for kSendWithInv and kLocalInv
+  std::uint64_t remote_addr = 0;       ///< RDMA and atomics
+  Rkey rkey{};                         ///< RDMA and atomics; kBindMw: the window's key from now on
+  std::uint64_t compare_add = 0;       ///< compare value, or the addend
+  std::uint64_t swap = 0;              ///< new value of a compare-and-swap
+  const AtomicMasks* masks = nullptr;  ///< for kMasked*; copied at post time
+  FlushWr flush{};                     ///< for kFlush, which has no SGEs
+  std::uint32_t remote_srq = 0;        ///< XRC: number of the Srq that takes it, or whose PD gives the rights
+  const MwBind* bind = nullptr;        ///< for kBindMw, which has no SGEs; copied at post time
+  AhId ah{};                           ///< UD: where to; see Ah
+  Qpn remote_qpn{};                    ///< UD: which QP there; 0xffffff for a multicast group
   std::uint32_t remote_qkey =
       0;  ///< UD: its Q_Key. Bit 31 set: the sender's own is sent instead, IBA 10.2.5 ?
 };

@@ -16,6 +16,7 @@ namespace uroce {
 class Xrcd {
  public:
   /// @param loop  which of the device's loops it and all that is made with it belong to
+  /// @return kInvalid if there is no such loop; kNoMemory.
   static Result<Xrcd> create(Device& device, unsigned loop = 0);
   Xrcd(Xrcd&&) noexcept;
   Xrcd& operator=(Xrcd&&) noexcept;

@@ -363,8 +363,8 @@ Result<QpAttr> Agent::qp_attr(CmId id) const {
   const CmTerms& mine = c->mine;
   QpAttr attr{.path_mtu = c->path_mtu,
               .dest_qpn = c->theirs.qpn,
-              .rq_psn = c->theirs.psn,
-              .sq_psn = mine.psn,
+              .rq_psn = mine.psn,
+              .sq_psn = c->theirs.psn,
               .access_flags = access::kRemoteWrite,
               .dgid = c->path.dgid,
               .sgid_index = c->path.sgid_index,

@@ -102,7 +102,7 @@ Result<Listener> Listener::create(Cm& cm, const CmAddress& at, unsigned backlog,
   if (Status listens = (*channel)->listen(*id, backlog); !listens) return listens.error();
   auto local = (*channel)->local(*id);
   if (!local) return local.error();
-  return Listener(cm, std::move(*channel), *id, local->port);
+  return Listener(cm, std::move(*channel), local->port);
 }
 
 std::optional<ConnectionRequest> Listener::wait(std::chrono::nanoseconds timeout) {

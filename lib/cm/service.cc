@@ -45,11 +45,12 @@ void drain(int fd) noexcept {
 
 }  // namespace
 
-Cm::Impl::Impl(Device& its_device, const CmOptions& its_options, std::uint64_t seed)
+/// The GUID is on the wire: ids and PSNs come from other chance than it.
+Cm::Impl::Impl(Device& its_device, const CmOptions& its_options)
     : device(its_device),
       options(its_options),
-      guid(seed),
-      agent(agent_config(its_device, its_options, seed, seed ^ 0x636d), *this) {}
+      guid(system_random()),
+      agent(agent_config(its_device, its_options, guid, system_random()), *this) {}
 
 Cm::Impl::~Impl() {
   if (thread_.joinable()) {
@@ -115,9 +116,10 @@ void Cm::Impl::run() {
 bool Cm::Impl::turn() {
   const std::lock_guard lock(mutex);
   gsi->cq().arm();
-  const int turns = device.config().mode == Mode::kApp ? kTurnsInApp : 1;
+  const bool is_app = device.config().mode == Mode::kApp;
   unsigned mads = 0;
-  for (int i = 0; i < turns; ++i) {
+  for (int i = 0; i < (is_app ? kTurnsInApp : 1); ++i) {
+    if (is_app) device.progress();
     mads += gsi->poll([this](const AhAttr& from, auto mad) { agent.on_mad(from, mad, now()); });
   }
   agent.on_time(now());
@@ -164,7 +166,7 @@ bool Cm::Impl::is_own(const Gid& gid) const {
 
 bool Cm::Impl::has_heard(CmId id) {
   const cm::Conversation* c = agent.find(id);
-  return c != nullptr && uroce::has_heard(device, c->mine.qpn, c->theirs.psn);
+  return c != nullptr && uroce::has_heard(device, c->mine.qpn, c->mine.psn);
 }
 
 // What the agent tells.
@@ -304,7 +306,7 @@ Cm& Cm::operator=(Cm&&) noexcept = default;
 Cm::~Cm() = default;
 
 Result<Cm> Cm::open(Device& device, const CmOptions& options) {
-  auto impl = std::make_unique<Impl>(device, options, system_random());
+  auto impl = std::make_unique<Impl>(device, options);
   if (Status started = impl->start(); !started) {
     if (started.error().code == Errc::kBusy) {
       return Error{Errc::kBusy, "this device has a communication manager already"};

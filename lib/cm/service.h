@@ -34,7 +34,7 @@ struct CmChannel::Impl {
 
 /// Threads: `mutex` guards all of it; the service thread runs run().
 struct Cm::Impl final : cm::AgentHost {
-  Impl(Device& its_device, const CmOptions& its_options, std::uint64_t seed);
+  Impl(Device& its_device, const CmOptions& its_options);
   ~Impl() override;
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;

@@ -306,6 +306,14 @@ constexpr std::array kKeys = {
                     return set_number("rnr-cap-ms", t, {0, 655}, c.rnr_cap_ms);
                   },
               .get = [](const Config& c) { return std::to_string(c.rnr_cap_ms); }},
+    ConfigKey{.name = "credits",
+              .metavar = "BOOL",
+              .help = "count receives: peers are told how many there are, and theirs are not exceeded",
+              .allowed = "true or false; outside files also 1 or 0, yes or no, on or off",
+              .type = ConfigType::kBoolean,
+              .is_flag = true,
+              .set = [](Config& c, std::string_view t) { return set_boolean("credits", t, c.credits); },
+              .get = [](const Config& c) { return boolean_text(c.credits); }},
 };
 
 Error refused(std::string_view key, std::string_view text, std::string_view why) {

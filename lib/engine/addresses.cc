@@ -48,14 +48,14 @@ NextHop Addresses::next_hop(const Gid& destination, std::size_t sgid_index) cons
   return {.gid = use_gateway ? *gateway_ : destination, .vlan = from.vlan};
 }
 
-const Gid& Addresses::source_for(const NextHop& target) const noexcept {
-  const Gid* same_family = &own_.front().gid;
+Gid Addresses::source_for(const NextHop& target) const noexcept {
+  Gid source = target.gid.is_v4() ? Gid::from_v4({}) : own_.front().gid;
   for (const Address& address : own_) {
-    if (address.vlan != target.vlan) continue;
+    if (address.vlan != target.vlan || address.removed) continue;
     if (address.is_on_link(target.gid)) return address.gid;
-    if (address.gid.is_v4() == target.gid.is_v4()) same_family = &address.gid;
+    if (address.gid.is_v4() == target.gid.is_v4()) source = address.gid;
   }
-  return *same_family;
+  return source;
 }
 
 Gid link_local_gid(const MacAddress& mac) noexcept {

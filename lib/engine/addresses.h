@@ -58,8 +58,9 @@ class Addresses {
   /// Whom to ask for the Ethernet address when sending from own()[`sgid_index`] to `destination`. RoCE v1 is
   /// not routed.
   [[nodiscard]] NextHop next_hop(const Gid& destination, std::size_t sgid_index) const noexcept;
-  /// An own address of the target's VLAN to ask from.
-  [[nodiscard]] const Gid& source_for(const NextHop& target) const noexcept;
+  /// An own address of the target's VLAN to ask from. Where there is none of its family: 0.0.0.0, as somebody
+  /// without address asks (RFC 5227 2.1.1, RFC 3376 4.2.13), or the link-local one.
+  [[nodiscard]] Gid source_for(const NextHop& target) const noexcept;
 
  private:
   std::vector<Address> own_;

@@ -36,8 +36,9 @@ void PollLoop::report(const LoopEvent& event) noexcept {
   signal(event_fd_);
 }
 
-void PollLoop::set_addresses(const Addresses& addresses) {
-  addresses_ = addresses;
+void PollLoop::set_addresses(Addresses addresses, Ticks now) {
+  if (listener_ != nullptr) listener_->prepare(addresses, now);
+  addresses_ = std::move(addresses);
   if (place_.index == 0) report({.type = AsyncEventType::kGidChange});
 }
 

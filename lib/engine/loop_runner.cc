@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace uroce::engine {
 
@@ -82,12 +83,13 @@ void LoopRunner::stop() noexcept {
   }
 }
 
-void LoopRunner::execute(const std::function<void(PollLoop&, Ticks)>& command) {
+void LoopRunner::do_execute(const CommandFunction& command) {
   if (mode_ == Mode::kLcore && thread_.joinable()) {
     Command mail{.run = &command, .failure = {}};
     {
       const std::lock_guard lock(mail_mutex_);
-      mail_.push_back(&mail);
+      (mail_head_ == nullptr ? mail_head_ : mail_tail_->next) = &mail;
+      mail_tail_ = &mail;
     }
     has_mail_.store(true, std::memory_order_release);  // pairs with run_lcore()
     while (!mail.done.load(std::memory_order_acquire)) sched_yield();
@@ -111,26 +113,28 @@ void LoopRunner::execute(const std::function<void(PollLoop&, Ticks)>& command) {
 }
 
 void LoopRunner::run_mailbox() noexcept {
-  std::vector<Command*> mail;
+  Command* next = nullptr;
   {
     const std::lock_guard lock(mail_mutex_);
-    mail.swap(mail_);
+    next = std::exchange(mail_head_, nullptr);
     has_mail_.store(false, std::memory_order_relaxed);
   }
-  for (Command* command : mail) {
+  while (next != nullptr) {
+    Command* const command = next;
+    next = command->next;
     try {
       (*command->run)(loop_, clock_.now());
     } catch (...) {  // memory may run out
       command->failure = std::current_exception();
     }
-    command->done.store(true, std::memory_order_release);  // pairs with execute()
+    command->done.store(true, std::memory_order_release);  // pairs with do_execute()
   }
 }
 
 void LoopRunner::run_lcore() noexcept {
   loop_.port().enter_thread();
   while (!stopping_.load(std::memory_order_relaxed)) {
-    if (has_mail_.load(std::memory_order_acquire)) run_mailbox();  // pairs with execute()
+    if (has_mail_.load(std::memory_order_acquire)) run_mailbox();  // pairs with do_execute()
     loop_.run_once(clock_.now());
   }
   run_mailbox();

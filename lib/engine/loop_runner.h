@@ -9,7 +9,6 @@
 #include <mutex>
 #include <optional>
 #include <thread>
-#include <vector>
 
 #include "engine/clock.h"
 #include "engine/loop_token.h"
@@ -58,8 +57,12 @@ class LoopRunner final : public Sleeper {
   }
 
   /// Runs `command` while nobody else touches the loop, and returns when it is done. A no-op command is the
-  /// way to wait until the loop has passed an iteration boundary. What it throws, this throws.
-  void execute(const std::function<void(PollLoop&, Ticks)>& command);
+  /// way to wait until the loop has passed an iteration boundary. What it throws, this throws; it allocates
+  /// nothing itself.
+  template <typename Run>
+  void execute(Run&& command) {
+    do_execute(std::ref(command));
+  }
 
   void wake() noexcept override { kick(); }
 
@@ -67,8 +70,10 @@ class LoopRunner final : public Sleeper {
   [[nodiscard]] Mode mode() const noexcept { return mode_; }
 
  private:
+  using CommandFunction = std::function<void(PollLoop&, Ticks)>;  // a reference
   struct Command {
-    const std::function<void(PollLoop&, Ticks)>* run;
+    const CommandFunction* run;
+    Command* next = nullptr;
     std::exception_ptr failure;  // what it threw
     std::atomic<bool> done{false};
   };
@@ -83,6 +88,7 @@ class LoopRunner final : public Sleeper {
     light_barrier();  // between the post and the look; pairs with sleep_until_work()
     if (sleeping_.load(std::memory_order_acquire)) wake_helper();
   }
+  void do_execute(const CommandFunction& command);
   void run_lcore() noexcept;
   void run_helper() noexcept;
   bool help(Ticks quiet_since) noexcept;
@@ -103,7 +109,8 @@ class LoopRunner final : public Sleeper {
 
   alignas(64) std::atomic<bool> has_mail_{false};
   std::mutex mail_mutex_;
-  std::vector<Command*> mail_;
+  Command* mail_head_ = nullptr;
+  Command* mail_tail_ = nullptr;
 
   alignas(64) std::atomic<bool> sleeping_{false};  // the helper may be asleep
   int kick_fd_ = -1;

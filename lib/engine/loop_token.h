@@ -70,7 +70,8 @@ class LoopToken {
   bool try_take_contended() noexcept;
   void end_favour(Taker& favourite) noexcept;
 
-  static inline thread_local constinit Taker* here = nullptr;  // set by the first contended take
+  // Set by the first contended take. In a shared library another TLS model would mean a call each time.
+  [[gnu::tls_model("initial-exec")]] static inline thread_local constinit Taker* here = nullptr;
 
   alignas(64) std::atomic<Taker*> favourite_{nullptr};  // changed by the holder of `owned_` only
   std::atomic<bool> owned_{false};                      // somebody holds it in the ordinary way, or tries to

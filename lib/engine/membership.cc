@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <new>
 
 #include "wire/igmp.h"
 #include "wire/mld.h"
@@ -41,38 +40,31 @@ Membership::Dialect Membership::dialect(bool is_v4, Ticks now) noexcept {
   return now < one.older_until ? Dialect::kOlder : Dialect::kNewest;
 }
 
-void Membership::join(const Gid& group, Ticks now) {
+void Membership::make_room() {
+  // Groups that were left, and whose routers will find out by asking: a loop that nobody runs keeps few.
+  if (entries_.size() >= kMostEntries) std::erase_if(entries_, [](const Entry& e) { return !e.is_member; });
+  entries_.reserve(entries_.size() + 1);
+}
+
+void Membership::join(const Gid& group, Ticks now) noexcept {
   Entry* entry = find(group);
   if (entry == nullptr) {
-    // Groups that were left, and whose routers will find out by asking: a loop that nobody runs keeps few.
-    if (entries_.size() >= kMostEntries) std::erase_if(entries_, [](const Entry& e) { return e.users == 0; });
     entries_.push_back({.group = group, .next_change = {}, .answer = {}});
     entry = &entries_.back();
   }
-  if (++entry->users > 1) return;
-  try {
-    listen();
-  } catch (const std::bad_alloc&) {
-    --entry->users;
-    throw;
-  }
+  entry->is_member = true;
   change(*entry, now);
 }
 
-/// Without memory for a new list the port goes on hearing the group, which does no harm.
 void Membership::leave(const Gid& group, Ticks now) noexcept {
   Entry* entry = find(group);
-  if (entry == nullptr || entry->users == 0 || --entry->users > 0) return;
+  if (entry == nullptr || !entry->is_member) return;
+  entry->is_member = false;
   change(*entry, now);
-  try {
-    listen();
-  } catch (const std::bad_alloc&) {
-    return;
-  }
 }
 
 void Membership::change(Entry& entry, Ticks now) noexcept {
-  const bool says_it_once = entry.users == 0 && dialect(entry.group.is_v4(), now) != Dialect::kNewest;
+  const bool says_it_once = !entry.is_member && dialect(entry.group.is_v4(), now) != Dialect::kNewest;
   entry.changes = says_it_once ? 1 : kRobustness;
   entry.next_change = now;
   entry.answer = Ticks{};
@@ -81,12 +73,11 @@ void Membership::change(Entry& entry, Ticks now) noexcept {
 }
 
 void Membership::on_message(bool is_v4, const wire::GroupMessage& message, Ticks now) noexcept {
-  counters_.add(Count::kRxMembership);
   if (message.kind == wire::GroupMessage::Kind::kQuery) return on_query(is_v4, message, now);
   if (message.kind != wire::GroupMessage::Kind::kReport || dialect(is_v4, now) == Dialect::kNewest) return;
   // In the older versions one listener speaks for all. RFC 2236 3, RFC 2710 4.
   Entry* entry = find(message.group);
-  if (entry == nullptr || entry->users == 0) return;
+  if (entry == nullptr || !entry->is_member) return;
   entry->answer = Ticks{};
   entry->changes = 0;
   update_due();
@@ -137,7 +128,7 @@ void Membership::send_due(Ticks now) noexcept {
     if (entry.changes > 0 && entry.next_change <= now) send_change(entry, now);
     if (!entry.answer.is_set() || entry.answer > now) continue;
     entry.answer = Ticks{};
-    if (entry.users > 0 && is_reported(entry.group))
+    if (entry.is_member && is_reported(entry.group))
       send_one(entry, dialect(entry.group.is_v4(), now), false);
   }
   for (const bool is_v4 : {true, false}) {
@@ -146,7 +137,7 @@ void Membership::send_due(Ticks now) noexcept {
     all = Ticks{};
     send_all(is_v4);
   }
-  std::erase_if(entries_, [](const Entry& entry) { return entry.users == 0 && entry.changes == 0; });
+  std::erase_if(entries_, [](const Entry& entry) { return !entry.is_member && entry.changes == 0; });
   update_due();
 }
 
@@ -162,36 +153,34 @@ void Membership::send_change(Entry& entry, Ticks now) noexcept {
 void Membership::send_one(const Entry& entry, Dialect dialect, bool is_change) noexcept {
   using Type = GroupRecord::Type;
   const bool is_v4 = entry.group.is_v4();
-  const bool is_member = entry.users > 0;
+  const bool is_member = entry.is_member;
   if (dialect == Dialect::kNewest) {
     const Type changed = is_member ? Type::kToExclude : Type::kToInclude;
     const GroupRecord record{is_change ? changed : Type::kIsExclude, entry.group};
     return send_report(is_v4, {&record, 1});
   }
   if (dialect == Dialect::kOldest && !is_member) return;  // IGMPv1 has no leave
-  std::byte* frame = port_.tx_claim(is_v4 ? wire::igmp_frame_len() : wire::mld_frame_len());
+  const wire::GroupReporter from = reporter(is_v4);
+  std::byte* frame = port_.tx_claim(is_v4 ? wire::igmp_frame_len(from) : wire::mld_frame_len(from));
   if (frame == nullptr) return;
-  const MacAddress& mac = port_.info().mac;
   if (is_v4) {
     using enum wire::IgmpType;
     const wire::IgmpType report = dialect == Dialect::kOldest ? kReportV1 : kReportV2;
-    wire::emit_igmp_frame(frame, mac, addresses_.source_for({entry.group}), is_member ? report : kLeave,
-                          entry.group);
+    wire::emit_igmp_frame(frame, from, is_member ? report : kLeave, entry.group);
   } else {
-    wire::emit_mld_frame(frame, mac, addresses_.own().front().gid,
-                         is_member ? wire::MldType::kReport : wire::MldType::kDone, entry.group);
+    wire::emit_mld_frame(frame, from, is_member ? wire::MldType::kReport : wire::MldType::kDone, entry.group);
   }
   port_.tx_commit();
   counters_.add(Count::kTxMembership);
 }
 
 void Membership::send_all(bool is_v4) noexcept {
-  constexpr std::uint32_t kAround = 64;  // headers before the records
+  constexpr std::uint32_t kAround = 64;  // headers before the records, without the tag
   const std::size_t fit = (port_.info().link_mtu - kAround) / (is_v4 ? 8 : 20);
   std::array<GroupRecord, kRecordsPerFrame> records;
   std::size_t count = 0;
   for (const Entry& entry : entries_) {
-    if (entry.users == 0 || entry.group.is_v4() != is_v4 || !is_reported(entry.group)) continue;
+    if (!entry.is_member || entry.group.is_v4() != is_v4 || !is_reported(entry.group)) continue;
     records[count++] = {GroupRecord::Type::kIsExclude, entry.group};
     if (count < std::min(fit, records.size())) continue;
     send_report(is_v4, std::span(records).first(count));
@@ -201,15 +190,14 @@ void Membership::send_all(bool is_v4) noexcept {
 }
 
 void Membership::send_report(bool is_v4, std::span<const GroupRecord> records) noexcept {
-  const std::uint32_t len =
-      is_v4 ? wire::igmp_report_len(records.size()) : wire::mld_report_len(records.size());
-  std::byte* frame = port_.tx_claim(len);
+  const wire::GroupReporter from = reporter(is_v4);
+  std::byte* frame = port_.tx_claim(is_v4 ? wire::igmp_report_len(from, records.size())
+                                          : wire::mld_report_len(from, records.size()));
   if (frame == nullptr) return;
-  const MacAddress& mac = port_.info().mac;
   if (is_v4) {
-    wire::emit_igmp_report(frame, mac, addresses_.source_for({wire::kAllHosts}), records);
+    wire::emit_igmp_report(frame, from, records);
   } else {
-    wire::emit_mld_report(frame, mac, addresses_.own().front().gid, records);  // the link-local one
+    wire::emit_mld_report(frame, from, records);
   }
   port_.tx_commit();
   counters_.add(Count::kTxMembership);
@@ -223,21 +211,11 @@ void Membership::update_due() noexcept {
   }
 }
 
-/// What every node must hear, neighbour discovery of its addresses, and the groups of the QPs.
-void Membership::listen() {
-  std::vector<MacAddress> macs;
-  const auto add = [&macs](const Gid& group) { macs.push_back(wire::multicast_mac(group)); };
-  add(wire::kAllHosts);
-  add(wire::kAllNodes);
-  for (const Address& own : addresses_.own()) {
-    if (!own.gid.is_v4()) add(wire::solicited_node_group(own.gid));
-  }
-  for (const Entry& entry : entries_) {
-    if (entry.users > 0) add(entry.group);
-  }
-  std::sort(macs.begin(), macs.end(), [](const auto& a, const auto& b) { return a.raw < b.raw; });
-  macs.erase(std::unique(macs.begin(), macs.end()), macs.end());
-  port_.listen(macs);
+/// MLD comes from the link-local address, in VLANs too. RFC 3810 5.2.13.
+wire::GroupReporter Membership::reporter(bool is_v4) const noexcept {
+  return {.mac = port_.info().mac,
+          .own = is_v4 ? addresses_.source_for({wire::kAllHosts, vlan_}) : addresses_.own().front().gid,
+          .vlan = vlan_};
 }
 
 }  // namespace uroce::engine

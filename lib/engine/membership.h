@@ -1,4 +1,4 @@
-/// Tells the routers and switches of the link which multicast groups the device wants: IGMP and MLD.
+/// Tells the routers and switches of a VLAN which multicast groups the device wants: IGMP and MLD.
 #pragma once
 
 #include <cstdint>
@@ -14,25 +14,29 @@
 
 namespace uroce::engine {
 
-/// The listener's side of IGMP and MLD, for all groups of a device. RFC 3376, RFC 3810; once a router asks in
-/// an older version, that of RFC 2236 (or IGMPv1) and RFC 2710 until it has been silent for 260 s.
+/// The listener's side of IGMP and MLD in one VLAN, for all groups of a device. RFC 3376, RFC 3810; once a
+/// router asks in an older version, that of RFC 2236 (or IGMPv1) and RFC 2710 until it has been silent for
+/// 260 s.
 ///
 /// A change is reported at once and again within a second (10 s in older versions), a query is answered after
 /// a random time within its limit. We listen to all sources, so queries about sources are answered for the
 /// whole group.
 ///
-/// Threads: loop; join(), leave() and open() are control calls of whoever owns it.
+/// Threads: loop; the first four are control calls of whoever owns it.
 class Membership {
  public:
-  Membership(const Addresses& addresses, port::Port& port, Counters& counters, std::uint64_t seed)
-      : addresses_(addresses), port_(port), counters_(counters), random_(seed) {}
+  /// @param vlan  0: frames without tag
+  Membership(std::uint16_t vlan, const Addresses& addresses, port::Port& port, Counters& counters,
+             std::uint64_t seed)
+      : vlan_(vlan), addresses_(addresses), port_(port), counters_(counters), random_(seed) {}
 
-  /// Opens the port for what every node must hear.
-  void open() { listen(); }
-  /// One more QP listens to `group`.
-  void join(const Gid& group, Ticks now);
-  /// One less.
+  /// The next join() allocates nothing.
+  void make_room();
+  /// The device listens to `group` from now on.
+  void join(const Gid& group, Ticks now) noexcept;
+  /// No longer.
   void leave(const Gid& group, Ticks now) noexcept;
+  [[nodiscard]] std::uint16_t vlan() const noexcept { return vlan_; }
 
   /// What a router or another listener says.
   void on_message(bool is_v4, const wire::GroupMessage& message, Ticks now) noexcept;
@@ -46,7 +50,7 @@ class Membership {
  private:
   struct Entry {
     Gid group;
-    std::uint32_t users = 0;   // QPs; 0: the device has left
+    bool is_member = true;     // false: the device has left
     std::uint8_t changes = 0;  // reports of the last join or leave that are still to be sent
     Ticks next_change;
     Ticks answer;  // to a query
@@ -71,8 +75,9 @@ class Membership {
   void send_all(bool is_v4) noexcept;
   void send_report(bool is_v4, std::span<const wire::GroupRecord> records) noexcept;
   void update_due() noexcept;
-  void listen();
+  [[nodiscard]] wire::GroupReporter reporter(bool is_v4) const noexcept;
 
+  const std::uint16_t vlan_;
   const Addresses& addresses_;
   port::Port& port_;
   Counters& counters_;

@@ -98,7 +98,7 @@ wire::LinkAddress Neighbours::link_to(const MacAddress& mac, std::uint16_t vlan)
 
 void Neighbours::ask(const Entry& entry) noexcept {
   const MacAddress& own_mac = port_.info().mac;
-  const Gid& own = addresses_.source_for(entry.hop);
+  const Gid own = addresses_.source_for(entry.hop);
   const Gid& wanted = entry.hop.gid;
   if (wanted.is_v4()) {
     const wire::LinkAddress link = link_to(wire::kBroadcastMac, entry.hop.vlan);

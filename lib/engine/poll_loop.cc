@@ -56,11 +56,12 @@ Count refuse_underlay(const Address& local, const wire::PacketView& packet) noex
 }
 
 /// Likewise of a datagram, which may be for any address of the port.
-Count refuse(const std::vector<Address>& own, const wire::PacketView& packet) noexcept {
+/// @param is_to_group  it is for no address, but for any VLAN that the port is in, in the frames it has there
+Count refuse(const std::vector<Address>& own, const wire::PacketView& packet, bool is_to_group) noexcept {
   const Gid destination = packet.dst_gid();
-  Count why = Count::kDropWrongAddress;
+  Count why = is_to_group ? Count::kDropWrongVlan : Count::kDropWrongAddress;
   for (const Address& address : own) {
-    if (address.gid != destination || address.removed) continue;
+    if ((address.gid != destination && !is_to_group) || address.removed) continue;
     const Count verdict = refuse_underlay(address, packet);
     if (verdict == Count::kRxRoce) return verdict;
     if (why != Count::kDropWrongGidType) why = verdict;
@@ -86,12 +87,11 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
       addresses_(addresses),
       neighbours_(addresses_, port, counters_, ask_interval_ns),
       groups_(place.count),
-      membership_(addresses_, port, counters_, seed),
+      listener_(place.index != 0 ? nullptr
+                                 : std::make_unique<GroupListener>(addresses_, port, counters_, seed)),
       outbox_(place.count),
       link_state_(port.link_state()),
-      next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {
-  if (place.index == 0) membership_.open();
-}
+      next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {}
 
 PollLoop::~PollLoop() = default;
 
@@ -119,7 +119,7 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   neighbours_.on_time(now);
   if (moderation_due_.is_set() && moderation_due_ <= now) wake_moderated(now);
   if (next_link_look_.is_set() && next_link_look_ <= now) look_at_link(now);
-  membership_.on_time(now);
+  if (listener_ != nullptr) listener_->on_time(now);
   return work;
 }
 
@@ -275,7 +275,8 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
   }
   const Address& local = address_of(*qp);
   const bool is_datagram = packet.op->transport == wire::Transport::kUd;
-  const Count refusal = is_datagram ? refuse(addresses_.own(), packet) : refuse_underlay(local, packet);
+  const Count refusal =
+      is_datagram ? refuse(addresses_.own(), packet, false) : refuse_underlay(local, packet);
   if (refusal != Count::kRxRoce) [[unlikely]] {
     count_refused(packet, refusal);
     return;
@@ -297,6 +298,8 @@ void PollLoop::count_refused(const wire::PacketView& packet, Count why) noexcept
   if (packet.op->transport != wire::Transport::kUd) return counters_.add(Count::kDropWrongTransport);
   if (!gid.is_multicast()) return counters_.add(Count::kDropUnicastToGroupQpn);
   if (group == nullptr) return counters_.add(Count::kDropNoGroupMember);
+  const Count refusal = refuse(addresses_.own(), packet, true);
+  if (refusal != Count::kRxRoce) return counters_.add(refusal);
   for (unsigned to = 0; to < place_.count && !was_handed_over_; ++to) {
     if (to != place_.index && group->attached[to] > 0) hand_over(to, {packet.frame, packet.frame_len});
   }
@@ -328,11 +331,11 @@ void PollLoop::pass_on(std::span<const std::byte> frame) noexcept {
 /// The first loop speaks for the device.
 [[gnu::cold]] void PollLoop::on_group_message(std::span<const std::byte> frame, const wire::PacketView& view,
                                               bool is_v4, Ticks now) noexcept {
-  if (place_.index != 0) return hand_over(0, frame);
+  if (listener_ == nullptr) return hand_over(0, frame);
   const auto message =
       is_v4 ? wire::parse_igmp(frame, view.l3_offset) : wire::parse_mld(frame, view.l3_offset);
   if (message.has_value()) {
-    membership_.on_message(is_v4, *message, now);
+    listener_->on_message(view.vlan_id(), is_v4, *message, now);
   } else {
     counters_.add(Count::kDropMalformed);
   }
@@ -370,10 +373,7 @@ void PollLoop::on_timer(QueuePair& qp, Ticks now) noexcept {
   if (qp.deadline().is_set() && qp.deadline() <= now) {
     const std::uint64_t timeouts = counters_.get(Count::kRequesterTimeouts);
     qp.on_timer(now);
-    if (counters_.get(Count::kRequesterTimeouts) != timeouts) {
-      const QpAttr& attr = qp.context().attr;
-      neighbours_.suspect(addresses_.next_hop(attr.dgid, attr.sgid_index), now);
-    }
+    if (counters_.get(Count::kRequesterTimeouts) != timeouts) neighbours_.suspect(qp.neighbour, now);
     if (qp.wants_transmit(now)) make_ready(qp);
   }
   if (qp.take_keepalive()) {
@@ -393,18 +393,14 @@ void PollLoop::keep_alive(Qpn qpn, std::uint64_t silence_ns, Ticks now) noexcept
 
 void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcept {
   handles_.for_each([&](transport::AddressHandle& handle) {
-    const bool is_group = handle.attr.dgid.is_multicast();  // has an Ethernet address of its own
-    if (is_group) return;
-    if (addresses_.next_hop(handle.attr.dgid, handle.attr.sgid_index) == change.hop)
-      address(handle, change.mac);
+    if (handle.held == change.hop) address(handle, change.mac);
   });
   qps_.for_each([&](QueuePair& qp) {
     const QpState state = qp.state();
     const bool talks = state >= QpState::kRtr && state <= QpState::kSqe;
     if (!talks) return;
     if (qp.context().init.type != QpType::kUd) {
-      const QpAttr& attr = qp.context().attr;
-      if (addresses_.next_hop(attr.dgid, attr.sgid_index) != change.hop) return;
+      if (qp.neighbour != change.hop) return;
       address(qp, change.mac);
     }
     if (qp.wants_transmit(now)) make_ready(qp);
@@ -431,9 +427,9 @@ port::FrameSink& PollLoop::sink_to(const Gid& dgid, std::uint32_t sgid_index) {
 
 void PollLoop::attach(const Gid& group, unsigned owner, QueuePair* member, Ticks now) {
   groups_.attach(group, owner, member);
-  if (place_.index != 0) return;
+  if (listener_ == nullptr) return;
   try {
-    membership_.join(group, now);
+    listener_->join(group, now);
   } catch (const std::bad_alloc&) {
     groups_.detach(group, owner, member);
     throw;
@@ -442,7 +438,7 @@ void PollLoop::attach(const Gid& group, unsigned owner, QueuePair* member, Ticks
 
 void PollLoop::detach(const Gid& group, unsigned owner, QueuePair* member, Ticks now) noexcept {
   groups_.detach(group, owner, member);
-  if (place_.index == 0) membership_.leave(group, now);
+  if (listener_ != nullptr) listener_->leave(group, now);
 }
 
 void PollLoop::resolve(QueuePair& qp, Ticks now) {
@@ -641,7 +637,8 @@ Ticks PollLoop::deadline(Ticks now) const noexcept {
   // The wheel does not know its earliest node; while any timer is armed, look once a millisecond.
   constexpr std::uint64_t kLookNs = 1'000'000;
   const Ticks timers = wheel_.armed() > 0 ? now + kLookNs : Ticks{};
-  const Ticks control = earlier(neighbours_.deadline(), membership_.deadline());
+  const Ticks groups = listener_ == nullptr ? Ticks{} : listener_->deadline();
+  const Ticks control = earlier(neighbours_.deadline(), groups);
   return earlier(earlier(timers, control), moderation_due_);
 }
 

@@ -15,9 +15,9 @@
 #include "base/timer_wheel.h"
 #include "engine/addresses.h"
 #include "engine/frame_ring.h"
+#include "engine/group_listener.h"
 #include "engine/groups.h"
 #include "engine/local_port.h"
-#include "engine/membership.h"
 #include "engine/neighbours.h"
 #include "engine/qp_table.h"
 #include "port/port.h"
@@ -82,8 +82,9 @@ class PollLoop {
                 const transport::QpBounds& bounds, Ticks now);
   [[nodiscard]] bool knows(Qpn qpn) const noexcept { return qps_.find(qpn) != nullptr; }
 
-  /// The GID table has changed; no index means another GID than before.
-  void set_addresses(const Addresses& addresses);
+  /// The GID table has changed; no index means another GID than before. The first loop of a device throws
+  /// bad_alloc, and nothing has changed then; the others do not.
+  void set_addresses(Addresses addresses, Ticks now);
 
   /// An address handle; its Ethernet address is asked for at once.
   void add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks now);
@@ -204,7 +205,7 @@ class PollLoop {
   Neighbours neighbours_;
   QpTable qps_;
   Groups groups_;
-  Membership membership_;  // of the device; the first loop's alone is used
+  std::unique_ptr<GroupListener> listener_;  // of the device: in its first loop only
   transport::AddressHandles handles_;
   TimerWheel wheel_;
   MpscList doorbells_;

@@ -32,7 +32,11 @@ constexpr Fault fault_of_nak(std::uint8_t syndrome) noexcept {
 
 void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept {
   // Only PSNs in flight mean anything; the rest are late duplicates or forgeries. IBA 9.7.6.1.1 ?
-  if (span_from(packet.bth.psn, unacked_psn_) >= in_flight()) {
+  const bool is_ghost = span_from(packet.bth.psn, unacked_psn_) >= in_flight();
+  if (credits_.in_use()) [[unlikely]] {
+    if (take_credits(packet) && is_ghost) return;
+  }
+  if (is_ghost) {
     qp_.counters.add(Count::kRequesterGhostResponses);
     return;
   }
@@ -43,6 +47,22 @@ void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept 
   } else {
     on_ack(packet.aeth().syndrome, packet.bth.psn, now);
   }
+}
+
+/// Takes what an AETH tells of the peer's receives. ACKs may come for that alone, with a PSN that has been
+/// acknowledged before.
+/// @return whether it may have come for that
+[[gnu::noinline]] bool Requester::take_credits(const wire::PacketView& packet) noexcept {
+  if (!packet.op->has_aeth || !before(packet.bth.psn, sent_psn_)) return false;
+  const wire::Aeth aeth = packet.aeth();
+  if (wire::syndrome::classify(aeth.syndrome) != wire::syndrome::Kind::kAck) return false;
+  if (credits_.on_aeth(aeth)) {
+    credits_asked_ = false;
+    if (in_flight() == 0) timer_.stop();  // it ran for want of credits
+  }
+  const bool is_newest = credits_.is_limited() && packet.bth.psn == progress(started_ - 1).first_psn;
+  if (is_newest) credits_.end_limited();
+  return packet.op->is_ack;
 }
 
 void Requester::on_ack(std::uint8_t syndrome, Psn psn, Ticks now) noexcept {
@@ -244,7 +264,10 @@ void Requester::on_timer(Ticks now) noexcept {
   const LossTimer::Expiry expiry = timer_.expire(now);
   if (expiry == LossTimer::Expiry::kProbe) probe();
   if (expiry != LossTimer::Expiry::kTimeout) return;
-  if (in_flight() == 0 && qp_.resolved) return;
+  if (in_flight() == 0 && qp_.resolved) {
+    if (credits_.in_use()) credits_.allow_limited();
+    return;
+  }
   qp_.counters.add(Count::kRequesterTimeouts);
   if (!take_retry()) return;
   go_back(now);
@@ -257,7 +280,11 @@ void Requester::on_timer(Ticks now) noexcept {
 /// The answer is late, which is no failure yet: the oldest packet goes once more, and the next ones as
 /// answers come in. If nothing was lost, the first answer says so and sending goes on where it was.
 void Requester::probe() noexcept {
-  if (in_flight() == 0 || !qp_.resolved) return;
+  if (!qp_.resolved) return;
+  if (in_flight() == 0) {
+    credits_asked_ = credits_.in_use();
+    return;
+  }
   qp_.counters.add(Count::kRequesterProbes);
   if (window_before_probe_ == 0) {
     window_before_probe_ = window_;

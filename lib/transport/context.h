@@ -78,6 +78,11 @@ struct QpContext {
                                       ///< acknowledged, but smaller ones were; else 0
   std::uint32_t carried_bytes = 0;    ///< the largest of these
 
+  std::uint32_t ece = 0;  ///< options of ece::kVendor that are switched on
+  bool credits = false;   ///< end-to-end credits are in use; RC only
+  /// The peer may send nothing more that takes a receive: a post of receives must ring the doorbell.
+  std::atomic<bool> is_peer_out_of_credits{false};
+
   /// Memory that the peer names.
   [[nodiscard]] std::byte* resolve_remote(std::uint32_t rkey, std::uint32_t access, std::uint64_t va,
                                           std::uint64_t length, mem::KeyFault& fault) const noexcept {

@@ -3,6 +3,7 @@
 #include "base/copy.h"
 #include "base/endian.h"
 #include "uroce/access.h"
+#include "uroce/ece.h"
 
 namespace uroce::transport {
 
@@ -47,6 +48,11 @@ Fault MessageSink::check_opcode_sequence(const wire::OpcodeInfo& op) const noexc
   return message_ == Message::kWrite ? Fault::kNone : Fault::kOpcodeSequence;
 }
 
+/// Extensions are for peers that agreed on them; there are only masked atomics.
+Fault MessageSink::check_extension() const noexcept {
+  return (qp_.ece & ece::kMaskedAtomics) != 0 ? Fault::kNone : Fault::kOpcodeForQp;
+}
+
 Fault MessageSink::check_access(const wire::PacketView& packet) const noexcept {
   const std::uint32_t needed = access_needed(packet);
   return (qp_.attr.access_flags & needed) == needed ? Fault::kNone : Fault::kAccessDisabled;
@@ -72,6 +78,7 @@ Fault MessageSink::check_length(const wire::PacketView& packet) const noexcept {
     return before + size > qp_.receives.front().length ? Fault::kReceiveTooSmall : Fault::kNone;
   }
   if (op.is_atomic_write) return size == 8 && packet.reth().length == 8 ? Fault::kNone : Fault::kBadLength;
+  if (op.is_masked()) return check_extension();
   return op.is_flush && !packet.feth().is_valid() ? Fault::kBadFlush : Fault::kNone;
 }
 

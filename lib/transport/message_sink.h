@@ -46,6 +46,7 @@ class MessageSink {
 
  private:
   [[nodiscard]] Fault check_opcode_sequence(const wire::OpcodeInfo& op) const noexcept;
+  [[nodiscard]] Fault check_extension() const noexcept;
   [[nodiscard]] Fault check_access(const wire::PacketView& packet) const noexcept;
   [[nodiscard]] Fault check_resources(const wire::OpcodeInfo& op) const noexcept;
   [[nodiscard]] Fault check_length(const wire::PacketView& packet) const noexcept;

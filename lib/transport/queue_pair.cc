@@ -1,5 +1,7 @@
 #include "transport/queue_pair.h"
 
+#include "uroce/ece.h"
+
 namespace uroce::transport {
 
 namespace {
@@ -9,6 +11,14 @@ constexpr std::uint64_t kErrorRecheckNs =
 constexpr std::uint32_t kSilentLooks = 5;  // in a row: the peer is gone; it is asked after each but the last
 
 }  // namespace
+
+std::uint32_t QueuePair::grant(std::uint32_t options) {
+  const bool is_reliable = ctx_.init.type != QpType::kUc && ctx_.init.type != QpType::kUd;
+  const std::uint32_t granted = is_reliable ? options & ece::kMaskedAtomics : 0;
+  if (granted != 0) ctx_.sq.make_room_for_masks();
+  ctx_.ece = granted;
+  return granted;
+}
 
 void QueuePair::note_established() noexcept {
   if (established_reported_) return;

@@ -24,6 +24,7 @@ struct QpBounds {
   std::uint32_t hardened = 0;        ///< Config::hardened
   std::uint64_t rnr_cap_ns = 0;      ///< 0: none
   std::uint64_t probe_floor_ns = 0;  ///< 0: no probes
+  bool credits = false;              ///< Config::credits
 };
 
 /// One QP. IBA 10.3.1. What is particular to a transport is in QueuePairOf.
@@ -43,6 +44,9 @@ class QueuePair : public MpscNode, public TimerNode {
   /// Moves the state machine or changes attributes. Changes nothing on failure.
   Status modify(const QpAttr& attr, std::uint32_t mask, const QpBounds& bounds);
   [[nodiscard]] QpAttr query() const noexcept;
+  /// Switches on what the QP can do of these options of ece::kVendor, and nothing else; in Reset or Init.
+  /// @return what that is
+  std::uint32_t grant(std::uint32_t options);
 
   /// The peer can be reached through frames made from `head`.
   virtual void set_resolved(const wire::FrameTemplate& head) noexcept = 0;
@@ -73,6 +77,15 @@ class QueuePair : public MpscNode, public TimerNode {
   virtual void send_keepalive(TxContext& tx) noexcept = 0;
   /// Work was posted to a QP in Error or SQE: flush it.
   void on_doorbell() noexcept;
+  /// Application, behind a post of receives: whether the loop must look at it now. A post that just misses
+  /// the move to Error is found by the recheck.
+  [[nodiscard]] bool must_ring_for_receives() const noexcept {
+    if (ctx_.credits) [[unlikely]] {
+      std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with Responder::note_credits
+      if (ctx_.is_peer_out_of_credits.load(std::memory_order_relaxed)) return true;
+    }
+    return state() == QpState::kError;
+  }
 
   /// Bits 1 << AsyncEventType that happened since the last call, and kHasFailed.
   static constexpr std::uint32_t kHasFailed = 1U << 31;

@@ -83,8 +83,9 @@ class QueuePairOf final : public QueuePair {
   [[nodiscard]] bool wants_transmit(Ticks now) const noexcept override {
     if (ctx_.resolved && receiver_.has_responses()) return true;
     const Gate gate = sender_.gate(now);
-    // Unresolved: once, for the timer that bounds the wait.
-    return gate == Gate::kOpen || (gate == Gate::kUnresolved && !sender_.deadline().is_set());
+    // Unresolved, or without credits: once, for the timer that bounds the wait.
+    const bool waits = gate == Gate::kUnresolved || gate == Gate::kNoCredits;
+    return gate == Gate::kOpen || gate == Gate::kAskCredits || (waits && !sender_.deadline().is_set());
   }
 
   [[nodiscard]] std::uint32_t in_flight() const noexcept override { return sender_.in_flight(); }

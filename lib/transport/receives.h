@@ -136,6 +136,9 @@ class Receives {
   [[nodiscard]] bool holds_one() const noexcept {
     return shared_ != nullptr ? has_taken_ : head_ != own.tail();
   }
+  /// Of its own: posted so far, and taken by messages that have ended.
+  [[nodiscard]] std::uint32_t posted() const noexcept { return own.tail(); }
+  [[nodiscard]] std::uint32_t taken() const noexcept { return head_; }
   /// The one for the present message. Only if available().
   [[nodiscard]] const RecvWqe& front() noexcept {
     if (shared_ == nullptr) [[likely]]

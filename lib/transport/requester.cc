@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "transport/send_message.h"
+#include "uroce/ece.h"
 #include "wire/atomic_eth.h"
 #include "wire/feth.h"
 #include "wire/timer_codes.h"
@@ -15,9 +16,17 @@ namespace {
 
 using wire::Opcode;
 
-constexpr bool is_known(WrOpcode opcode) noexcept {
-  return raw(opcode) <= raw(WrOpcode::kSendWithInv) || opcode == WrOpcode::kFlush ||
-         opcode == WrOpcode::kAtomicWrite;
+/// What a QP with these options can send.
+constexpr bool is_known(WrOpcode opcode, std::uint32_t options) noexcept {
+  if (raw(opcode) <= raw(WrOpcode::kSendWithInv)) return true;
+  if (opcode == WrOpcode::kMaskedCmpAndSwp || opcode == WrOpcode::kMaskedFetchAndAdd)
+    return (options & ece::kMaskedAtomics) != 0;
+  return opcode == WrOpcode::kFlush || opcode == WrOpcode::kAtomicWrite;
+}
+
+wire::Opcode atomic_opcode(const SendWqe& wqe) noexcept {
+  if (wqe.is_masked()) return wqe.is_swap() ? Opcode::kRcMaskedCompareSwap : Opcode::kRcMaskedFetchAdd;
+  return wqe.is_swap() ? Opcode::kRcCompareSwap : Opcode::kRcFetchAdd;
 }
 
 /// Moves exactly 8 bytes.
@@ -44,6 +53,8 @@ void Requester::reset() noexcept {
   carried_ = 0;
   timer_.stop();
   rnr_until_ = Ticks{};
+  credits_.stop();
+  credits_asked_ = false;
   cursor_.rewind();
   read_cursor_.rewind();
 }
@@ -55,6 +66,7 @@ void Requester::start() noexcept {
   window_ = qp_.max_unacked;
   window_before_probe_ = 0;
   timer_.reset(qp_.probe_floor_ns);
+  credits_.start(qp_.credits);
 }
 
 void Requester::resize_read_window() {
@@ -72,14 +84,24 @@ Gate Requester::gate(Ticks now) const noexcept {
   const SendWqe& wqe = qp_.sq.at(current_);
   if (!qp_.resolved && !wqe.is_local()) return Gate::kUnresolved;
   if (rnr_until_.is_set() && now < rnr_until_) return Gate::kRnrWait;
-  if (current_ == started_ && wqe.has(send_flag::kFence) && is_fenced(wqe)) {
-    return Gate::kFenced;  // IBA 10.6.5.1 ?, 10.8.3.3
+  if (wqe.has(send_flag::kFence) || credits_.in_use()) [[unlikely]] {
+    if (current_ == started_ && wqe.has(send_flag::kFence) && is_fenced(wqe))
+      return Gate::kFenced;  // IBA 10.6.5.1 ?, 10.8.3.3
+    if (credits_.in_use() && !has_credit(wqe)) return credits_asked_ ? Gate::kAskCredits : Gate::kNoCredits;
   }
   if (span_from(send_psn(), unacked_psn_) >= window_) return Gate::kWindowFull;
   if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.attr.max_rd_atomic) {
     return Gate::kReadDepth;
   }
   return Gate::kOpen;
+}
+
+/// Whether the peer's credits allow the next packet of `wqe`, the current one. A QP without ack timeout has
+/// nothing to wait with, and goes on with limited messages.
+bool Requester::has_credit(const SendWqe& wqe) const noexcept {
+  if (credits_.is_limited())  // the newest that has started
+    return current_ != started_ && (current_ + 1 != started_ || sent_packets_ == 0);
+  return current_ != started_ || !wqe.takes_receive() || credits_.may_start() || qp_.attr.timeout == 0;
 }
 
 Gate Requester::transmit(TxContext& tx) noexcept {
@@ -93,6 +115,14 @@ Gate Requester::transmit(TxContext& tx) noexcept {
     case Gate::kUnresolved:
       if (!timer_.is_running()) start_timer(tx.now);
       qp_.counters.add(Count::kGateUnresolved);
+      break;
+    case Gate::kAskCredits:
+      ask_for_credits(tx);
+      if (credits_asked_) return Gate::kOpen;
+      break;
+    case Gate::kNoCredits:
+      if (!timer_.is_running()) start_timer(tx.now);
+      qp_.counters.add(Count::kGateNoCredits);
       break;
     case Gate::kRnrWait:
       qp_.counters.add(Count::kGateRnrWait);
@@ -116,7 +146,7 @@ Gate Requester::transmit(TxContext& tx) noexcept {
 bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   Fault fault = Fault::kNone;
   const bool answered = wqe.is_answered();
-  if (!is_known(wqe.opcode) || (answered && qp_.attr.max_rd_atomic == 0) ||
+  if (!is_known(wqe.opcode, qp_.ece) || (answered && qp_.attr.max_rd_atomic == 0) ||
       ((wqe.is_read() || wqe.is_atomic()) && wqe.has(send_flag::kInline))) {
     fault = Fault::kLocalOpcode;
   } else if (wqe.malformed != 0 || (is_word(wqe) && wqe.length != 8)) {
@@ -135,6 +165,10 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   progress(started_) = {.first_psn = next_wqe_psn_, .packets = packets, .received = 0};
   next_wqe_psn_ = next_wqe_psn_ + progress(started_).packets;
   ++started_;
+  if (credits_.in_use()) [[unlikely]] {
+    credits_.on_start(wqe.takes_receive(), wqe.is_read() ? (packets + read_chunk() - 1) / read_chunk() : 1);
+    if (credits_.is_limited()) qp_.counters.add(Count::kRequesterLimited);
+  }
   if (answered) ++reads_unfinished_;
   cursor_.rewind();
   qp_.counters.add(Count::kRequesterMessages);
@@ -188,7 +222,8 @@ bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& 
   // An ACK is asked for at the end of a message, four times per window, and before the window closes.
   const Psn psn = state.first_psn + sent_packets_;
   const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;
-  const bool ack_req = last || 4 * (since_ack_req_ + 1) >= qp_.max_unacked || unacked >= window_;
+  const bool ack_req =
+      last || 4 * (since_ack_req_ + 1) >= qp_.max_unacked || unacked >= window_ || credits_.is_limited();
 
   FrameWriter frame(tx.port);
   if (!frame.begin(qp_, tx, opcode, psn, payload, ack_req, solicited)) return false;
@@ -207,7 +242,7 @@ bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& 
 /// borders are the same when they are asked for again, so a responder finds them among the requests that it
 /// remembers.
 bool Requester::emit_read(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
-  const std::uint32_t chunk = std::max(1U, qp_.max_unacked / 2);
+  const std::uint32_t chunk = read_chunk();
   const std::uint32_t end = std::min(state.packets, (sent_packets_ / chunk + 1) * chunk);
   const std::uint64_t from = std::uint64_t{sent_packets_} * qp_.mtu;
   const std::uint64_t to = std::min<std::uint64_t>(wqe.length, std::uint64_t{end} * qp_.mtu);
@@ -225,14 +260,18 @@ bool Requester::emit_read(const SendWqe& wqe, const Progress& state, TxContext& 
 }
 
 bool Requester::emit_atomic(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
-  const bool swaps = wqe.opcode == WrOpcode::kAtomicCmpAndSwp;
+  const bool swaps = wqe.is_swap();
   FrameWriter frame(tx.port);
-  const Opcode opcode = swaps ? Opcode::kRcCompareSwap : Opcode::kRcFetchAdd;
-  if (!frame.begin(qp_, tx, opcode, state.first_psn, 0, true)) return false;
+  if (!frame.begin(qp_, tx, atomic_opcode(wqe), state.first_psn, 0, true)) return false;
   frame.put(wire::AtomicEth{.va = wqe.remote_addr,
                             .rkey = Rkey{wqe.rkey},
                             .swap_add = swaps ? wqe.swap : wqe.compare_add,
                             .compare = swaps ? wqe.compare_add : 0});
+  if (wqe.is_masked()) [[unlikely]] {
+    const AtomicMasks& masks = qp_.sq.masks(current_);
+    frame.put(wire::AtomicMaskEth{.compare = swaps ? masks.compare : masks.boundary,
+                                  .swap = swaps ? masks.swap : 0});
+  }
   frame.send(qp_, tx);
   note_read_in_flight(state.first_psn);
   on_sent(1, tx.now);
@@ -258,15 +297,27 @@ bool Requester::emit_flush(const SendWqe& wqe, const Progress& state, TxContext&
   return true;
 }
 
-/// A duplicate changes nothing and is answered by every responder, also if there never was an original. IBA
-/// 9.7.5.1.5 ?
-void Requester::send_keepalive(TxContext& tx) noexcept {
-  if (!qp_.resolved) return;
+/// A WRITE of nothing with the PSN before all that is in flight, which is nothing: to the peer it is a
+/// duplicate, which every responder answers, also if there never was an original. IBA 9.7.5.1.5 ?
+bool Requester::ask_peer(TxContext& tx) noexcept {
   FrameWriter frame(tx.port);
-  if (!frame.begin(qp_, tx, Opcode::kRcWriteOnly, unacked_psn_ - 1, 0, true)) return;
+  const bool has_room =
+      tx.budget > 0 && frame.begin(qp_, tx, Opcode::kRcWriteOnly, unacked_psn_ - 1, 0, true);
+  if (!has_room) return false;
   frame.put(wire::Reth{});
   frame.send(qp_, tx);
-  qp_.counters.add(Count::kRequesterKeepalives);
+  return true;
+}
+
+void Requester::send_keepalive(TxContext& tx) noexcept {
+  if (qp_.resolved && ask_peer(tx)) qp_.counters.add(Count::kRequesterKeepalives);
+}
+
+/// The ACK says how many receives there are.
+void Requester::ask_for_credits(TxContext& tx) noexcept {
+  if (!ask_peer(tx)) return;
+  qp_.counters.add(Count::kRequesterCreditQuestions);
+  credits_asked_ = false;
 }
 
 void Requester::note_read_in_flight(Psn last_psn) noexcept {

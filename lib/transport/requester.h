@@ -8,6 +8,7 @@
 
 #include "mem/sge_cursor.h"
 #include "transport/context.h"
+#include "transport/credits.h"
 #include "transport/loss_timer.h"
 #include "wire/packet.h"
 
@@ -22,6 +23,8 @@ enum class Gate : std::uint8_t {
   kUnresolved,  ///< the peer's Ethernet address is not known yet
   kRnrWait,
   kFenced,
+  kNoCredits,   ///< the peer has no receive for it
+  kAskCredits,  ///< likewise, and it is time to ask
   kWindowFull,
   kReadDepth
 };
@@ -91,6 +94,8 @@ class Requester {
     return current_ == started_ ? next_wqe_psn_ : progress(current_).first_psn + sent_packets_;
   }
 
+  [[nodiscard]] bool has_credit(const SendWqe& wqe) const noexcept;
+
   // requester.cc: sending
   bool start_wqe(const SendWqe& wqe) noexcept;
   void run_local(const SendWqe& wqe) noexcept;
@@ -101,11 +106,15 @@ class Requester {
   bool emit_atomic(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
   bool emit_atomic_write(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
   bool emit_flush(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
+  bool ask_peer(TxContext& tx) noexcept;
+  void ask_for_credits(TxContext& tx) noexcept;
+  [[nodiscard]] std::uint32_t read_chunk() const noexcept { return std::max(1U, qp_.max_unacked / 2); }
   void note_read_in_flight(Psn last_psn) noexcept;
   void on_sent(std::uint32_t packets, Ticks now) noexcept;
   void break_wqe(Fault fault) noexcept;
 
   // completer.cc: responses and loss
+  bool take_credits(const wire::PacketView& packet) noexcept;
   bool acknowledge(std::uint32_t packets, Ticks now) noexcept;
   void on_progress(Ticks now) noexcept;
   void on_ack(std::uint8_t syndrome, Psn psn, Ticks now) noexcept;
@@ -157,7 +166,9 @@ class Requester {
   Fault doubted_ = Fault::kNone;  // what a NAK said that was not believed; true if nothing contradicts it
   std::uint32_t tolerated_ = 0;   // bad responses in a row that were dropped
   bool recovering_ = false;       // went back; further NAKs for the same PSN say nothing new
-  std::uint32_t carried_ = 0;     // payload of the largest packet that was acknowledged
+  bool credits_asked_ = false;    // a question for credits is to be sent
+  SendCredits credits_;
+  std::uint32_t carried_ = 0;  // payload of the largest packet that was acknowledged
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
   LossTimer timer_;

@@ -7,9 +7,11 @@
 #include "base/copy.h"
 #include "base/endian.h"
 #include "transport/frame_writer.h"
+#include "transport/masked_atomic.h"
 #include "transport/xrc_domain.h"
 #include "uroce/access.h"
 #include "wire/aeth.h"
+#include "wire/credit_codes.h"
 
 namespace uroce::transport {
 
@@ -21,6 +23,8 @@ void Responder::reset() noexcept {
   gap_reported_ = ack_pending_ = false;
   nak_pending_ = 0;
   tolerated_ = 0;
+  credits_end_ = qp_.receives.taken();
+  set_out_of_credits(false);
   reset_message();
   resources_.clear();
 }
@@ -28,6 +32,7 @@ void Responder::reset() noexcept {
 void Responder::start() {
   expected_psn_ = qp_.attr.rq_psn;
   ack_psn_ = expected_psn_ - 1;
+  counts_receives_ = qp_.credits && qp_.receives.shared() == nullptr;
   resize_resources();
 }
 
@@ -110,6 +115,7 @@ void Responder::on_fault(const wire::PacketView& packet, Fault fault) noexcept {
 void Responder::fail(Fault fault, bool blames_recv) noexcept {
   nak_pending_ = row(fault).nak;
   ack_pending_ = false;
+  set_out_of_credits(false);
   qp_.fail(fault, blames_recv);  // before a full CQ becomes the reason
   if (blames_recv) fail_receive(fault);
 }
@@ -145,6 +151,33 @@ void Responder::execute_message(const wire::PacketView& packet) noexcept {
   if (!packet.op->ends_message) return;
   finish_message();
   complete_receive(packet);
+  if (counts_receives_) [[unlikely]]
+    note_credit_used();
+}
+
+/// What an AETH with this MSN says of the receives. IBA 9.7.7.2 ?
+[[gnu::cold]] std::uint8_t Responder::credits(std::uint32_t msn) noexcept {
+  const std::uint32_t taken = qp_.receives.taken();
+  const std::uint8_t code = wire::credit_code(qp_.receives.posted() - taken);
+  if (msn == msn_) {  // with an older one the peer learns less than there is
+    credits_end_ = taken + wire::credits_of(code);
+    set_out_of_credits(code == 0);
+  }
+  return wire::syndrome::ack(code);
+}
+
+/// The peer hears at once that its last credit is used up, be it that the message asks for no ACK.
+[[gnu::cold]] void Responder::note_credit_used() noexcept {
+  const auto left = static_cast<std::int32_t>(credits_end_ - qp_.receives.taken());
+  if (left <= 0) ack_pending_ = true;
+}
+
+/// Whoever posts receives from now on rings the doorbell; what was posted meanwhile is found at once.
+void Responder::set_out_of_credits(bool out) noexcept {
+  is_peer_out_of_credits_ = out;
+  if (qp_.is_peer_out_of_credits.load(std::memory_order_relaxed) == out) return;
+  qp_.is_peer_out_of_credits.store(out, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with QueuePair::must_ring_for_receives
 }
 
 void Responder::execute_read(const wire::PacketView& packet) noexcept {
@@ -165,6 +198,40 @@ void Responder::execute_read(const wire::PacketView& packet) noexcept {
   advance(packets);
 }
 
+namespace {
+
+/// @return the value before
+[[gnu::cold]] std::uint64_t operate_masked(const wire::PacketView& packet,
+                                           std::atomic_ref<std::uint64_t> target, bool swaps) noexcept {
+  const wire::AtomicEth atomic = packet.atomic_eth();
+  const wire::AtomicMaskEth masks = packet.atomic_mask_eth();
+  const MaskedSwap swap{.compare = atomic.compare,
+                        .swap = atomic.swap_add,
+                        .mask_compare = masks.compare,
+                        .mask_swap = masks.swap};
+  std::uint64_t word = target.load(std::memory_order_acquire);
+  for (;;) {
+    const std::uint64_t next = swaps ? swap.after(word) : add_fields(word, atomic.swap_add, masks.compare);
+    if (target.compare_exchange_weak(word, next, std::memory_order_acq_rel)) return word;
+  }
+}
+
+/// @return the value before
+std::uint64_t operate(const wire::PacketView& packet, std::uint64_t& word,
+                      std::uint8_t opcode_base) noexcept {
+  std::atomic_ref<std::uint64_t> target(word);
+  const auto is = [&](Opcode rc) { return raw(packet.bth.opcode) == (raw(rc) | opcode_base); };
+  if (packet.op->is_masked()) [[unlikely]]
+    return operate_masked(packet, target, is(Opcode::kRcMaskedCompareSwap));
+  const wire::AtomicEth atomic = packet.atomic_eth();
+  if (!is(Opcode::kRcCompareSwap)) return target.fetch_add(atomic.swap_add, std::memory_order_acq_rel);
+  std::uint64_t original = atomic.compare;
+  target.compare_exchange_strong(original, atomic.swap_add, std::memory_order_acq_rel);
+  return original;
+}
+
+}  // namespace
+
 /// Executes once; the original value is kept for duplicates. IBA 9.4.5.
 void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
   ResponderResource* request = resources_.add();
@@ -173,13 +240,7 @@ void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
   mem::KeyFault fault{};
   void* memory = qp_.resolve_remote(raw(atomic.rkey), access::kRemoteAtomic, atomic.va, 8, fault);
   if (memory == nullptr) return fail(Fault::kRemoteKey, false);
-  std::atomic_ref<std::uint64_t> target(*static_cast<std::uint64_t*>(memory));
-  std::uint64_t original = atomic.compare;
-  if (raw(packet.bth.opcode) == (raw(Opcode::kRcCompareSwap) | qp_.opcode_base)) {
-    target.compare_exchange_strong(original, atomic.swap_add, std::memory_order_acq_rel);
-  } else {
-    original = target.fetch_add(atomic.swap_add, std::memory_order_acq_rel);
-  }
+  const std::uint64_t original = operate(packet, *static_cast<std::uint64_t*>(memory), qp_.opcode_base);
   request->first_psn = expected_psn_;
   request->packets = 1;
   request->opcode = packet.bth.opcode;
@@ -207,10 +268,17 @@ bool Responder::transmit(TxContext& tx) noexcept {
     ack_pending_ = false;  // the NAK acknowledges all before it
   }
   if (ack_pending_) {
-    if (tx.budget == 0 || !emit_acknowledge(tx, wire::syndrome::ack(), ack_psn_)) return false;
+    if (tx.budget == 0 || !emit_acknowledge(tx, ack_syndrome(msn_), ack_psn_)) return false;
     ack_pending_ = false;
     qp_.counters.add(Count::kResponderAcks);
   }
+  return !owes_credits() || emit_credits(tx);
+}
+
+/// The peer waits for receives, and some were posted.
+[[gnu::cold]] bool Responder::emit_credits(TxContext& tx) noexcept {
+  if (tx.budget == 0 || !emit_acknowledge(tx, credits(msn_), ack_psn_)) return false;
+  qp_.counters.add(Count::kResponderCreditUpdates);
   return true;
 }
 
@@ -241,7 +309,7 @@ bool Responder::emit_read_response(TxContext& tx, ResponderResource& request) no
   FrameWriter frame(tx.port);
   if (!frame.begin(qp_, tx, opcode, request.first_psn + request.next, size)) return false;
   if (wire::info(opcode).has_aeth) {
-    frame.put(wire::Aeth{.syndrome = wire::syndrome::ack(), .msn = request.msn & Psn::kMask});
+    frame.put(wire::Aeth{.syndrome = ack_syndrome(request.msn), .msn = request.msn & Psn::kMask});
   }
   copy_payload(frame.payload().data(), memory, size);
   frame.send(qp_, tx);
@@ -273,7 +341,7 @@ bool Responder::refuse_read(TxContext& tx, ResponderResource& request) noexcept 
 bool Responder::emit_atomic_response(TxContext& tx, const ResponderResource& request) noexcept {
   FrameWriter frame(tx.port);
   if (!frame.begin(qp_, tx, Opcode::kRcAtomicAck, request.first_psn, 0)) return false;
-  frame.put(wire::Aeth{.syndrome = wire::syndrome::ack(), .msn = request.msn & Psn::kMask});
+  frame.put(wire::Aeth{.syndrome = ack_syndrome(request.msn), .msn = request.msn & Psn::kMask});
   frame.put(wire::AtomicAckEth{.original = request.original});
   frame.send(qp_, tx);
   return true;
@@ -283,6 +351,7 @@ void Responder::drop_responses() noexcept {
   resources_.clear();
   ack_pending_ = false;
   nak_pending_ = 0;
+  set_out_of_credits(false);
 }
 
 }  // namespace uroce::transport

@@ -40,7 +40,7 @@ class Responder : private MessageSink {
   void on_request(const wire::PacketView& packet) noexcept;
 
   [[nodiscard]] bool has_responses() const noexcept {
-    return resources_.has_queued() || ack_pending_ || nak_pending_ != 0;
+    return resources_.has_queued() || ack_pending_ || nak_pending_ != 0 || owes_credits();
   }
   /// Sends what is due, in request order. @return false if budget or room ended it.
   bool transmit(TxContext& tx) noexcept;
@@ -76,6 +76,16 @@ class Responder : private MessageSink {
   void on_duplicate(const wire::PacketView& packet) noexcept;
   void replay_read(const wire::PacketView& packet) noexcept;
 
+  // End-to-end credits.
+  [[nodiscard]] std::uint8_t ack_syndrome(std::uint32_t msn) noexcept {
+    return counts_receives_ ? credits(msn) : wire::syndrome::ack();
+  }
+  [[nodiscard]] std::uint8_t credits(std::uint32_t msn) noexcept;
+  void note_credit_used() noexcept;
+  bool emit_credits(TxContext& tx) noexcept;
+  void set_out_of_credits(bool out) noexcept;
+  [[nodiscard]] bool owes_credits() const noexcept { return is_peer_out_of_credits_ && has_receive(); }
+
   bool emit_acknowledge(TxContext& tx, std::uint8_t syndrome, Psn psn) noexcept;
   bool emit_read_response(TxContext& tx, ResponderResource& request) noexcept;
   bool refuse_read(TxContext& tx, ResponderResource& request) noexcept;
@@ -89,6 +99,10 @@ class Responder : private MessageSink {
   std::uint8_t nak_pending_ = 0;  // syndrome; 0: none
 
   std::uint32_t tolerated_ = 0;  // bad requests with expected_psn_ that were dropped
+
+  std::uint32_t credits_end_ = 0;  // one past the last receive that the peer was told of
+  bool counts_receives_ = false;   // shared ones are promised to nobody
+  bool is_peer_out_of_credits_ = false;
 
   ResponderResources resources_;
 };

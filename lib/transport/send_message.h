@@ -61,6 +61,10 @@ static_assert(uc_opcodes(WrOpcode::kRdmaWriteWithImm).only == wire::Opcode::kUcW
       return WcOpcode::kCompSwap;
     case WrOpcode::kAtomicFetchAndAdd:
       return WcOpcode::kFetchAdd;
+    case WrOpcode::kMaskedCmpAndSwp:
+      return WcOpcode::kMaskedCompSwap;
+    case WrOpcode::kMaskedFetchAndAdd:
+      return WcOpcode::kMaskedFetchAdd;
     case WrOpcode::kBindMw:
       return WcOpcode::kBindMw;
     case WrOpcode::kLocalInv:

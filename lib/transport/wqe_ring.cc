@@ -53,7 +53,10 @@ void put_special(SendWqe& wqe, const SendWr& wr, std::uint64_t data) noexcept {
 }
 
 constexpr bool is_special(WrOpcode opcode) noexcept {
-  return opcode == WrOpcode::kFlush || opcode == WrOpcode::kLocalInv || opcode == WrOpcode::kBindMw;
+  constexpr std::uint32_t kSpecial = 1U << raw(WrOpcode::kFlush) | 1U << raw(WrOpcode::kLocalInv) |
+                                     1U << raw(WrOpcode::kBindMw) | 1U << raw(WrOpcode::kMaskedCmpAndSwp) |
+                                     1U << raw(WrOpcode::kMaskedFetchAndAdd);
+  return raw(opcode) < 32 && (kSpecial >> raw(opcode) & 1) != 0;
 }
 
 void put_srq(SendWqe& wqe, std::uint32_t number) noexcept {
@@ -94,7 +97,7 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
   if (is_xrc_) [[unlikely]]
     put_srq(*wqe, wr.remote_srq);
   if (is_special(wr.opcode)) [[unlikely]]
-    put_special(*wqe, wr, length);
+    wqe->is_masked() ? put_masks(*wqe, wr.masks, index_of(ahead)) : put_special(*wqe, wr, length);
   std::byte* body = body_of(wqe, sizeof(SendWqe));
   if (is_inline) {
     copy_inline(wr.sges, body);
@@ -102,6 +105,12 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
     std::memcpy(body, wr.sges.data(), wr.sges.size_bytes());
   }
   return true;
+}
+
+/// If there is no room, the requester says that the QP does not do this.
+void SendQueue::put_masks(SendWqe& wqe, const AtomicMasks* masks, std::uint32_t index) noexcept {
+  if (masks == nullptr) wqe.malformed = 1;
+  if (masks != nullptr && masks_ != nullptr) masks_[index & (depth() - 1)] = *masks;
 }
 
 RecvQueue::RecvQueue(std::uint32_t depth, std::uint32_t max_sge)

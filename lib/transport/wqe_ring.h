@@ -53,7 +53,15 @@ struct SendWqe {
   [[nodiscard]] bool has(std::uint8_t flag) const noexcept { return (flags & flag) != 0; }
   [[nodiscard]] bool is_read() const noexcept { return opcode == WrOpcode::kRdmaRead; }
   [[nodiscard]] bool is_atomic() const noexcept {
-    return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kAtomicFetchAndAdd;
+    constexpr std::uint32_t kAtomic =
+        1U << raw(WrOpcode::kAtomicCmpAndSwp) | 1U << raw(WrOpcode::kAtomicFetchAndAdd) | kMasked;
+    return raw(opcode) < 32 && (kAtomic >> raw(opcode) & 1) != 0;
+  }
+  [[nodiscard]] bool is_masked() const noexcept {
+    return opcode == WrOpcode::kMaskedCmpAndSwp || opcode == WrOpcode::kMaskedFetchAndAdd;
+  }
+  [[nodiscard]] bool is_swap() const noexcept {
+    return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kMaskedCmpAndSwp;
   }
   /// Whether the peer hears nothing of it: a bind or a local invalidate.
   [[nodiscard]] bool is_local() const noexcept {
@@ -62,11 +70,18 @@ struct SendWqe {
   /// Whether a response of its own completes it: READ, atomics, FLUSH, ATOMIC WRITE. They count against
   /// max_rd_atomic.
   [[nodiscard]] bool is_answered() const noexcept {
-    constexpr std::uint32_t kAnswered = 1U << raw(WrOpcode::kRdmaRead) |
-                                        1U << raw(WrOpcode::kAtomicCmpAndSwp) |
-                                        1U << raw(WrOpcode::kAtomicFetchAndAdd) |
-                                        1U << raw(WrOpcode::kFlush) | 1U << raw(WrOpcode::kAtomicWrite);
+    constexpr std::uint32_t kAnswered =
+        1U << raw(WrOpcode::kRdmaRead) | 1U << raw(WrOpcode::kAtomicCmpAndSwp) |
+        1U << raw(WrOpcode::kAtomicFetchAndAdd) | 1U << raw(WrOpcode::kFlush) |
+        1U << raw(WrOpcode::kAtomicWrite) | kMasked;
     return raw(opcode) < 32 && (kAnswered >> raw(opcode) & 1) != 0;
+  }
+  /// Whether the peer needs a receive for it: SENDs and WRITE with immediate.
+  [[nodiscard]] bool takes_receive() const noexcept {
+    constexpr std::uint32_t kTaking = 1U << raw(WrOpcode::kSend) | 1U << raw(WrOpcode::kSendWithImm) |
+                                      1U << raw(WrOpcode::kSendWithInv) |
+                                      1U << raw(WrOpcode::kRdmaWriteWithImm);
+    return raw(opcode) < 32 && (kTaking >> raw(opcode) & 1) != 0;
   }
   [[nodiscard]] std::span<const Sge> sges() const noexcept {
     return {static_cast<const Sge*>(static_cast<const void*>(this + 1)), num_sge};
@@ -74,6 +89,10 @@ struct SendWqe {
   [[nodiscard]] const std::byte* inline_data() const noexcept {
     return static_cast<const std::byte*>(static_cast<const void*>(this + 1));
   }
+
+ private:
+  static constexpr std::uint32_t kMasked =
+      1U << raw(WrOpcode::kMaskedCmpAndSwp) | 1U << raw(WrOpcode::kMaskedFetchAndAdd);
 };
 static_assert(sizeof(SendWqe) == 48 && sizeof(Sge) == 16, "one SGE and its WQE share a cache line");
 
@@ -115,6 +134,11 @@ class WqeRing {
   void publish(std::uint32_t count) noexcept {
     tail_.store(tail_.load(std::memory_order_relaxed) + count,
                 std::memory_order_release);  // pairs with tail()
+  }
+
+  /// Application: the index that claim() calls `ahead`.
+  [[nodiscard]] std::uint32_t index_of(std::uint32_t ahead) const noexcept {
+    return tail_.load(std::memory_order_relaxed) + ahead;
   }
 
   /// Loop: one past the newest posted index.
@@ -182,11 +206,23 @@ class SendQueue : public WqeRing<SendWqe> {
   [[nodiscard]] bool put(const SendWr& wr, std::uint32_t ahead) noexcept;
   [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
 
+  /// Control, while nothing is posted: room for the masks of masked atomics. Without, they cannot be sent.
+  void make_room_for_masks() {
+    if (masks_ == nullptr) masks_ = std::make_unique<AtomicMasks[]>(depth());
+  }
+  /// Loop: of the masked atomic at `index`.
+  [[nodiscard]] const AtomicMasks& masks(std::uint32_t index) const noexcept {
+    return masks_[index & (depth() - 1)];
+  }
+
  private:
+  void put_masks(SendWqe& wqe, const AtomicMasks* masks, std::uint32_t index) noexcept;
+
   std::uint32_t max_sge_;
   std::uint32_t max_inline_;
   bool is_datagram_;
   bool is_xrc_;
+  std::unique_ptr<AtomicMasks[]> masks_;  // one per slot
 };
 
 class RecvQueue : public WqeRing<RecvWqe> {

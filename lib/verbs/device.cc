@@ -3,7 +3,9 @@
 
 #include <bit>
 #include <cstring>
+#include <new>
 #include <random>
+#include <utility>
 
 #include "drivers/registry.h"
 #include "verbs/cq_impl.h"
@@ -226,35 +228,57 @@ std::vector<GidEntry> Device::gids() const {
   return gids;
 }
 
-/// The loops get the table one after the other: each is consistent, and no index means two GIDs.
-void Device::Impl::publish_addresses() {
-  for (auto& runner : runners) {
-    runner->execute([this](engine::PollLoop& loop, Ticks) { loop.set_addresses(addresses); });
+/// The loops get the table one after the other: each is consistent, and no index means two GIDs. All of them
+/// get it, or none: only the first may need memory.
+void Device::Impl::publish(engine::Addresses changed) {
+  std::vector<engine::Addresses> copies(runners.size(), changed);
+  for (std::size_t i = 0; i < runners.size(); ++i) {
+    runners[i]->execute(
+        [&](engine::PollLoop& loop, Ticks now) { loop.set_addresses(std::move(copies[i]), now); });
   }
+  addresses = std::move(changed);
 }
 
+namespace {
+
+Error no_memory_for_address() {
+  return Error{Errc::kNoMemory, "no memory for a changed GID table"};
+}
+
+}  // namespace
+
 Status Device::add_ip(const std::string& address) {
-  auto parsed = parse_address(address);
-  if (!parsed) return parsed.error();
-  const std::lock_guard lock(impl_->control);
-  if (!impl_->addresses.add(*parsed)) return Error{Errc::kInvalid, "ip: '" + address + "' is there already"};
-  if (impl_->config.roce_v1) {
-    parsed->type = GidType::kRoceV1;
-    impl_->addresses.add(*parsed);
+  try {
+    auto parsed = parse_address(address);
+    if (!parsed) return parsed.error();
+    const std::lock_guard lock(impl_->control);
+    engine::Addresses changed = impl_->addresses;
+    if (!changed.add(*parsed)) return Error{Errc::kInvalid, "ip: '" + address + "' is there already"};
+    if (impl_->config.roce_v1) {
+      parsed->type = GidType::kRoceV1;
+      changed.add(*parsed);
+    }
+    impl_->publish(std::move(changed));
+    return {};
+  } catch (const std::bad_alloc&) {
+    return no_memory_for_address();
   }
-  impl_->publish_addresses();
-  return {};
 }
 
 Status Device::remove_ip(const std::string& address) {
-  const auto parsed = parse_address(address);
-  if (!parsed) return parsed.error();
-  const std::lock_guard lock(impl_->control);
-  if (!impl_->addresses.remove(parsed->gid, parsed->vlan)) {
-    return Error{Errc::kNotFound, "ip: '" + address + "' is no address of this port"};
+  try {
+    const auto parsed = parse_address(address);
+    if (!parsed) return parsed.error();
+    const std::lock_guard lock(impl_->control);
+    engine::Addresses changed = impl_->addresses;
+    if (!changed.remove(parsed->gid, parsed->vlan)) {
+      return Error{Errc::kNotFound, "ip: '" + address + "' is no address of this port"};
+    }
+    impl_->publish(std::move(changed));
+    return {};
+  } catch (const std::bad_alloc&) {
+    return no_memory_for_address();
   }
-  impl_->publish_addresses();
-  return {};
 }
 
 std::vector<Counter> Device::counters() const {

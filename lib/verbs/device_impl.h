@@ -63,8 +63,9 @@ struct Device::Impl {
     const std::lock_guard lock(control);
     return static_cast<std::uint32_t>(addresses.own().size());
   }
-  /// Tells the loops of a changed `addresses`; with `control` held.
-  void publish_addresses();
+  /// `changed` is what `addresses` are from now on, here and in the loops; with `control` held. Throws
+  /// bad_alloc, and nothing has changed then.
+  void publish(engine::Addresses changed);
   /// A QPN not in use whose low bits name `loop`. IBA 10.3.1 leaves the choice to us: random, so not
   /// guessable.
   Result<Qpn> take_qpn(unsigned loop);

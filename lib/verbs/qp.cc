@@ -123,7 +123,8 @@ struct Qp::Impl {
             .max_unacked = device.config.max_unacked,
             .hardened = device.config.hardened,
             .rnr_cap_ns = std::uint64_t{device.config.rnr_cap_ms} * 1'000'000,
-            .probe_floor_ns = std::uint64_t{device.config.probe_us} * 1000};
+            .probe_floor_ns = std::uint64_t{device.config.probe_us} * 1000,
+            .credits = device.config.credits};
   }
 
   /// Makes the QP known to its loop and to those that it shares something with.
@@ -396,17 +397,23 @@ Status Qp::connect(const QpAttr& attr) {
   return {};
 }
 
-Status Qp::set_ece(const Ece& ece) {
+Status Qp::set_ece(const Ece& asked) {
   const QpState state = impl_->qp->state();
   if (state != QpState::kReset && state != QpState::kInit) {
     return Error{Errc::kBadState, "options are agreed on before a QP is connected: in Reset or Init"};
   }
-  impl_->ece_vendor = ece.vendor_id;
+  const std::uint32_t options = asked.vendor_id == ece::kVendor ? asked.options : 0;
+  try {
+    impl_->runner.execute([&](engine::PollLoop&, Ticks) { impl_->qp->grant(options); });
+  } catch (const std::bad_alloc&) {
+    return Error{Errc::kNoMemory, "no memory for the masks of atomics"};
+  }
+  impl_->ece_vendor = asked.vendor_id;
   return {};
 }
 
 Ece Qp::query_ece() const noexcept {
-  return {.vendor_id = impl_->ece_vendor, .options = 0};
+  return {.vendor_id = impl_->ece_vendor, .options = impl_->qp->context().ece};
 }
 
 QpAttr Qp::query() const {
@@ -435,8 +442,7 @@ std::size_t Qp::post_recv(std::span<const RecvWr> wrs) noexcept {
   while (taken < wrs.size() && qp.context().receives.own.put(wrs[taken], taken)) ++taken;
   if (taken == 0) return 0;
   qp.context().receives.own.publish(taken);
-  if (qp.state() == QpState::kError)
-    impl_->runner.post(*impl_->qp);  // a post that just misses the move is found by the recheck
+  if (qp.must_ring_for_receives()) impl_->runner.post(*impl_->qp);
   return taken;
 }
 

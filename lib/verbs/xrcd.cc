@@ -1,5 +1,7 @@
 #include "uroce/xrcd.h"
 
+#include <new>
+
 #include "verbs/device_impl.h"
 #include "verbs/xrcd_impl.h"
 
@@ -15,7 +17,11 @@ Result<Xrcd> Xrcd::create(Device& device, unsigned loop) {
   if (loop >= runners.size()) {
     return Error{Errc::kInvalid, "the device has " + std::to_string(runners.size()) + " loops (--lcores)"};
   }
-  return Xrcd(std::make_unique<Impl>(device.impl(), *runners[loop], loop));
+  try {
+    return Xrcd(std::make_unique<Impl>(device.impl(), *runners[loop], loop));
+  } catch (const std::bad_alloc&) {
+    return Error{Errc::kNoMemory, "no memory for an XRC domain"};
+  }
 }
 
 }  // namespace uroce

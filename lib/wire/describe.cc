@@ -40,6 +40,10 @@ void append_extension_headers(Line line, const PacketView& packet) {
     fmt::format_to(line, " atomic_eth va {:#x} rkey {:#010x} swap_add {:#x} compare {:#x}", atomic.va,
                    raw(atomic.rkey), atomic.swap_add, atomic.compare);
   }
+  if (op.is_masked()) {
+    const AtomicMaskEth masks = packet.atomic_mask_eth();
+    fmt::format_to(line, " masks compare {:#x} swap {:#x}", masks.compare, masks.swap);
+  }
   if (op.has_aeth) {
     const Aeth aeth = packet.aeth();
     fmt::format_to(line, " aeth {} msn {}", describe_syndrome(aeth.syndrome), aeth.msn);

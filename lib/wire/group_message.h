@@ -4,6 +4,8 @@
 #include <cstdint>
 
 #include "uroce/types.h"
+#include "wire/ether.h"
+#include "wire/multicast.h"
 
 namespace uroce::wire {
 
@@ -21,6 +23,18 @@ struct GroupRecord {
   Gid group{};
 
   friend constexpr bool operator==(const GroupRecord&, const GroupRecord&) = default;
+};
+
+/// Who tells of groups: an interface, with its address in a VLAN.
+struct GroupReporter {
+  MacAddress mac{};
+  Gid own{};               ///< IGMP: 0.0.0.0 if it has none; MLD: link-local
+  std::uint16_t vlan = 0;  ///< 0: frames without tag
+
+  /// From it to a group.
+  [[nodiscard]] constexpr LinkAddress link_to(const Gid& group) const noexcept {
+    return {.src = mac, .dst = multicast_mac(group), .vlan_tci = vlan_tag(vlan)};
+  }
 };
 
 /// A message that concerns a listener.

@@ -29,17 +29,16 @@ std::span<const std::byte> message_of(std::span<const std::byte> packet) noexcep
 }
 
 /// Everything before the message. @return where that goes.
-std::byte* emit_ip(std::byte* frame, const MacAddress& own_mac, const Gid& own, const Gid& dst,
+std::byte* emit_ip(std::byte* frame, const GroupReporter& from, const Gid& dst,
                    std::size_t message_len) noexcept {
-  const LinkAddress link{.src = own_mac, .dst = multicast_mac(dst)};
-  std::byte* const ip = link.emit(frame, EtherType::kIpv4);
+  std::byte* const ip = from.link_to(dst).emit(frame, EtherType::kIpv4);
   constexpr std::uint8_t kInternetworkControl = 0xc0;
   Ipv4 header{.version_ihl = 0x40 | kHeader / 4,
               .tos = kInternetworkControl,
               .total_length = static_cast<std::uint16_t>(kHeader + message_len),
               .ttl = 1,
               .protocol = IpProtocol::kIgmp,
-              .src = own.is_v4() ? v4_part(own) : std::array<std::uint8_t, 4>{},
+              .src = v4_part(from.own),
               .dst = v4_part(dst)};
   const auto bytes = bytes_at<kHeader>(ip);
   emit_at(ip, header);
@@ -86,27 +85,26 @@ std::optional<GroupMessage> parse_igmp(std::span<const std::byte> frame, std::si
   return out;
 }
 
-std::uint32_t igmp_frame_len() noexcept {
-  return static_cast<std::uint32_t>(Ether::kSize + kHeader + kMessage);
+std::uint32_t igmp_frame_len(const GroupReporter& from) noexcept {
+  return static_cast<std::uint32_t>(from.link_to({}).header_bytes() + kHeader + kMessage);
 }
 
-void emit_igmp_frame(std::byte* frame, const MacAddress& own_mac, const Gid& own, IgmpType type,
-                     const Gid& group) noexcept {
-  std::byte* message = emit_ip(frame, own_mac, own, type == IgmpType::kLeave ? kAllRouters : group, kMessage);
+void emit_igmp_frame(std::byte* frame, const GroupReporter& from, IgmpType type, const Gid& group) noexcept {
+  std::byte* message = emit_ip(frame, from, type == IgmpType::kLeave ? kAllRouters : group, kMessage);
   const auto head = bytes_at<kMessage>(message);
   store_be<0, 2>(head, static_cast<std::uint16_t>(raw(type) << 8));
   store_array<4>(head, v4_part(group));
   put_checksum(message, kMessage);
 }
 
-std::uint32_t igmp_report_len(std::size_t records) noexcept {
-  return static_cast<std::uint32_t>(Ether::kSize + kHeader + kMessage + records * kRecord);
+std::uint32_t igmp_report_len(const GroupReporter& from, std::size_t records) noexcept {
+  return static_cast<std::uint32_t>(from.link_to({}).header_bytes() + kHeader + kMessage + records * kRecord);
 }
 
-void emit_igmp_report(std::byte* frame, const MacAddress& own_mac, const Gid& own,
+void emit_igmp_report(std::byte* frame, const GroupReporter& from,
                       std::span<const GroupRecord> records) noexcept {
   const std::size_t len = kMessage + records.size() * kRecord;
-  std::byte* const message = emit_ip(frame, own_mac, own, kReportGroup, len);
+  std::byte* const message = emit_ip(frame, from, kReportGroup, len);
   const auto head = bytes_at<kMessage>(message);
   store_be<0, 4>(head, std::uint32_t{kReportV3} << 24);
   store_be<4, 4>(head, static_cast<std::uint32_t>(records.size()));

@@ -25,13 +25,12 @@ enum class IgmpType : std::uint8_t { kReportV1 = 0x12, kReportV2 = 0x16, kLeave 
                                                      std::size_t l3_offset) noexcept;
 
 /// Bytes of the frame that carries one message about `group`; it goes to the group, a leave to all routers.
-[[nodiscard]] std::uint32_t igmp_frame_len() noexcept;
-void emit_igmp_frame(std::byte* frame, const MacAddress& own_mac, const Gid& own, IgmpType type,
-                     const Gid& group) noexcept;
+[[nodiscard]] std::uint32_t igmp_frame_len(const GroupReporter& from) noexcept;
+void emit_igmp_frame(std::byte* frame, const GroupReporter& from, IgmpType type, const Gid& group) noexcept;
 
 /// Bytes of the frame that carries a version 3 report of `records` groups.
-[[nodiscard]] std::uint32_t igmp_report_len(std::size_t records) noexcept;
-void emit_igmp_report(std::byte* frame, const MacAddress& own_mac, const Gid& own,
+[[nodiscard]] std::uint32_t igmp_report_len(const GroupReporter& from, std::size_t records) noexcept;
+void emit_igmp_report(std::byte* frame, const GroupReporter& from,
                       std::span<const GroupRecord> records) noexcept;
 
 }  // namespace uroce::wire

@@ -52,14 +52,13 @@ std::span<const std::byte> message_of(std::span<const std::byte> packet) noexcep
 }
 
 /// Everything before the message. @return where that goes.
-std::byte* emit_ip(std::byte* frame, const MacAddress& own_mac, const Gid& own, const Gid& dst,
+std::byte* emit_ip(std::byte* frame, const GroupReporter& from, const Gid& dst,
                    std::size_t message_len) noexcept {
-  const LinkAddress link{.src = own_mac, .dst = multicast_mac(dst)};
-  std::byte* at = emit_at(link.emit(frame, EtherType::kIpv6),
+  std::byte* at = emit_at(from.link_to(dst).emit(frame, EtherType::kIpv6),
                           Ipv6{.payload_length = static_cast<std::uint16_t>(kOptions + message_len),
                                .next_header = IpProtocol::kHopByHop,
                                .hop_limit = 1,
-                               .src = own,
+                               .src = from.own,
                                .dst = dst});
   store_be<0, 8>(bytes_at<kOptions>(at), kRouterAlert);
   return at + kOptions;
@@ -95,28 +94,28 @@ std::optional<GroupMessage> parse_mld(std::span<const std::byte> frame, std::siz
   return out;
 }
 
-std::uint32_t mld_frame_len() noexcept {
-  return static_cast<std::uint32_t>(Ether::kSize + Ipv6::kSize + kOptions + kMessage);
+std::uint32_t mld_frame_len(const GroupReporter& from) noexcept {
+  return static_cast<std::uint32_t>(from.link_to({}).header_bytes() + Ipv6::kSize + kOptions + kMessage);
 }
 
-void emit_mld_frame(std::byte* frame, const MacAddress& own_mac, const Gid& own, MldType type,
-                    const Gid& group) noexcept {
+void emit_mld_frame(std::byte* frame, const GroupReporter& from, MldType type, const Gid& group) noexcept {
   const Gid& dst = type == MldType::kDone ? kAllRouters : group;
-  std::byte* const message = emit_ip(frame, own_mac, own, dst, kMessage);
+  std::byte* const message = emit_ip(frame, from, dst, kMessage);
   const auto head = bytes_at<kMessage>(message);
   store_be<0, 8>(head, std::uint64_t{raw(type)} << 56);
   store_array<8>(head, group.raw);
-  store_be<2, 2>(head, finish_sum(icmp6_sum(own, dst, head)));
+  store_be<2, 2>(head, finish_sum(icmp6_sum(from.own, dst, head)));
 }
 
-std::uint32_t mld_report_len(std::size_t records) noexcept {
-  return static_cast<std::uint32_t>(Ether::kSize + Ipv6::kSize + kOptions + kReportHead + records * kRecord);
+std::uint32_t mld_report_len(const GroupReporter& from, std::size_t records) noexcept {
+  return static_cast<std::uint32_t>(from.link_to({}).header_bytes() + Ipv6::kSize + kOptions + kReportHead +
+                                    records * kRecord);
 }
 
-void emit_mld_report(std::byte* frame, const MacAddress& own_mac, const Gid& own,
+void emit_mld_report(std::byte* frame, const GroupReporter& from,
                      std::span<const GroupRecord> records) noexcept {
   const std::size_t len = kReportHead + records.size() * kRecord;
-  std::byte* const message = emit_ip(frame, own_mac, own, kReportGroup, len);
+  std::byte* const message = emit_ip(frame, from, kReportGroup, len);
   const auto head = bytes_at<kReportHead>(message);
   store_be<0, 8>(head, std::uint64_t{kReportV2} << 56 | records.size());
   std::byte* at = message + kReportHead;
@@ -126,7 +125,7 @@ void emit_mld_report(std::byte* frame, const MacAddress& own_mac, const Gid& own
     store_array<4>(out, record.group.raw);
     at += kRecord;
   }
-  store_be<2, 2>(head, finish_sum(icmp6_sum(own, kReportGroup, {message, len})));
+  store_be<2, 2>(head, finish_sum(icmp6_sum(from.own, kReportGroup, {message, len})));
 }
 
 }  // namespace uroce::wire

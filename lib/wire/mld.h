@@ -26,14 +26,13 @@ enum class MldType : std::uint8_t { kReport = 131, kDone = 132 };
                                                     std::size_t l3_offset) noexcept;
 
 /// Bytes of the frame that carries one message about `group`; it goes to the group, a done to all routers.
-[[nodiscard]] std::uint32_t mld_frame_len() noexcept;
+[[nodiscard]] std::uint32_t mld_frame_len(const GroupReporter& from) noexcept;
 /// @param own  a link-local address
-void emit_mld_frame(std::byte* frame, const MacAddress& own_mac, const Gid& own, MldType type,
-                    const Gid& group) noexcept;
+void emit_mld_frame(std::byte* frame, const GroupReporter& from, MldType type, const Gid& group) noexcept;
 
 /// Bytes of the frame that carries a version 2 report of `records` groups.
-[[nodiscard]] std::uint32_t mld_report_len(std::size_t records) noexcept;
-void emit_mld_report(std::byte* frame, const MacAddress& own_mac, const Gid& own,
+[[nodiscard]] std::uint32_t mld_report_len(const GroupReporter& from, std::size_t records) noexcept;
+void emit_mld_report(std::byte* frame, const GroupReporter& from,
                      std::span<const GroupRecord> records) noexcept;
 
 }  // namespace uroce::wire

@@ -57,11 +57,21 @@ enum class Opcode : std::uint8_t {
   kCnp = 0x81,  // congestion notification packet, IBA A17.9.3
 
   kXrcSendFirst = 0xa0,  // and so on, with the operations of RC: xrc()
+
+  // Extensions of this library, of those opcodes that IBA leaves to manufacturers: see
+  // wire/atomic_mask_eth.h.
+  kRcMaskedCompareSwap = 0xd3,
+  kRcMaskedFetchAdd = 0xd4,
 };
 
 /// What an operation of RC is called in an XRC connection.
 [[nodiscard]] constexpr Opcode xrc(Opcode rc) noexcept {
   return Opcode{static_cast<std::uint8_t>(raw(Opcode::kXrcSendFirst) | raw(rc))};
+}
+
+/// Whether both ends must have agreed on it: 0xc0 to 0xff are no opcodes of IBA.
+[[nodiscard]] constexpr bool is_extension(Opcode opcode) noexcept {
+  return raw(opcode) >= 0xc0;
 }
 
 /// Which kind of QP a packet belongs to.
@@ -88,7 +98,7 @@ struct OpcodeInfo {
   bool is_write = false;
   bool is_read_request = false;
   bool is_read_response = false;
-  bool is_atomic_request = false;  ///< has an AtomicETH
+  bool is_atomic_request = false;  ///< has an AtomicETH, masked ones an AtomicMaskETH behind it
   bool is_flush = false;           ///< has a FETH
   bool is_atomic_write = false;
   bool is_ack = false;         ///< plain acknowledge, ACK or NAK
@@ -120,6 +130,10 @@ struct OpcodeInfo {
   [[nodiscard]] constexpr bool has_xrceth() const noexcept {
     return transport == Transport::kXrc && is_request;
   }
+  /// An atomic with an AtomicMaskETH.
+  [[nodiscard]] constexpr bool is_masked() const noexcept {
+    return is_atomic_request && header_bytes >= 12 + 28 + 16;
+  }
   /// LAST carries at least one byte, ONLY may be empty.
   [[nodiscard]] constexpr bool payload_may_be_empty() const noexcept { return is_only(); }
 };
@@ -144,11 +158,11 @@ constexpr std::uint8_t header_bytes(const OpcodeInfo& row) noexcept {
 }
 
 /// What follows the operation and its place in the message.
-constexpr OpcodeInfo complete(OpcodeInfo row) noexcept {
+constexpr OpcodeInfo complete(OpcodeInfo row, bool extension) noexcept {
   row.known = true;
   row.is_request = row.is_send || row.is_write || row.is_read_request || row.is_atomic_request ||
                    row.is_flush || row.is_atomic_write;
-  row.header_bytes = header_bytes(row);
+  row.header_bytes = static_cast<std::uint8_t>(header_bytes(row) + (extension ? 16 : 0));  // the masks
   row.is_response = row.is_read_response || row.is_ack || row.is_atomic_ack;
   row.has_payload = row.is_send || row.is_write || row.is_read_response || row.is_atomic_write;
   row.payload_is_mtu = row.has_payload && !row.ends_message;
@@ -251,13 +265,20 @@ constexpr OpcodeTable make_opcode_table() noexcept {
   t[0x65].has_imm = true;
   t[0x81] = {.name = "CNP", .transport = Transport::kCnp, .starts_message = true, .ends_message = true};
 
-  for (std::size_t operation = 0; operation < 0x20; ++operation) {
-    t[0xa0 + operation] = t[operation];
-    t[0xa0 + operation].transport = Transport::kXrc;
+  t[0xd3] = t[0x13];
+  t[0xd3].name = "MASKED_COMPARE_SWAP";
+  t[0xd4] = t[0x14];
+  t[0xd4].name = "MASKED_FETCH_ADD";
+
+  for (const std::size_t base : {0x00U, 0xc0U}) {
+    for (std::size_t rc = base; rc < base + 0x20; ++rc) {
+      t[0xa0 | rc] = t[rc];
+      t[0xa0 | rc].transport = Transport::kXrc;
+    }
   }
   constexpr std::string_view kUnknown = OpcodeInfo{}.name;
-  for (OpcodeInfo& row : t) {
-    if (row.name != kUnknown) row = complete(row);
+  for (std::size_t i = 0; i < t.size(); ++i) {
+    if (t[i].name != kUnknown) t[i] = complete(t[i], is_extension(Opcode{static_cast<std::uint8_t>(i)}));
   }
   return t;
 }
@@ -272,7 +293,7 @@ inline constexpr OpcodeTable kOpcodeTable = make_opcode_table();
 }
 
 static_assert(
-    [] {  // 25 RC, as many XRC, 12 UC, 2 UD opcodes and CNP; whatever is known is one operation of one side
+    [] {  // 27 RC, as many XRC, 12 UC, 2 UD opcodes and CNP; whatever is known is one operation of one side
       std::size_t known = 0;
       for (const OpcodeInfo& row : detail::kOpcodeTable) {
         if (!row.known) continue;
@@ -285,10 +306,14 @@ static_assert(
         if (operations != wanted || sides != wanted) return false;
         if (row.header_bytes % 4 != 0 || row.header_bytes < 12) return false;
       }
-      return known == 65;
+      return known == 69;
     }());
 static_assert(info(Opcode::kRcWriteOnlyImm).header_bytes == 32 && info(Opcode::kRcWriteOnlyImm).takes_recv);
 static_assert(info(Opcode::kRcFetchAdd).header_bytes == 40 && info(Opcode::kRcFetchAdd).is_remembered());
+static_assert(info(Opcode::kRcMaskedFetchAdd).header_bytes == 56 &&
+              info(Opcode::kRcMaskedFetchAdd).is_masked());
+static_assert(info(xrc(Opcode::kRcMaskedCompareSwap)).header_bytes == 60 &&
+              !info(xrc(Opcode::kRcFetchAdd)).is_masked());
 static_assert(info(Opcode::kRcAtomicAck).header_bytes == 24 && info(Opcode::kRcAck).header_bytes == 16);
 static_assert(info(Opcode::kRcReadResponseMiddle).header_bytes == 12);
 static_assert(info(Opcode::kRcReadResponseMiddle).payload_is_mtu);

@@ -11,6 +11,7 @@
 #include "wire/aeth.h"
 #include "wire/atomic_ack_eth.h"
 #include "wire/atomic_eth.h"
+#include "wire/atomic_mask_eth.h"
 #include "wire/bth.h"
 #include "wire/deth.h"
 #include "wire/ether.h"
@@ -42,7 +43,7 @@ enum class ParseResult : std::uint8_t {
   kNotUdp,        ///< another IP protocol, or IPv6 extension headers
   kNotRocePort,   ///< UDP to another port
   kBadUdp,        ///< UDP length is not the IP payload's
-  kUnknownOpcode,  ///< or RD and vendor opcodes, which are not spoken here
+  kUnknownOpcode,  ///< or RD and other vendors' opcodes, which are not spoken here
   kBadVersion,     ///< TVer is not 0
   kBadLength,      ///< shorter than the headers of the opcode, or payload where it allows none
   kBadPad,         ///< payload and pad are no multiple of 4
@@ -79,6 +80,9 @@ struct PacketView {
   [[nodiscard]] Reth reth() const noexcept { return parse_at<Reth>(ext + (op->is_flush ? Feth::kSize : 0)); }
   [[nodiscard]] Feth feth() const noexcept { return parse_at<Feth>(ext); }
   [[nodiscard]] AtomicEth atomic_eth() const noexcept { return parse_at<AtomicEth>(ext); }
+  [[nodiscard]] AtomicMaskEth atomic_mask_eth() const noexcept {
+    return parse_at<AtomicMaskEth>(ext + AtomicEth::kSize);
+  }
   [[nodiscard]] Xrceth xrceth() const noexcept { return parse_at<Xrceth>(ext - Xrceth::kSize); }
   [[nodiscard]] Deth deth() const noexcept { return parse_at<Deth>(ext); }
   [[nodiscard]] Aeth aeth() const noexcept { return parse_at<Aeth>(ext); }

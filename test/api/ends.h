@@ -28,7 +28,7 @@ struct End {
   Pd pd;
 
   static End open(const std::string& port, Mode mode, std::uint32_t max_qp = 65536,
-                  const std::string& fault = "", std::uint32_t probe_us = 100) {
+                  const std::string& fault = "", std::uint32_t probe_us = 100, bool credits = false) {
     Config config;
     config.port = port;
     config.no_huge = true;
@@ -36,6 +36,7 @@ struct End {
     config.max_qp = max_qp;
     config.fault = fault;
     config.probe_us = probe_us;
+    config.credits = credits;
     Device device = must(Device::open(config));
     Pd pd = must(Pd::create(device));
     return {std::move(device), std::move(pd)};

@@ -20,7 +20,8 @@ bool same(const QpAttr& a, const QpAttr& b) {
 bool is_within(const QpInitAttr& attr, const Limits& limits) {
   return attr.max_send_wr <= limits.max_qp_wr && attr.max_recv_wr <= limits.max_qp_wr &&
          attr.max_send_sge <= limits.max_sge && attr.max_recv_sge <= limits.max_sge &&
-         attr.max_inline_data <= limits.max_inline;
+         attr.max_inline_data <= limits.max_inline && !to_string(attr.type).starts_with('?') &&
+         attr.type != QpType::kXrcRecv && (!attr.block_own_multicast || attr.type == QpType::kUd);
 }
 
 }  // namespace
@@ -125,8 +126,7 @@ void World::resize_cq(Side& on) {
     ++totals_.errors;
     expect_error(resized.error(), {Errc::kInvalid}, "Cq::resize");
     expect(cq->cq.entries() == before, "a refused Cq::resize changed the CQ");
-    expect(entries == 0 || entries > most || entries < cq->outstanding + cq->ghosts,
-           "Cq::resize fails for no reason");
+    expect(entries == 0 || entries > most || entries < cq->most(), "Cq::resize fails for no reason");
     return;
   }
   expect(entries > 0 && entries <= most && cq->cq.entries() >= entries, "Cq::resize took a wrong size");
@@ -148,16 +148,22 @@ void World::moderate_cq(Side& on) {
 
 void World::destroy_cq(Side& on) {
   CqObject* cq = pick(on.cqs, random_);
-  if (cq != nullptr && cq->users == 0) erase(on.cqs, *cq);
+  if (cq == nullptr || cq->users != 0) return;
+  for (const auto& srq : on.srqs) srq->unlink(*cq);
+  erase(on.cqs, *cq);
 }
 
 QpInitAttr World::random_capacities() {
-  QpInitAttr attr{.max_send_wr = below(40),
+  constexpr std::array kTypes{QpType::kRc, QpType::kUc, QpType::kUd, QpType::kXrcSend};
+  QpInitAttr attr{.type = chance(8) ? kTypes[below(kTypes.size())] : type_,
+                  .max_send_wr = below(40),
                   .max_recv_wr = below(40),
                   .max_send_sge = below(5),
                   .max_recv_sge = below(5),
                   .max_inline_data = below(3) * 50,
                   .sq_sig_all = chance(3)};
+  attr.block_own_multicast = wrong(24) || (attr.type == QpType::kUd && chance(2));
+  if (wrong(64)) attr.type = QpType{static_cast<std::uint8_t>(below(256))};
   if (!wrong(16)) return attr;
   constexpr std::array kFields{&QpInitAttr::max_send_wr, &QpInitAttr::max_recv_wr, &QpInitAttr::max_send_sge,
                                &QpInitAttr::max_recv_sge, &QpInitAttr::max_inline_data};
@@ -166,97 +172,125 @@ QpInitAttr World::random_capacities() {
 }
 
 void World::create_qp(Side& on) {
-  PdObject* pd = pick(on.pds, random_);
+  if (uses_xrc() && chance(2)) return create_target(on);
   const bool foreign = wrong(24);  // a CQ of the other device
-  CqObject* send = pick(foreign ? other(on).cqs : on.cqs, random_);
-  CqObject* recv = pick(foreign && chance(2) ? other(on).cqs : on.cqs, random_);
-  if (pd == nullptr || send == nullptr || recv == nullptr) return;
+  const Uses uses{.pd = pick(on.pds, random_),
+                  .send_cq = pick(foreign ? other(on).cqs : on.cqs, random_),
+                  .recv_cq = pick(foreign && chance(2) ? other(on).cqs : on.cqs, random_),
+                  .srq = chance(3) ? pick(on.srqs, random_) : nullptr};
+  if (uses.pd == nullptr || uses.send_cq == nullptr || uses.recv_cq == nullptr) return;
   const QpInitAttr attr = random_capacities();
   const bool full = on.qps.size() >= on.device.limits().max_qp;
-  auto qp = Qp::create(pd->pd, send->cq, recv->cq, attr);
+  auto qp = uses.srq == nullptr
+                ? Qp::create(uses.pd->pd, uses.send_cq->cq, uses.recv_cq->cq, attr)
+                : Qp::create(uses.pd->pd, uses.send_cq->cq, uses.recv_cq->cq, uses.srq->srq, attr);
   expect(qp.has_value() == (is_within(attr, on.device.limits()) && !foreign && !full),
          "Qp::create judges its arguments wrongly");
   if (!qp) {
     ++totals_.errors;
-    return expect_error(qp.error(), {full ? Errc::kLimit : Errc::kInvalid, Errc::kInvalid}, "Qp::create");
+    return expect_error(
+        qp.error(), {full ? Errc::kLimit : Errc::kInvalid, Errc::kInvalid, Errc::kUnsupported}, "Qp::create");
   }
   expect(qp->attr().max_send_wr >= attr.max_send_wr && qp->attr().max_recv_wr >= attr.max_recv_wr,
          "a QP was granted less than was asked for");
   const std::uint32_t qpn = raw(qp->qpn());
-  const bool is_used = std::any_of(on.qps.begin(), on.qps.end(),
-                                   [&](const auto& present) { return raw(present->qp.qpn()) == qpn; });
-  expect(qpn > 1 && qpn < 0xff'ffff && !is_used, "a QP has a number that is taken or reserved");
+  expect(qpn > 1 && qpn < 0xff'ffff && on.find(qp->qpn()) == nullptr,
+         "a QP has a number that is taken or reserved");
   on.qpns.push_back(qpn);
-  ++pd->users, ++send->users, ++recv->users;
-  on.qps.push_back(std::make_unique<QpObject>(std::move(*qp), *pd, *send, *recv));
+  if (uses.srq != nullptr) uses.srq->link(*uses.recv_cq);
+  on.qps.push_back(std::make_unique<QpObject>(std::move(*qp), uses));
 }
 
 void World::destroy_qp(Side& on) {
   QpObject* qp = pick(on.qps, random_);
   if (qp == nullptr || !wrong(2)) return;
   qp->forget();
-  --qp->pd.users, --qp->send_cq.users, --qp->recv_cq.users;
   erase(on.qps, *qp);
 }
 
 /// Assignment to a live handle destroys what it held.
 void World::replace_qp(Side& on) {
   QpObject* qp = pick(on.qps, random_);
-  if (qp == nullptr || !wrong(2) || on.qps.size() >= on.device.limits().max_qp) return;
-  auto fresh = Qp::create(qp->pd.pd, qp->send_cq.cq, qp->recv_cq.cq, {});
+  if (qp == nullptr || !wrong(2) || on.qps.size() >= on.device.limits().max_qp || !qp->has_sends()) return;
+  auto fresh = Qp::create(qp->uses.pd->pd, qp->uses.send_cq->cq, qp->uses.recv_cq->cq, {.type = type_});
   expect(fresh.has_value(), "a QP cannot be created");
   on.qpns.push_back(raw(fresh->qpn()));
   qp->forget();
+  qp->groups.clear();
   qp->qp = std::move(*fresh);
+  qp->uses.end();
+  qp->uses.srq = nullptr;
+  qp->uses.begin();
   expect(qp->qp.query().state == QpState::kReset, "a new QP is not in Reset");
 }
 
-QpAttr World::attr_towards(const Side& peer, Qpn dest, Psn own, Psn peers) {
-  return {
+QpAttr World::attr_towards(Side& on, Side& peer, Qpn dest, Psn own, Psn peers) {
+  QpAttr attr{
       .path_mtu = PathMtu{static_cast<std::uint8_t>(1 + below(5))},
       .dest_qpn = dest,
       .rq_psn = peers,
       .sq_psn = own,
       .access_flags = wrong(8) ? below(16) : access::kAll | access::kFlushGlobal | access::kFlushPersistent,
-      .dgid = peer.device.gids()[1].gid,
+      .sl = static_cast<std::uint8_t>(below(8)),
       .max_rd_atomic = static_cast<std::uint8_t>(wrong(3) ? 0 : 1 + below(4)),
       .max_dest_rd_atomic = static_cast<std::uint8_t>(wrong(3) ? 0 : 4),
       .min_rnr_timer = 1,
       .timeout = static_cast<std::uint8_t>(below(9)),
       .retry_cnt = static_cast<std::uint8_t>(wrong(3) ? below(3) : 7),
-      .rnr_retry = static_cast<std::uint8_t>(wrong(3) ? below(8) : 7)};
+      .rnr_retry = static_cast<std::uint8_t>(wrong(3) ? below(8) : 7),
+      .qkey = wrong(8) ? random_.next32() : kQkey};
+  choose_path(on, peer, attr.sgid_index, attr.dgid);
+  return attr;
 }
 
-/// A QP of each side, joined with each other, mostly rightly.
+/// Mostly a QP that one of type `type` may talk to.
+QpObject* World::partner_of(QpType type, Side& on) {
+  QpType wanted = type;
+  if (type == QpType::kXrcSend) wanted = QpType::kXrcRecv;
+  if (type == QpType::kXrcRecv) wanted = QpType::kXrcSend;
+  QpObject* found = pick(on.qps, random_);
+  for (int i = 0; i < 6 && found != nullptr && found->type() != wanted; ++i) found = pick(on.qps, random_);
+  return found;
+}
+
+/// A QP of each side, joined with each other, mostly rightly; sometimes both are of one side.
 void World::connect(Side& on) {
-  Side& peer = other(on);
   QpObject* here = pick(on.qps, random_);
-  QpObject* there = pick(peer.qps, random_);
-  if (here == nullptr || there == nullptr) return;
+  if (here == nullptr) return;
+  Side& peer = chance(12) ? on : other(on);
+  QpObject* there = partner_of(here->type(), peer);
+  if (there == nullptr) return;
   const auto is_up = [](const QpObject* qp) { return qp->qp.query().state == QpState::kRts; };
   if (is_up(here) && is_up(there) && !wrong(1)) return;
   const Psn own{random_.next32()};
   const Psn peers{random_.next32()};
-  QpAttr attr = attr_towards(peer, there->qp.qpn(), own, peers);
-  QpAttr back = attr_towards(on, here->qp.qpn(), peers, own);
+  const QpAttr attr = attr_towards(on, peer, there->qp.qpn(), own, peers);
+  QpAttr back = attr_towards(peer, on, here->qp.qpn(), peers, own);
   back.path_mtu = attr.path_mtu;
-  for (const auto& [qp, towards] : {std::pair{here, attr}, {there, back}}) {
-    if (!wrong(8)) change(*qp, {}, qp_attr::kState);
-    if (chance(3)) post_recv(qp == here ? on : peer);
-    const bool fresh = qp->qp.query().state <= QpState::kInit;
-    const Status status = qp->qp.connect(towards);
-    expect(status.has_value() == fresh, "Qp::connect from Reset or Init fails, or from elsewhere does not");
-    if (status) {
-      ++totals_.connections;
-    } else {
-      ++totals_.errors;
-      expect_error(status.error(), {Errc::kInvalid}, "Qp::connect");
-    }
+  connect_one(on, *here, attr);
+  connect_one(peer, *there, back);
+}
+
+void World::connect_one(Side& on, QpObject& object, const QpAttr& attr) {
+  if (!wrong(8)) change(object, {}, qp_attr::kState);
+  if (chance(3)) post_recv(on);
+  const GidEntry own = on.gids.at(attr.sgid_index);
+  const bool is_reached =
+      object.type() == QpType::kUd || (!own.gid.is_zero() && own.gid.is_v4() == attr.dgid.is_v4());
+  const bool fresh = object.qp.query().state <= QpState::kInit;
+  const Status status = object.qp.connect(attr);
+  expect(status.has_value() == (fresh && is_reached),
+         "Qp::connect from Reset or Init fails, or from elsewhere or a GID that is gone does not");
+  if (status) {
+    ++totals_.connections;
+  } else {
+    ++totals_.errors;
+    expect_error(status.error(), {Errc::kInvalid}, "Qp::connect");
   }
 }
 
 QpAttr World::random_attr(Side& on) {
-  QpAttr attr = attr_towards(other(on), Qpn{random_.next32() & 0xff'ffff}, Psn{1}, Psn{2});
+  QpAttr attr = attr_towards(on, other(on), Qpn{random_.next32() & 0xff'ffff}, Psn{1}, Psn{2});
   attr.state = QpState{static_cast<std::uint8_t>(chance(12) ? below(256) : below(7))};
   if (chance(2)) return attr;
   switch (below(6)) {
@@ -285,7 +319,9 @@ QpAttr World::random_attr(Side& on) {
 void World::modify(Side& on) {
   QpObject* qp = pick(on.qps, random_);
   if (qp == nullptr || !wrong(1)) return;
-  constexpr std::array kMasks{qp_attr::kState, qp_attr::kInitMask, qp_attr::kRtrMask, qp_attr::kRtsMask};
+  constexpr std::array kMasks{qp_attr::kState,   qp_attr::kInitMask,   qp_attr::kRtrMask,
+                              qp_attr::kRtsMask, qp_attr::kUdInitMask, qp_attr::kUcRtrMask,
+                              qp_attr::kState,   qp_attr::kInitMask,   qp_attr::kUnreliableRtsMask};
   std::uint32_t mask = chance(6) ? random_.next32() : kMasks[below(kMasks.size())];
   if (chance(4)) mask ^= 1U << below(21);
   if (chance(8)) mask &= ~qp_attr::kState;
@@ -337,6 +373,9 @@ void World::move_handles(Side& on) {
   if (MrObject* mr = pick(on.mrs, random_)) there_and_back(mr->mr);
   if (MwObject* mw = pick(on.mws, random_)) there_and_back(mw->mw);
   if (CqObject* cq = pick(on.cqs, random_)) there_and_back(cq->cq);
+  if (SrqObject* srq = pick(on.srqs, random_)) there_and_back(srq->srq);
+  if (XrcdObject* xrcd = pick(on.xrcds, random_)) there_and_back(xrcd->xrcd);
+  if (AhObject* ah = pick(on.ahs, random_)) there_and_back(ah->ah);
   if (QpObject* qp = pick(on.qps, random_)) there_and_back(qp->qp);
 }
 

@@ -102,9 +102,10 @@ int main(int argc, char** argv) {
   std::printf(
       "%llu calls, %llu of them refused; %llu connections; %llu work requests, %llu completions, %llu with "
       "an "
-      "error; %llu events\n%.1f s, %.0f sequences/s\n",
+      "error; %llu events; %llu shared receives; %llu datagrams; %llu addresses came or went\n"
+      "%.1f s, %.0f sequences/s\n",
       number(totals.calls), number(totals.errors), number(totals.connections), number(totals.posted),
-      number(totals.completions), number(totals.failures), number(totals.events), seconds,
-      static_cast<double>(sequences) / seconds);
+      number(totals.completions), number(totals.failures), number(totals.events), number(totals.shared),
+      number(totals.datagrams), number(totals.addresses), seconds, static_cast<double>(sequences) / seconds);
   return 0;
 }

@@ -1,15 +1,19 @@
 /// The objects of one side of the API fuzzer, each with what the model knows of it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "base/random.h"
+#include "uroce/ah.h"
 #include "uroce/mr.h"
 #include "uroce/mw.h"
 #include "uroce/qp.h"
@@ -94,13 +98,18 @@ struct CqObject {
   bool is_moderated = false;
   unsigned users = 0;
   std::uint32_t outstanding = 0;  // completions that may be in it or come into it
-  std::uint32_t ghosts = 0;       // likewise, of QPs that are gone or were reset
+  std::uint32_t ghosts = 0;       // likewise, of QPs and SRQs that are gone or were reset
+  std::uint32_t shared = 0;       // likewise, of SRQs
   bool may_overflow = false;
   bool armed_empty = false;  // armed for any completion when it had none
 
+  [[nodiscard]] std::uint32_t most() const noexcept { return outstanding + ghosts + shared; }
   void add(std::uint32_t wrs) noexcept {
     outstanding += wrs;
-    if (outstanding + ghosts > entries) may_overflow = true;
+    note_overflow();
+  }
+  void note_overflow() noexcept {
+    if (most() > entries) may_overflow = true;
   }
 };
 
@@ -112,16 +121,44 @@ struct PostedWr {
   std::uint64_t bytes;
 };
 
+struct XrcdObject {
+  explicit XrcdObject(Xrcd made) : xrcd(std::move(made)) {}
+  Xrcd xrcd;
+  unsigned users = 0;
+};
+
+/// What a QP, or an SRQ, uses. Those of an XRC target are null but for its domain.
+struct Uses {
+  PdObject* pd = nullptr;
+  CqObject* send_cq = nullptr;
+  CqObject* recv_cq = nullptr;
+  struct SrqObject* srq = nullptr;
+  XrcdObject* xrcd = nullptr;
+
+  void begin() const noexcept { change(1); }
+  void end() const noexcept { change(~0U); }
+
+ private:
+  void change(unsigned by) const noexcept;
+};
+
 struct QpObject {
-  QpObject(Qp pair, PdObject& of, CqObject& send, CqObject& recv)
-      : qp(std::move(pair)), pd(of), send_cq(send), recv_cq(recv) {}
+  QpObject(Qp pair, const Uses& parts) : qp(std::move(pair)), uses(parts) { uses.begin(); }
+  ~QpObject() { uses.end(); }
+  QpObject(const QpObject&) = delete;
+  QpObject& operator=(const QpObject&) = delete;
+
   Qp qp;
-  PdObject& pd;
-  CqObject& send_cq;
-  CqObject& recv_cq;
+  Uses uses;
   std::deque<PostedWr> sends;
   std::deque<PostedWr> recvs;
+  std::set<Gid> groups;  // attached to
 
+  [[nodiscard]] QpType type() const noexcept { return qp.attr().type; }
+  [[nodiscard]] bool has_sends() const noexcept { return type() != QpType::kXrcRecv; }
+  [[nodiscard]] bool has_receives() const noexcept {
+    return type() != QpType::kXrcRecv && type() != QpType::kXrcSend && uses.srq == nullptr;
+  }
   /// Its work requests are forgotten: it goes, or was reset.
   void forget() noexcept;
   void on_completion(const CqObject& from, const Wc& wc);
@@ -131,6 +168,40 @@ struct QpObject {
  private:
   void complete_send(const Wc& wc);
   void complete_recv(const Wc& wc);
+};
+
+/// What a receive that completed has to do with the one that was posted.
+void expect_received(const PostedWr& posted, const Wc& wc);
+
+struct SrqObject {
+  SrqObject(Srq queue, const Uses& parts) : srq(std::move(queue)), uses(parts) {
+    uses.begin();
+    if (uses.recv_cq != nullptr) link(*uses.recv_cq);
+  }
+  ~SrqObject();
+  SrqObject(const SrqObject&) = delete;
+  SrqObject& operator=(const SrqObject&) = delete;
+
+  Srq srq;
+  Uses uses;  // its own CQ, if it is one for XRC
+  unsigned users = 0;
+  std::vector<PostedWr> posted;  // or lost with a QP that completed it
+  std::vector<CqObject*> cqs;    // where they may complete
+
+  /// Its receives may complete in `cq` too.
+  void link(CqObject& cq);
+  void unlink(const CqObject& cq) { std::erase(cqs, &cq); }
+  void on_posted(const PostedWr& wr);
+  /// @param owner  whose completion it is; null: of a QP that is gone
+  void on_completion(const CqObject& from, const QpObject* owner, const Wc& wc);
+  [[nodiscard]] std::vector<PostedWr>::iterator find(std::uint64_t wr_id) {
+    return std::find_if(posted.begin(), posted.end(), [&](const PostedWr& wr) { return wr.wr_id == wr_id; });
+  }
+};
+
+struct AhObject {
+  explicit AhObject(Ah made) : ah(std::move(made)) {}
+  Ah ah;
 };
 
 template <typename T>
@@ -145,11 +216,22 @@ struct Side {
   Objects<MrObject> mrs;
   Objects<MwObject> mws;
   Objects<CqObject> cqs;
+  Objects<XrcdObject> xrcds;
+  Objects<SrqObject> srqs;
+  Objects<AhObject> ahs;
   Objects<QpObject> qps;
-  std::vector<std::uint32_t> stale_keys;  // of regions that are gone
-  std::vector<std::uint32_t> qpns;        // of all QPs of the sequence
+  std::vector<std::uint32_t> stale_keys;   // of regions that are gone
+  std::vector<std::uint32_t> qpns;         // of all QPs of the sequence
+  std::vector<std::uint32_t> srq_numbers;  // likewise
+  std::set<std::uint64_t> orphans;         // receives of SRQs that are gone, which may have completed before
+  std::map<std::string, bool> ips;         // that were added or removed, and whether they are there
+  std::vector<GidEntry> gids;              // as the device must have them
+  std::vector<GidEntry> all_gids;          // likewise, with those that were removed
 
   [[nodiscard]] bool slot_is_free(std::size_t slot) const noexcept;
+  [[nodiscard]] QpObject* find(Qpn qpn) const noexcept;
+  /// Whose receive that is.
+  [[nodiscard]] SrqObject* owner_of(std::uint64_t wr_id) const noexcept;
 };
 
 template <typename T>

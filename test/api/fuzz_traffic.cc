@@ -11,8 +11,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint32_t kMostSges = 7;
-constexpr std::uint32_t kMostWrs = 4;
 constexpr std::uint8_t kNotInline = send_flag::kFence | send_flag::kSignaled | send_flag::kSolicited;
 
 WcOpcode completion_of(WrOpcode opcode) noexcept {
@@ -73,7 +71,10 @@ Sge World::random_sge(Side& on) {
 }
 
 /// What a peer takes that expects nothing in particular.
-void World::calm(SendWr& wr) {
+void World::calm(QpType type, SendWr& wr) {
+  const bool has_imm = wr.opcode == WrOpcode::kSendWithImm || wr.opcode == WrOpcode::kRdmaWriteWithImm;
+  if (type == QpType::kUd) wr.opcode = has_imm ? WrOpcode::kSendWithImm : WrOpcode::kSend;
+  if (type == QpType::kUc && !has_imm && wr.opcode != WrOpcode::kRdmaWrite) wr.opcode = WrOpcode::kSend;
   if (wr.opcode == WrOpcode::kSendWithInv || wr.opcode == WrOpcode::kLocalInv ||
       wr.opcode == WrOpcode::kFlush)
     wr.opcode = WrOpcode::kSend;
@@ -81,7 +82,7 @@ void World::calm(SendWr& wr) {
   if (reads) wr.flags &= kNotInline;
 }
 
-SendWr World::random_send(Side& on, std::span<Sge> sges) {
+SendWr World::random_send(Side& on, QpType type, std::span<Sge> sges) {
   constexpr std::array kOpcodes{
       WrOpcode::kRdmaWrite,       WrOpcode::kRdmaWriteWithImm,  WrOpcode::kSend,
       WrOpcode::kSendWithImm,     WrOpcode::kRdmaRead,          WrOpcode::kSend,
@@ -93,7 +94,7 @@ SendWr World::random_send(Side& on, std::span<Sge> sges) {
             .flags = static_cast<std::uint8_t>(below(16) & kNotInline)};
   if (wrong(64)) wr.opcode = WrOpcode{static_cast<std::uint8_t>(random_.next32())};
   if (chance(6)) wr.flags |= send_flag::kInline;
-  if (is_tame_ && !wrong(1)) calm(wr);
+  if (is_tame_ && !wrong(1)) calm(type, wr);
   const bool is_atomic = wr.opcode == WrOpcode::kAtomicCmpAndSwp ||
                          wr.opcode == WrOpcode::kAtomicFetchAndAdd || wr.opcode == WrOpcode::kAtomicWrite;
   const bool has_data =
@@ -106,6 +107,9 @@ SendWr World::random_send(Side& on, std::span<Sge> sges) {
     if (sges.empty()) wr.opcode = WrOpcode::kRdmaWrite;
     sges = sges.first(std::min<std::size_t>(sges.size(), 1));
     for (Sge& sge : sges) sge.length = 8;
+  }
+  if (type == QpType::kUd && !wrong(16)) {  // a datagram is one packet
+    for (Sge& sge : sges) sge.length %= 64;
   }
   wr.sges = sges;
   MrObject* target = pick(other(on).mrs, random_);
@@ -130,6 +134,8 @@ SendWr World::random_send(Side& on, std::span<Sge> sges) {
               .scope = FlushScope{static_cast<std::uint8_t>(wrong(16) ? below(256) : below(2))}};
   if (wr.opcode == WrOpcode::kBindMw) aim_bind(on, wr);
   if (wr.opcode == WrOpcode::kLocalInv) aim_invalidate(on, wr);
+  if (type == QpType::kUd || wrong(32)) aim_datagram(on, wr);
+  if (type == QpType::kXrcSend || wrong(32)) aim_xrc(on, wr);
   wr.compare_add = random_.next();
   wr.swap = random_.next();
   return wr;
@@ -144,11 +150,11 @@ void World::post_send(Side& on) {
   const std::uint32_t count = below(kMostWrs + 1);
   const std::uint32_t limit = wrong(12) ? kMostSges : qp.attr().max_send_sge;
   for (std::uint32_t i = 0; i < count; ++i) {
-    wrs[i] = random_send(on, std::span(sges[i]).first(below(std::min(limit, kMostSges) + 1)));
+    wrs[i] = random_send(on, object->type(), std::span(sges[i]).first(below(std::min(limit, kMostSges) + 1)));
   }
   // What must be taken: those before the first that is too large, as far as the ring surely has room.
   const QpState state = qp.query().state;
-  const bool takes = state >= QpState::kRts;
+  const bool takes = state >= QpState::kRts && object->has_sends();
   std::size_t right = 0;
   for (; right < count; ++right) {
     const bool is_inline = (wrs[right].flags & send_flag::kInline) != 0;
@@ -168,43 +174,48 @@ void World::post_send(Side& on) {
     const bool signaled = qp.attr().sq_sig_all || (wrs[i].flags & send_flag::kSignaled) != 0;
     object->sends.push_back({wrs[i].wr_id, signaled, completion_of(wrs[i].opcode), total(wrs[i].sges)});
   }
-  object->send_cq.add(static_cast<std::uint32_t>(taken));
+  if (object->has_sends()) object->uses.send_cq->add(static_cast<std::uint32_t>(taken));
+  if (is_tame_ && taken > 0) progress(on);
+}
+
+/// Receives with at most `max_sge` elements each, mostly.
+void World::random_receives(Side& on, std::uint32_t max_sge, RecvBatch& batch) {
+  const std::uint32_t limit = wrong(12) ? kMostSges : max_sge;
+  bool all_right = true;
+  batch.count = below(kMostWrs + 1);
+  for (std::uint32_t i = 0; i < batch.count; ++i) {
+    const auto list = std::span(batch.sges[i]).first(below(std::min(limit, kMostSges) + 1));
+    for (Sge& sge : list) sge = random_sge(on);
+    MrObject* whole = pick(on.mrs, random_);
+    if (whole != nullptr && !list.empty() && !wrong(2)) {
+      list[0] = whole->mr.sge(0, static_cast<std::uint32_t>(whole->mr.memory().size()));
+    }
+    batch.wrs[i] = {.wr_id = (next_wr_ += 2) + 1, .sges = list};
+    all_right = all_right && list.size() <= max_sge;
+    if (all_right) ++batch.right;
+  }
 }
 
 void World::post_recv(Side& on) {
   QpObject* object = pick(on.qps, random_);
   if (object == nullptr) return;
   Qp& qp = object->qp;
-  std::array<std::array<Sge, kMostSges>, kMostWrs> sges;
-  std::array<RecvWr, kMostWrs> wrs;
-  const std::uint32_t count = below(kMostWrs + 1);
-  const std::uint32_t limit = wrong(12) ? kMostSges : qp.attr().max_recv_sge;
-  std::size_t right = 0;
-  bool all_right = true;
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const auto list = std::span(sges[i]).first(below(std::min(limit, kMostSges) + 1));
-    for (Sge& sge : list) sge = random_sge(on);
-    MrObject* whole = pick(on.mrs, random_);
-    if (whole != nullptr && !list.empty() && !wrong(2)) {
-      list[0] = whole->mr.sge(0, static_cast<std::uint32_t>(whole->mr.memory().size()));
-    }
-    wrs[i] = {.wr_id = (next_wr_ += 2) + 1, .sges = list};
-    all_right = all_right && list.size() <= qp.attr().max_recv_sge;
-    if (all_right) ++right;
-  }
-  const bool takes = qp.query().state != QpState::kReset;
+  RecvBatch batch;
+  random_receives(on, qp.attr().max_recv_sge, batch);
+  const bool takes = qp.query().state != QpState::kReset && object->has_receives();
   const std::size_t room =
       qp.attr().max_recv_wr - std::min<std::size_t>(qp.attr().max_recv_wr, object->recvs.size());
-  const std::size_t taken = qp.post_recv(std::span(wrs).first(count));
-  expect(takes || taken == 0, "receives were taken in Reset");
-  expect(taken <= right, "a receive beyond the QP's capacities was taken");
-  expect(!takes || taken >= std::min(right, room), "a receive was refused that there is room for");
+  const std::size_t taken = qp.post_recv(std::span(batch.wrs).first(batch.count));
+  expect(takes || taken == 0, "receives were taken by a QP that takes none, or in Reset");
+  expect(taken <= batch.right, "a receive beyond the QP's capacities was taken");
+  expect(!takes || taken >= std::min<std::size_t>(batch.right, room),
+         "a receive was refused that there is room for");
   totals_.posted += taken;
-  if (taken < count) ++totals_.errors;
+  if (taken < batch.count) ++totals_.errors;
   for (std::size_t i = 0; i < taken; ++i) {
-    object->recvs.push_back({wrs[i].wr_id, true, WcOpcode::kRecv, total(wrs[i].sges)});
+    object->recvs.push_back({batch.wrs[i].wr_id, true, WcOpcode::kRecv, total(batch.wrs[i].sges)});
   }
-  object->recv_cq.add(static_cast<std::uint32_t>(taken));
+  if (taken > 0) object->uses.recv_cq->add(static_cast<std::uint32_t>(taken));
 }
 
 void World::poll(Side& on) {
@@ -222,10 +233,7 @@ void World::poll_cq(Side& on, CqObject& cq, std::size_t most) {
   if (count > 0) cq.armed_empty = false;
   for (const Wc& wc : std::span(wcs).first(count)) {
     ++(wc.ok() ? totals_.completions : totals_.failures);
-    const auto owner =
-        std::find_if(on.qps.begin(), on.qps.end(), [&](const auto& qp) { return qp->qp.qpn() == wc.qpn; });
-    expect(owner != on.qps.end(), "a completion is of a QP that does not exist");
-    (*owner)->on_completion(cq, wc);
+    on_completion(on, cq, wc);
     const bool in_time = wc.timestamp_ns > 0 && wc.timestamp_ns <= on.device.now_ns();
     expect(cq.has_timestamps ? in_time : wc.timestamp_ns == 0, "a completion has a wrong timestamp");
   }
@@ -234,6 +242,19 @@ void World::poll_cq(Side& on, CqObject& cq, std::size_t most) {
   for (const auto& qp : on.qps) {
     if (qp->qp.query().state == QpState::kError) qp->check_flushed(cq);
   }
+}
+
+void World::on_completion(Side& on, CqObject& cq, const Wc& wc) {
+  QpObject* owner = on.find(wc.qpn);
+  const bool is_recv = (wc.wr_id & 1) != 0;
+  if (SrqObject* srq = is_recv ? on.owner_of(wc.wr_id) : nullptr) {
+    if (wc.ok()) ++totals_.shared;
+    return srq->on_completion(cq, owner, wc);
+  }
+  if (is_recv && on.orphans.erase(wc.wr_id) != 0) return;
+  expect(owner != nullptr, "a completion is of a QP that does not exist");
+  owner->on_completion(cq, wc);
+  if (wc.ok() && is_recv && owner->type() == QpType::kUd) ++totals_.datagrams;
 }
 
 void World::events(Side& on) {
@@ -270,7 +291,16 @@ void World::async_events(Side& on) {
     ++totals_.events;
     expect(!event.text.empty(), "an asynchronous event has no text");
     if (event.type == AsyncEventType::kPortActive || event.type == AsyncEventType::kPortErr) continue;
-    expect(event.type <= AsyncEventType::kSqDrained, "an asynchronous event is of an unknown type");
+    if (event.type == AsyncEventType::kGidChange) continue;
+    if (event.type == AsyncEventType::kSrqLimitReached) {
+      const bool was =
+          std::find(on.srq_numbers.begin(), on.srq_numbers.end(), event.srq) != on.srq_numbers.end();
+      expect(was, "an asynchronous event is of an SRQ that never was");
+      continue;
+    }
+    const bool is_type =
+        event.type <= AsyncEventType::kSqDrained || event.type == AsyncEventType::kQpLastWqeReached;
+    expect(is_type, "an asynchronous event is of an unknown type");
     const bool is_known = std::find(on.qpns.begin(), on.qpns.end(), raw(event.qpn)) != on.qpns.end();
     expect(is_known, "an asynchronous event is of a QP that never was");
   }

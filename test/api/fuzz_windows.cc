@@ -92,7 +92,7 @@ void World::bind_type1(Side& on) {
   mw->key = *key;
   ++totals_.posted;
   object->sends.push_back({wr_id, signaled, WcOpcode::kBindMw, 0});
-  object->send_cq.add(1);
+  object->uses.send_cq->add(1);
 }
 
 /// Makes a work request a bind that may go well.

@@ -19,6 +19,24 @@ struct Totals {
   std::uint64_t failures = 0;     // completions with an error
   std::uint64_t connections = 0;
   std::uint64_t events = 0;
+  std::uint64_t shared = 0;     // receives of SRQs that took a message
+  std::uint64_t datagrams = 0;  // UD receives that did
+  std::uint64_t addresses = 0;  // added or removed
+};
+
+/// Most of what is posted at once.
+inline constexpr std::uint32_t kMostSges = 7;
+inline constexpr std::uint32_t kMostWrs = 4;
+
+/// What datagrams mostly carry.
+inline constexpr std::uint32_t kQkey = 0x1234'5678;
+
+/// Receives that are to be posted together.
+struct RecvBatch {
+  std::array<std::array<Sge, kMostSges>, kMostWrs> sges;
+  std::array<RecvWr, kMostWrs> wrs;
+  std::uint32_t count = 0;
+  std::uint32_t right = 0;  // those before the first with too many SGEs
 };
 
 /// Runs sequences of calls; throws Broken if a promise of the API is broken.
@@ -66,9 +84,37 @@ class World {
   void query(Side& on);
   void move_handles(Side& on);
   [[nodiscard]] QpInitAttr random_capacities();
-  [[nodiscard]] QpAttr attr_towards(const Side& peer, Qpn dest, Psn own, Psn peers);
+  [[nodiscard]] QpAttr attr_towards(Side& on, Side& peer, Qpn dest, Psn own, Psn peers);
+  [[nodiscard]] QpObject* partner_of(QpType type, Side& on);
+  void connect_one(Side& on, QpObject& qp, const QpAttr& attr);
   [[nodiscard]] QpAttr random_attr(Side& on);
   void change(QpObject& qp, const QpAttr& attr, std::uint32_t mask);
+
+  // fuzz_shared.cc
+  void create_srq(Side& on);
+  void destroy_srq(Side& on);
+  void resize_srq(Side& on);
+  void arm_srq(Side& on);
+  void post_srq(Side& on);
+  void create_xrcd(Side& on);
+  void destroy_xrcd(Side& on);
+  void create_target(Side& on);
+  [[nodiscard]] bool uses_xrc() const noexcept { return type_ == QpType::kXrcSend; }
+  void aim_xrc(Side& on, SendWr& wr);
+
+  // fuzz_datagrams.cc
+  void create_ah(Side& on);
+  void destroy_ah(Side& on);
+  void attach(Side& on);
+  void detach(Side& on);
+  void change_ip(Side& on);
+  void restore_ips(Side& on);
+  void set_ece(Side& on);
+  void check_gids(Side& on);
+  void note_ip(Side& on, const std::string& text, bool is_added);
+  void choose_path(Side& on, Side& peer, std::uint32_t& sgid_index, Gid& dgid);
+  [[nodiscard]] Gid random_group();
+  void aim_datagram(Side& on, SendWr& wr);
 
   // fuzz_windows.cc
   void create_mw(Side& on);
@@ -85,16 +131,19 @@ class World {
   void post_recv(Side& on);
   void poll(Side& on);
   void poll_cq(Side& on, CqObject& cq, std::size_t most);
+  void on_completion(Side& on, CqObject& cq, const Wc& wc);
   void events(Side& on);
   void async_events(Side& on);
   void progress(Side& on);
   [[nodiscard]] std::uint32_t wrong_key(const Side& of);
   [[nodiscard]] Sge random_sge(Side& on);
-  void calm(SendWr& wr);
-  [[nodiscard]] SendWr random_send(Side& on, std::span<Sge> sges);
+  void calm(QpType type, SendWr& wr);
+  [[nodiscard]] SendWr random_send(Side& on, QpType type, std::span<Sge> sges);
+  void random_receives(Side& on, std::uint32_t max_sge, RecvBatch& batch);
 
   Random random_{0};
   bool is_tame_ = false;
+  QpType type_ = QpType::kRc;  // of most QPs of the sequence
   std::vector<Side> sides_;
   Totals totals_;
   std::uint64_t next_wr_ = 0;

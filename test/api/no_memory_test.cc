@@ -96,6 +96,65 @@ TEST_CASE("an address handle that there is no memory for leaves nothing behind",
   }
 }
 
+TEST_CASE("an XRC domain that there is no memory for is an error", "[api][memory]") {
+  Joined link(Mode::kApp);
+  const Xrcd domain = fail_each_allocation([&] { return Xrcd::create(link.a.device); });
+}
+
+namespace {
+
+/// The GIDs of a device that are there.
+std::size_t live_gids(const Device& device) {
+  std::size_t count = 0;
+  for (const GidEntry& entry : device.gids()) count += entry.gid.is_zero() ? 0 : 1;
+  return count;
+}
+
+/// Makes each allocation of `change` fail in turn, until it succeeds; `unchanged` holds until then.
+template <typename Change, typename Unchanged>
+void fail_until_changed(Change change, Unchanged unchanged) {
+  for (long n = 0;; ++n) {
+    allocations_left = n;
+    const Status changed = change();
+    allocations_left = -1;
+    if (changed) return;
+    CHECK(changed.error().code == Errc::kNoMemory);
+    CHECK(unchanged());
+    REQUIRE(n < 10000);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("addresses that there is no memory for do not come, nor go half-way", "[api][memory][gid]") {
+  Joined link(Mode::kApp);
+  Device& device = link.a.device;
+  const std::size_t before = live_gids(device);
+  fail_until_changed([&] { return device.add_ip("10.9.0.1/24"); },
+                     [&] { return live_gids(device) == before; });
+  CHECK(live_gids(device) == before + 1);
+  fail_until_changed([&] { return device.remove_ip("10.9.0.1/24"); },
+                     [&] { return live_gids(device) == before + 1; });
+  CHECK(live_gids(device) == before);
+}
+
+TEST_CASE("QPs join and leave groups, and go, where there is no memory", "[api][memory][multicast]") {
+  Joined link(Mode::kApp);
+  const Gid group = *Gid::parse("239.1.2.3");
+  Cq cq = must(Cq::create(link.a.device, 16));
+  std::optional<Qp> qp = must(Qp::create(link.a.pd, cq, cq, QpInitAttr{.type = QpType::kUd}));
+  fail_until_changed([&] { return qp->attach_multicast(group); },
+                     [&] { return !qp->detach_multicast(group).has_value(); });
+  allocations_left = 0;
+  const bool left = qp->detach_multicast(group).has_value();
+  allocations_left = -1;
+  CHECK(left);
+  REQUIRE(qp->attach_multicast(group).has_value());
+  allocations_left = 0;
+  qp.reset();
+  allocations_left = -1;
+}
+
 TEST_CASE("CQs and SRQs that cannot be resized for lack of memory stay as they are", "[api][memory]") {
   Joined link(GENERATE(Mode::kApp, Mode::kLcore));
   Cq cq = must(Cq::create(link.a.device, 16));

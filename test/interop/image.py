@@ -17,12 +17,14 @@ from packages import CACHE, Apt, Package, Unavailable
 HERE = Path(__file__).resolve().parent
 KERNEL_METAPACKAGE = "linux-image-amd64"
 PACKAGES = ("busybox-static", "dash", "iproute2", "ethtool", "ibverbs-utils", "ibverbs-providers", "perftest",
-            "libibverbs1", "libc6")
+            "rdmacm-utils", "libibverbs1", "libc6", "libgcc-s1")
 PROGRAMS = (["bin/dash", "bin/ip", "usr/bin/rdma", "sbin/ethtool"] +
             [f"usr/bin/ibv_{name}" for name in ("devices", "devinfo", "rc_pingpong",
                                         "uc_pingpong", "ud_pingpong", "srq_pingpong")] +
             [f"usr/bin/ib_{verb}_{what}" for verb in ("send", "write", "read", "atomic")
-             for what in ("bw", "lat")])
+             for what in ("bw", "lat")] +
+            [f"usr/bin/{name}" for name in ("rping", "ucmatose", "udaddy", "mckey", "cmtime")])
+OPENED_LIBRARIES = ("libgcc_s.so.1",)  # by the C library, when a thread ends itself
 LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib", "lib", "lib64")
 MODULES = ("virtio_pci", "virtio_net", "virtio_console", "virtio_rng", "crc32_generic", "crc32c_generic",
            "ib_uverbs", "rdma_ucm", "rdma_rxe")
@@ -154,6 +156,7 @@ class _Userspace:
         for program in PROGRAMS:
             self._program(program)
         self._provider("rxe")
+        self._copy_libraries(OPENED_LIBRARIES)
 
     def _find(self, path):
         """A file by its path below "/", in whichever package has it."""
@@ -190,7 +193,10 @@ class _Userspace:
         if interpreter and interpreter not in self.done:
             self.done.add(interpreter)
             _copy(self._find(interpreter), self.tree / interpreter, mode=0o755)
-        for name in elf.needed():
+        self._copy_libraries(elf.needed())
+
+    def _copy_libraries(self, names):
+        for name in names:
             if name in self.done:
                 continue
             self.done.add(name)

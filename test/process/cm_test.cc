@@ -45,11 +45,12 @@ struct End {
   Cq cq;
   Mr mr;
 
-  static std::unique_ptr<End> open(const std::string& port) {
+  static std::unique_ptr<End> open(const std::string& port, std::uint32_t keepalive_ms = 300) {
     Config config;
     config.port = port;
     config.no_huge = true;
     config.mode = Mode::kAuto;
+    config.keepalive_ms = keepalive_ms;
     auto device = Device::open(config);
     if (!device) return complain(device.error());
     auto pd = Pd::create(*device);
@@ -135,7 +136,7 @@ Result<Connection> accept(End& end, Listener& listener, Qp& qp) {
 // Many in a row
 
 int serve_cycles(const std::string& port, unsigned cycles) {
-  auto end = End::open(port);
+  auto end = End::open(port, 0);
   if (end == nullptr) return 1;
   auto listener = Listener::create(*end->cm, {{}, kPort});
   if (!listener) return 2;
@@ -235,7 +236,7 @@ TEST_CASE("processes connect and disconnect many times in a row without a failur
   const unsigned cycles = number_of("CM_CYCLES", 300);
   const RuntimeDir dir;
   Child server([cycles] { return serve_cycles("shm:cycles", cycles); });
-  auto end = End::open("shm:cycles");
+  auto end = End::open("shm:cycles", 0);
   REQUIRE(end != nullptr);
   std::size_t files = 0;
   const auto start = Clock::now();

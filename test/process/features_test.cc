@@ -2,7 +2,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "process/two_sides.h"
+#include "process/plays.h"
 #include "uroce/ah.h"
 #include "uroce/mw.h"
 #include "uroce/srq.h"
@@ -10,39 +10,6 @@
 
 namespace uroce::test {
 namespace {
-
-/// Over the link that the program was told of; see meson.build.
-bool played(void (*play)(Side&)) {
-  const char* link = std::getenv("FEATURES_LINK");
-  const std::string name = std::to_string(::getpid());
-  if (link == nullptr || std::string(link) == "shm") {
-    const std::string port = "shm:features" + name;
-    return in_two_processes(port, port, play);
-  }
-  const std::string port = "memif:/tmp/uroce-features-" + name + ".sock";
-  return in_two_processes(port + ",role=server", port + ",role=client", play);
-}
-
-Qp connected(Side& side, const QpInitAttr& init) {
-  Qp qp = must(Qp::create(side.pd, side.cq, side.cq, init));
-  side.own().qpns[0] = qp.qpn();
-  side.meet();
-  must(qp.connect(side.towards_peer()));
-  side.meet();
-  return qp;
-}
-
-void receive(Side& side, Qp& qp, std::uint64_t wr_id, std::size_t at, std::uint32_t bytes) {
-  const Sge sge = side.memory.sge(at, bytes);
-  require(qp.post_recv({.wr_id = wr_id, .sges = {&sge, 1}}), "a receive was not taken");
-}
-
-void send(Side& side, Qp& qp, SendWr wr, std::size_t at, std::uint32_t bytes) {
-  const Sge sge = side.memory.sge(at, bytes);
-  wr.sges = {&sge, 1};
-  wr.flags |= send_flag::kSignaled;
-  require(qp.post_send(wr), "a send was not taken");
-}
 
 void play_uc(Side& side) {
   constexpr std::uint32_t kLong = 100'000;
@@ -239,6 +206,35 @@ void play_windows(Side& side) {
   side.meet();
 }
 
+/// The first side sends more than the second one has receives for.
+void play_credits(Side& side) {
+  constexpr std::uint32_t kMessages = 300;
+  constexpr std::uint32_t kDepth = 4;
+  constexpr std::uint32_t kLong = 3000;
+  Qp qp = connected(side, {.max_send_wr = kMessages});
+  if (!side.is_first()) receive(side, qp, 1, 0, kLong);
+  side.meet();
+  if (side.is_first()) {
+    side.fill(0, kLong, 5);
+    for (std::uint32_t i = 0; i < kMessages; ++i) send(side, qp, {.wr_id = i}, 0, kLong);
+    for (std::uint32_t i = 0; i < kMessages; ++i) require(side.succeed().wr_id == i, "the order");
+  } else {
+    std::uint32_t posted = 1;
+    for (std::uint32_t i = 0; i < kMessages; ++i) {
+      require(side.succeed().byte_len == kLong, "length of the SEND");
+      side.require_filled(0, kLong, 5);
+      const std::uint32_t more = 1 + i % kDepth;  // now and then some at once
+      while (posted < kMessages && posted < i + 1 + more) receive(side, qp, ++posted, 0, kLong);
+    }
+  }
+  side.meet();
+  for (const Counter& counter : side.device.counters()) {
+    if (counter.name.ends_with("_rnr_naks")) require(counter.value == 0, "an RNR NAK");
+    if (counter.name == "requester_limited_messages")
+      require(counter.value == (side.is_first() ? 1 : 0), "messages without credit");
+  }
+}
+
 }  // namespace
 
 TEST_CASE("UC carries messages between two processes", "[uc]") {
@@ -255,6 +251,10 @@ TEST_CASE("QPs of two processes share receives", "[srq]") {
 
 TEST_CASE("an XRC connection reaches two queues of another process", "[xrc]") {
   CHECK(played(play_xrc));
+}
+
+TEST_CASE("with credits another process is not sent more than it has receives for", "[credits]") {
+  CHECK(played(play_credits, true));
 }
 
 TEST_CASE("a window of another process opens and closes", "[mw]") {

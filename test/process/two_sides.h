@@ -46,9 +46,9 @@ class Side {
  public:
   static constexpr std::size_t kBytes = 256 * 1024;
 
-  Side(const std::string& port, unsigned side, Meeting& meeting)
+  Side(const std::string& port, unsigned side, Meeting& meeting, bool credits)
       : index(side),
-        device(must(Device::open(config_of(port)))),
+        device(must(Device::open(config_of(port, credits)))),
         pd(must(Pd::create(device))),
         cq(must(Cq::create(device, 256))),
         memory(must(Mr::alloc(pd, kBytes, access::kAll | access::kFlushGlobal | access::kMwBind))),
@@ -114,10 +114,11 @@ class Side {
   }
 
  private:
-  static Config config_of(const std::string& port) {
+  static Config config_of(const std::string& port, bool credits) {
     Config config;
     config.port = port;
     config.no_huge = true;
+    config.credits = credits;
     return config;
   }
   static std::byte byte_at(std::size_t i, unsigned tag) {
@@ -129,12 +130,12 @@ class Side {
 
 /// Runs `play` in two processes, one for each port. @return whether both came to their end.
 template <typename Play>
-[[nodiscard]] bool in_two_processes(const std::string& first_port, const std::string& second_port,
-                                    Play play) {
+[[nodiscard]] bool in_two_processes(const std::string& first_port, const std::string& second_port, Play play,
+                                    bool credits = false) {
   Shared<Meeting> meeting;
   const auto body = [&](const std::string& port, unsigned index) {
     try {
-      Side side(port, index, *meeting);
+      Side side(port, index, *meeting, credits);
       side.meet();
       play(side);
       side.meet();

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "script/remote.h"
+#include "uroce/ece.h"
 
 using namespace uroce;
 using namespace uroce::test;
@@ -60,12 +61,13 @@ void refuses_length(RcScript& qp, const std::optional<Packet>& first, Packet bad
 TEST_CASE("each request opcode is taken only where it may stand in a message", "[rc][fault][T8]") {
   // IBA C9-60 ?: every RC request after every state of the message in progress
   const auto opcode = GENERATE(values<wire::Opcode>(
-      {kRcSendFirst, kRcSendMiddle, kRcSendLast, kRcSendLastImm, kRcSendOnly, kRcSendOnlyImm, kRcSendLastInv,
-       kRcSendOnlyInv, kRcWriteFirst, kRcWriteMiddle, kRcWriteLast, kRcWriteLastImm, kRcWriteOnly,
-       kRcWriteOnlyImm, kRcReadRequest, kRcCompareSwap, kRcFetchAdd, kRcFlush, kRcAtomicWrite}));
+      {kRcSendFirst,      kRcSendMiddle,   kRcSendLast,    kRcSendLastImm, kRcSendOnly,  kRcSendOnlyImm,
+       kRcSendLastInv,    kRcSendOnlyInv,  kRcWriteFirst,  kRcWriteMiddle, kRcWriteLast, kRcWriteLastImm,
+       kRcWriteOnly,      kRcWriteOnlyImm, kRcReadRequest, kRcCompareSwap, kRcFetchAdd,  kRcMaskedCompareSwap,
+       kRcMaskedFetchAdd, kRcFlush,        kRcAtomicWrite}));
   const Before before = GENERATE(Before::kNothing, Before::kSend, Before::kWrite);
   CAPTURE(wire::info(opcode).name, before);
-  RcScript qp{{.mtu = 256}};
+  RcScript qp{{.mtu = 256, .ece = ece::kMaskedAtomics}};
   qp.post_recv(4096).post_recv(4096);
   std::uint32_t psn = 0;
   if (before == Before::kSend) qp.in({.opcode = kRcSendFirst, .psn = psn++, .payload = 256});
@@ -114,15 +116,18 @@ TEST_CASE("RDMA that the QP does not allow is refused", "[rc][fault][access]") {
                                          {access::kRemoteRead | access::kFlushGlobal, kRcAtomicWrite},
                                          {access::kAll | access::kFlushPersistent, kRcFlush},
                                          {0, kRcCompareSwap},
+                                         {access::kRemoteWrite | access::kRemoteRead, kRcMaskedFetchAdd},
+                                         {0, kRcMaskedCompareSwap},
                                          {0, kRcWriteFirst}}));
-  RcScript qp{{.mtu = 256, .access_flags = row.allowed}};
+  RcScript qp{{.mtu = 256, .ece = ece::kMaskedAtomics, .access_flags = row.allowed}};
   refuses(qp, make(qp, row.opcode, 0), 0x61, AsyncEventType::kQpReqErr);
   CHECK(qp.target.is_untouched());
 }
 
 TEST_CASE("READs and atomics are refused while max_dest_rd_atomic is 0", "[rc][fault][depth]") {
-  const auto opcode = GENERATE(values<wire::Opcode>({kRcReadRequest, kRcFetchAdd, kRcFlush, kRcAtomicWrite}));
-  RcScript qp{{.max_dest_rd_atomic = 0}};
+  const auto opcode = GENERATE(
+      values<wire::Opcode>({kRcReadRequest, kRcFetchAdd, kRcMaskedFetchAdd, kRcFlush, kRcAtomicWrite}));
+  RcScript qp{{.max_dest_rd_atomic = 0, .ece = ece::kMaskedAtomics}};
   refuses(qp, make(qp, opcode, 0), 0x61, AsyncEventType::kQpReqErr);
 }
 
@@ -244,13 +249,14 @@ TEST_CASE("a receive whose memory may not be written is a remote operational err
 TEST_CASE("a key or range that the peer has no right to is a remote access error",
           "[rc][fault][key][T9][S7]") {
   // IBA 9.7.4.1.5. The region is 64 bytes in the middle of the target.
-  RcScript qp{{.mtu = 256}};
+  RcScript qp{{.mtu = 256, .ece = ece::kMaskedAtomics}};
   const std::uint64_t base = qp.target.addr(1024);
   const auto insert = [&](std::uint32_t pd, std::uint32_t access) {
     return qp.keys().insert({.addr = base, .length = 64, .pd = pd, .access = access}).value();
   };
   const auto opcode =
-      GENERATE(values<wire::Opcode>({kRcWriteOnly, kRcReadRequest, kRcFetchAdd, kRcFlush, kRcAtomicWrite}));
+      GENERATE(values<wire::Opcode>({kRcWriteOnly, kRcReadRequest, kRcFetchAdd, kRcMaskedFetchAdd,
+                                     kRcMaskedCompareSwap, kRcFlush, kRcAtomicWrite}));
   constexpr std::uint64_t kMax = ~std::uint64_t{0};
   std::uint32_t key = insert(RcScript::kPd, kAllRights);
   std::uint64_t va = base;
@@ -399,8 +405,9 @@ TEST_CASE("an atomic at an address that is not a multiple of 8 is an invalid req
           "[rc][fault][atomic][T9]") {
   // IBA 9.7.4 ?
   const unsigned off = GENERATE(range(1U, 8U));
-  const auto opcode = GENERATE(values<wire::Opcode>({kRcCompareSwap, kRcFetchAdd}));
-  RcScript qp;
+  const auto opcode =
+      GENERATE(values<wire::Opcode>({kRcCompareSwap, kRcFetchAdd, kRcMaskedCompareSwap, kRcMaskedFetchAdd}));
+  RcScript qp{{.ece = ece::kMaskedAtomics}};
   Packet packet = make(qp, opcode, 0);
   packet.atomic->va += off;
   refuses(qp, packet, 0x61, AsyncEventType::kQpReqErr);
@@ -408,8 +415,8 @@ TEST_CASE("an atomic at an address that is not a multiple of 8 is an invalid req
 }
 
 TEST_CASE("an atomic needs all of its 8 bytes inside the region", "[rc][fault][atomic][T9]") {
-  RcScript qp;
-  Packet packet = make(qp, kRcFetchAdd, 0);
+  RcScript qp{{.ece = ece::kMaskedAtomics}};
+  Packet packet = make(qp, GENERATE(kRcFetchAdd, kRcMaskedFetchAdd, kRcMaskedCompareSwap), 0);
   const auto key =
       qp.keys()
           .insert(

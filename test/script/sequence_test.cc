@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "script/remote.h"
+#include "uroce/ece.h"
 
 using namespace uroce;
 using namespace uroce::test;
@@ -27,6 +28,8 @@ constexpr wire::Opcode kOpcodes[] = {kRcSendFirst,
                                      kRcReadRequest,
                                      kRcCompareSwap,
                                      kRcFetchAdd,
+                                     kRcMaskedCompareSwap,
+                                     kRcMaskedFetchAdd,
                                      kRcFlush,
                                      kRcAtomicWrite,
                                      kRcReadResponseOnly,
@@ -35,7 +38,7 @@ constexpr wire::Opcode kOpcodes[] = {kRcSendFirst,
                                      kRcReadResponseMiddle,
                                      kRcAtomicAck,
                                      kRcAck};
-static_assert(std::size(kOpcodes) == 25);  // all that RC has
+static_assert(std::size(kOpcodes) == 27);  // all that RC has
 
 /// The message that is coming in, as the peer's packets make it.
 enum class Message { kNone, kSend, kWrite };
@@ -132,7 +135,7 @@ class Peer {
   void is_taken(const Row& taken) {
     if (taken.opcode == kRcReadRequest) {
       qp.out({kRcReadResponseOnly, last_psn_, 8});
-    } else if (taken.opcode == kRcCompareSwap || taken.opcode == kRcFetchAdd) {
+    } else if (wire::info(taken.opcode).is_atomic_request) {
       qp.out({kRcAtomicAck, last_psn_});
     } else if (taken.opcode == kRcFlush || taken.opcode == kRcAtomicWrite) {
       qp.out({kRcReadResponseOnly, last_psn_});
@@ -145,7 +148,7 @@ class Peer {
     qp.quiet().is_in(QpState::kRts).counted(Count::kResponderFatalNaks, 0);
   }
 
-  RcScript qp{{.mtu = kMtu, .area_bytes = 4096}};
+  RcScript qp{{.mtu = kMtu, .ece = ece::kMaskedAtomics, .area_bytes = 4096}};
 
  private:
   std::uint32_t psn_ = 0;

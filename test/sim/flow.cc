@@ -45,8 +45,13 @@ WcOpcode wc_opcode(WrOpcode opcode) {
   }
 }
 
-engine::Addresses addresses_of(const Gid& gid, unsigned index) {
-  return engine::Addresses({{engine::link_local_gid(Net::mac(index)), 64}, {gid, gid.is_v4() ? 24U : 64U}},
+/// Index 1 is the one in use; the one after it is not, and is of another kind of frames.
+engine::Addresses addresses_of(const Gid& gid, unsigned index, const LinkPlan& link) {
+  const unsigned prefix_len = gid.is_v4() ? 24 : 64;
+  const std::uint16_t other_vlan = link.vlan == 1 ? 0 : 1;
+  return engine::Addresses({{engine::link_local_gid(Net::mac(index)), 64},
+                            {gid, prefix_len, link.vlan, link.type},
+                            {gid, prefix_len, other_vlan, link.type}},
                            std::nullopt);
 }
 
@@ -55,7 +60,7 @@ engine::Addresses addresses_of(const Gid& gid, unsigned index) {
 Endpoint::Endpoint(const Plan& plan, unsigned index, Net& net)
     : memory(plan.endpoints[index]),
       port(net.open(index)),
-      addresses(addresses_of(memory.gid, index)),
+      addresses(addresses_of(memory.gid, index, plan.link)),
       keys(plan.seed ^ (index + 1), [] {}),
       loop({}, *port, addresses, kAskIntervalNs),
       first_cq(1 << 12),
@@ -332,6 +337,7 @@ bool Flow::post_receives(std::uint64_t now_ns, Random& random) {
     rq.publish(1);
     ++receives_posted_;
     any = true;
+    if (peer_.must_ring_for_receives()) to_.loop.ring(peer_);
     if (plan_.receive_pause_ns == 0 || random.below(2) == 0) continue;
     next_receive_ns_ = now_ns + 1 + random.below(plan_.receive_pause_ns);
     break;

@@ -1,8 +1,10 @@
 /// Runs schedules of random work over a random network in virtual time.
 ///
-/// rc_sim [--mixed] [--schedules N] [--messages M] [--seed S] [--trace] [--pcap FILE]
+/// rc_sim [--mixed | --multicast] [--schedules N] [--messages M] [--seed S] [--trace] [--pcap FILE]
 ///
-/// RC with all operations, or with --mixed RC, UC, UD and XRC QPs, some of which share their receives.
+/// RC with all operations, or with --mixed RC, UC, UD and XRC QPs, some of which share their receives, or
+/// with
+/// --multicast datagrams to groups.
 ///
 /// --trace writes every packet in words to standard error, --pcap as sent to a capture file.
 ///
@@ -17,6 +19,7 @@
 #include <string_view>
 
 #include "sim/mix_world.h"
+#include "sim/multicast_world.h"
 #include "sim/world.h"
 
 namespace {
@@ -27,7 +30,7 @@ struct Options {
   std::uint64_t schedules = 500;
   std::uint64_t messages = 200;
   std::uint64_t seed = 1;
-  bool mixed = false;
+  std::string kind;  // "", "--mixed" or "--multicast"
   bool trace = false;
   std::string pcap;
 };
@@ -40,8 +43,8 @@ std::optional<Options> parse(int argc, char** argv) {
       options.trace = true;
       continue;
     }
-    if (name == "--mixed") {
-      options.mixed = true;
+    if (name == "--mixed" || name == "--multicast") {
+      options.kind = name;
       continue;
     }
     if (i + 1 == argc) return std::nullopt;
@@ -73,7 +76,9 @@ void run_world(World&& world, const Options& options, Totals& totals) {
 /// @return whether the schedule kept all promises.
 bool run_one(std::uint64_t seed, const Options& options, Totals& totals) {
   try {
-    if (options.mixed) {
+    if (options.kind == "--multicast") {
+      run_world(MulticastWorld(seed, options.messages), options, totals);
+    } else if (options.kind == "--mixed") {
       const MixPlan plan = make_mix_plan(seed, options.messages);
       run_world(MixWorld(plan), options, totals);
     } else {
@@ -83,9 +88,9 @@ bool run_one(std::uint64_t seed, const Options& options, Totals& totals) {
     return true;
   } catch (const std::exception& error) {
     std::printf(
-        "seed %llu: %s\nreplay: rc_sim %s--schedules 1 --messages %llu --seed %llu --trace --pcap "
+        "seed %llu: %s\nreplay: rc_sim %s --schedules 1 --messages %llu --seed %llu --trace --pcap "
         "failed.pcap\n",
-        static_cast<unsigned long long>(seed), error.what(), options.mixed ? "--mixed " : "",
+        static_cast<unsigned long long>(seed), error.what(), options.kind.c_str(),
         static_cast<unsigned long long>(options.messages), static_cast<unsigned long long>(seed));
     return false;
   }
@@ -103,6 +108,9 @@ void print(const Totals& totals, double seconds) {
       number(totals.damaged), number(totals.go_backs), number(totals.timeouts), number(totals.probes),
       number(totals.rnr_naks), number(totals.implied_naks), number(totals.duplicates),
       number(totals.replays));
+  std::printf("%llu waits for credits, %llu updates, %llu questions, %llu messages begun without\n",
+              number(totals.credit_waits), number(totals.credit_updates), number(totals.credit_questions),
+              number(totals.limited));
   if (totals.received == 0) return;
   std::printf(
       "%llu received, %llu dropped, %llu without receive, %llu with a wrong Q_Key, %llu limit events\n",
@@ -115,9 +123,9 @@ void print(const Totals& totals, double seconds) {
 int main(int argc, char** argv) {
   const auto options = parse(argc, argv);
   if (!options) {
-    std::fprintf(
-        stderr,
-        "usage: rc_sim [--mixed] [--schedules N] [--messages M] [--seed S] [--trace] [--pcap FILE]\n");
+    std::fprintf(stderr,
+                 "usage: rc_sim [--mixed | --multicast] [--schedules N] [--messages M] [--seed S] [--trace] "
+                 "[--pcap FILE]\n");
     return 2;
   }
   const auto start = std::chrono::steady_clock::now();

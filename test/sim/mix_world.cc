@@ -22,6 +22,7 @@ constexpr std::uint32_t kOwnQkey = 0x8000'0000;
 constexpr Count kNever[] = {Count::kDropBadPkey,          Count::kDropUnknownQpn,
                             Count::kDropWrongTransport,   Count::kDropQpState,
                             Count::kDropWrongAddress,     Count::kDropHandOverFull,
+                            Count::kDropWrongVlan,        Count::kDropWrongGidType,
                             Count::kRequesterFatalNaks,   Count::kRequesterRetryExceeded,
                             Count::kRequesterLocalErrors, Count::kRequesterRnrRetryExceeded,
                             Count::kRequesterUnresolved,  Count::kResponderFatalNaks,
@@ -119,7 +120,7 @@ MixWorld::MixWorld(const MixPlan& plan)
   }
   for (unsigned at = 0; at < endpoints_.size(); ++at) {
     for (unsigned to = 0; to < endpoints_.size(); ++to) {
-      const AhAttr attr{.dgid = plan.setting.endpoints[to].gid};
+      const AhAttr attr{.dgid = plan.setting.endpoints[to].gid, .sl = plan.setting.link.sl};
       if (to != at) endpoints_[at]->loop.add_handle(handle_to(to), kPd, attr, now());
     }
   }
@@ -160,6 +161,7 @@ void MixWorld::connect(std::size_t index) {
               .sq_psn = plan.first_psn,
               .access_flags = access::kAll,
               .dgid = plan_.setting.endpoints[peer.at].gid,
+              .sl = plan_.setting.link.sl,
               .min_rnr_timer = plan.min_rnr_timer,
               .timeout = plan_.setting.timeout,
               .qkey = plan.qkey};
@@ -214,6 +216,7 @@ void MixWorld::on_arrival(unsigned at, const wire::PacketView& packet) {
   require(found != index_of_qpn_.end(), "a packet to nobody");
   const MixQp& qp = plan_.qps[found->second];
   require(qp.at == at, "a packet to a QP of another endpoint");
+  require(plan_.setting.link.fits(packet), "a packet in a frame of another VLAN, priority or version");
   queues_[qp.queue]->note_packet();
   if (qp.is_ud()) return on_datagram(found->second, packet);
   if (!qp.is_rc()) on_uc_packet(found->second, packet);
@@ -502,6 +505,8 @@ bool MixWorld::matches(const Wc& wc, const Arrival& arrival) const noexcept {
   const Parcel& parcel = from.parcels[arrival.parcel];
   const std::size_t header = from.is_ud() ? kGrhBytes : 0;
   const unsigned flags = (parcel.has_imm() ? wc_flag::kWithImm : 0U) | (from.is_ud() ? wc_flag::kGrh : 0U);
+  const LinkPlan& link = plan_.setting.link;
+  if (from.is_ud() && (wc.vlan != link.vlan || wc.sl != (link.vlan == 0 ? 0 : link.sl))) return false;
   return wc.opcode == (parcel.is_send() ? WcOpcode::kRecv : WcOpcode::kRecvRdmaWithImm) &&
          wc.src_qpn == from.qpn && wc.byte_len == header + parcel.length && wc.flags == flags &&
          (!parcel.has_imm() || wc.imm_data == parcel.imm);
@@ -597,7 +602,7 @@ void MixWorld::check_network_header(const Arrival& arrival, std::size_t index,
   const transport::DatagramOrigin origin = transport::origin_of(header);
   const auto& endpoints = plan_.setting.endpoints;
   require(origin.sender.dgid == endpoints[plan_.qps[arrival.from].at].gid &&
-              origin.to == endpoints[plan_.qps[index].at].gid,
+              origin.to == endpoints[plan_.qps[index].at].gid && origin.type == plan_.setting.link.type,
           name(index, "a network header with other addresses"));
 }
 

@@ -46,6 +46,14 @@ void draw_network(Plan& plan, Dice& dice) {
   }
 }
 
+/// Drawn apart, so that nothing else in a schedule depends on it.
+void draw_link(Plan& plan) {
+  Dice dice(plan.seed ^ 0x8915'8100);
+  if (dice.chance(33)) plan.link.type = GidType::kRoceV1;
+  plan.link.sl = static_cast<std::uint8_t>(dice.upto(7));
+  if (dice.chance(40)) plan.link.vlan = static_cast<std::uint16_t>(dice.between(1, 4094));
+}
+
 void draw_endpoints(Plan& plan, Dice& dice) {
   const bool v6 = dice.chance(40);
   plan.endpoints.resize(dice.chance(75) ? 2 : dice.between(3, 4));
@@ -65,7 +73,10 @@ void draw_endpoints(Plan& plan, Dice& dice) {
 /// Draws everything from one generator, in a fixed order.
 class Planner : private Dice {
  public:
-  Planner(std::uint64_t seed, std::size_t messages) : Dice(seed), messages_(messages) { plan_.seed = seed; }
+  Planner(std::uint64_t seed, std::size_t messages)
+      : Dice(seed), extras_(seed ^ 0xe87a'5000), messages_(messages) {
+    plan_.seed = seed;
+  }
 
   Plan run() {
     draw_setting(plan_, *this);
@@ -98,7 +109,15 @@ class Planner : private Dice {
       back.dest_qpn = there.qpn;
       there.max_rd_atomic = static_cast<std::uint8_t>(between(1, back.max_dest_rd_atomic));
       back.max_rd_atomic = static_cast<std::uint8_t>(between(1, there.max_dest_rd_atomic));
+      draw_credits(there, back);
     }
+  }
+
+  /// At both ends, at one, mostly at none.
+  void draw_credits(FlowPlan& there, FlowPlan& back) {
+    if (!extras_.chance(40)) return;
+    there.credits = extras_.chance(80);
+    back.credits = !there.credits || extras_.chance(80);
   }
 
   FlowPlan draw_flow(unsigned from, unsigned to) {
@@ -233,6 +252,7 @@ class Planner : private Dice {
     return message;
   }
 
+  Dice extras_;  // decides on options, so that schedules are the same with and without
   std::size_t messages_;
   Plan plan_;
 };
@@ -241,6 +261,7 @@ class Planner : private Dice {
 
 void draw_setting(Plan& plan, Dice& dice) {
   draw_network(plan, dice);
+  draw_link(plan);
   draw_endpoints(plan, dice);
 }
 

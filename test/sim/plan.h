@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/random.h"
@@ -9,6 +10,7 @@
 #include "sim/net.h"
 #include "uroce/qp_attr.h"
 #include "uroce/wr.h"
+#include "wire/packet.h"
 
 namespace uroce::sim {
 
@@ -68,6 +70,7 @@ struct FlowPlan {
   std::uint32_t receives = 1;           ///< receives that the responder keeps posted
   std::uint64_t pause_ns = 0;           ///< longest pause of the application before it posts again
   std::uint64_t receive_pause_ns = 0;   ///< likewise of the one that posts receives
+  bool credits = false;                 ///< the requester's QP uses end-to-end credits
   std::size_t word_at = 0;              ///< the flow's own word for atomics, in `remote`
   std::vector<Message> messages;
 };
@@ -82,9 +85,24 @@ struct EndpointPlan {
   Bank remote{kRemoteRights | access::kMwBind};
 };
 
+/// What all RoCE frames of a schedule have in common.
+struct LinkPlan {
+  GidType type = GidType::kRoceV2;
+  std::uint16_t vlan = 0;  ///< 0: no tags
+  std::uint8_t sl = 0;     ///< of all QPs and address handles
+
+  /// Whether `packet` came in such a frame.
+  [[nodiscard]] bool fits(const wire::PacketView& packet) const noexcept {
+    const std::optional<std::uint16_t> tag =
+        vlan == 0 ? std::nullopt : std::optional{static_cast<std::uint16_t>(sl << 13 | vlan)};
+    return packet.gid_type == type && packet.link().vlan_tci == tag;
+  }
+};
+
 struct Plan {
   std::uint64_t seed = 0;
   NetConfig net;
+  LinkPlan link;
   PathMtu mtu = PathMtu::k1024;
   std::uint32_t max_unacked = 256;
   std::uint8_t timeout = 8;          ///< ack timeout code

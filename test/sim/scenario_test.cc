@@ -108,6 +108,80 @@ TEST_CASE("swaps by 16 QPs have a linear history at 5 % loss and duplication bot
   CHECK(done < kAtomics);
 }
 
+namespace {
+
+/// SENDs to an application that posts its few receives slowly.
+Plan slow_receiver(bool credits) {
+  Plan plan;
+  plan.seed = 5;
+  plan.net.delay_ns = 1000;
+  plan.timeout = 14;
+  plan.endpoints.resize(2);
+  for (unsigned i = 0; i < 2; ++i) {
+    EndpointPlan& endpoint = plan.endpoints[i];
+    endpoint.gid = Gid::from_v4({10, 0, 0, static_cast<std::uint8_t>(i + 1)});
+    endpoint.ticket_at = endpoint.remote.reserve_aligned(8);
+    endpoint.lock_at = endpoint.remote.reserve_aligned(8);
+    FlowPlan flow;
+    flow.from = i;
+    flow.to = 1 - i;
+    flow.qpn = Qpn{0x100 + i};
+    flow.dest_qpn = Qpn{0x101 - i};
+    flow.credits = credits;
+    plan.flows.push_back(flow);
+  }
+  FlowPlan& flow = plan.flows[0];
+  flow.outstanding = 32;
+  flow.receives = 4;
+  flow.receive_pause_ns = 50'000;
+  for (int i = 0; i < 5000; ++i) {
+    Message message;
+    message.opcode = WrOpcode::kSend;
+    message.flags = send_flag::kSignaled;
+    message.length = 8;
+    message.local = {{plan.endpoints[0].source.reserve_aligned(8), 8}};
+    message.receive = {{plan.endpoints[1].inbox.reserve_aligned(8), 8}};
+    flow.messages.push_back(std::move(message));
+  }
+  return plan;
+}
+
+}  // namespace
+
+TEST_CASE("a slow receiver causes RNR NAKs, and none with credits", "[sim][credits]") {
+  const bool credits = GENERATE(false, true);
+  const std::uint64_t probe_ns = GENERATE(0U, 20'000U);  // shorter than the receiver's pauses
+  Plan plan = slow_receiver(credits);
+  plan.probe_floor_ns = probe_ns;
+  World world(plan);
+  REQUIRE_NOTHROW(world.run());
+  Totals totals;
+  world.add_to(totals);
+  CHECK((totals.rnr_naks == 0) == credits);
+  CHECK((totals.credit_updates > 1000) == credits);
+  CHECK((totals.credit_questions > 100) == (credits && probe_ns != 0));
+  CHECK(totals.limited == (credits ? 1 : 0));  // the first
+  CHECK(totals.timeouts == 0);
+}
+
+TEST_CASE("credits end and come again under losses of any ACK", "[sim][credits]") {
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    Plan plan = slow_receiver(true);
+    plan.seed = seed;
+    plan.timeout = 8;
+    plan.net.loss = 0.1;
+    if (seed % 2 == 0) plan.probe_floor_ns = 20'000;
+    plan.flows[0].messages.resize(1000);
+    INFO("seed " << seed);
+    World world(plan);
+    REQUIRE_NOTHROW(world.run());
+    Totals totals;
+    world.add_to(totals);
+    CHECK(totals.credit_updates > 100);
+    CHECK((seed % 2 == 0 ? totals.credit_questions : totals.limited - 1) > 0);
+  }
+}
+
 TEST_CASE("all kinds of messages survive losses at the PSN wrap of both directions", "[sim][wrap][T6]") {
   constexpr std::uint32_t kNear = 16;  // PSNs before the wrap, for send and receive queue each
   constexpr std::size_t kMessages = 60;

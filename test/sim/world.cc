@@ -22,6 +22,8 @@ constexpr Count kNever[] = {Count::kDropBadPkey,
                             Count::kDropWrongTransport,
                             Count::kDropQpState,
                             Count::kDropWrongAddress,
+                            Count::kDropWrongVlan,
+                            Count::kDropWrongGidType,
                             Count::kDropHandOverFull,
                             Count::kRequesterFatalNaks,
                             Count::kRequesterRetryExceeded,
@@ -71,12 +73,15 @@ void World::connect(const FlowPlan& flow, const FlowPlan& back, transport::RcQp&
               .sq_psn = flow.first_psn,
               .access_flags = kRemoteRights,
               .dgid = plan_.endpoints[flow.to].gid,
+              .sl = plan_.link.sl,
               .max_rd_atomic = flow.max_rd_atomic,
               .max_dest_rd_atomic = flow.max_dest_rd_atomic,
               .min_rnr_timer = flow.min_rnr_timer,
               .timeout = plan_.timeout};
-  const transport::QpBounds bounds{
-      .gid_count = 2, .max_unacked = plan_.max_unacked, .probe_floor_ns = plan_.probe_floor_ns};
+  const transport::QpBounds bounds{.gid_count = 2,
+                                   .max_unacked = plan_.max_unacked,
+                                   .probe_floor_ns = plan_.probe_floor_ns,
+                                   .credits = flow.credits};
   for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
                                     {QpState::kRtr, qp_attr::kRtrMask},
                                     {QpState::kRts, qp_attr::kRtsMask}}) {
@@ -101,6 +106,7 @@ void World::judge(const wire::PacketView& packet) {
   const auto qp = flow_of_qpn_.find(raw(packet.bth.dest_qpn));
   require(qp != flow_of_qpn_.end(), "a packet to nobody");
   require(wire::icrc_ok(packet), "a packet left with a bad ICRC");
+  require(plan_.link.fits(packet), "a packet in a frame of another VLAN, priority or version");
   if (packet.op->is_response) {
     rules_[qp->second].on_response(packet);  // it answers what this QP asked
   } else {
@@ -327,6 +333,10 @@ void add_counters(Totals& totals, const Counters& counters) {
   totals.timeouts += counters.get(Count::kRequesterTimeouts);
   totals.probes += counters.get(Count::kRequesterProbes);
   totals.rnr_naks += counters.get(Count::kRequesterRnrNaks);
+  totals.credit_waits += counters.get(Count::kGateNoCredits);
+  totals.credit_updates += counters.get(Count::kResponderCreditUpdates);
+  totals.credit_questions += counters.get(Count::kRequesterCreditQuestions);
+  totals.limited += counters.get(Count::kRequesterLimited);
   totals.duplicates += counters.get(Count::kResponderDuplicateRequests);
   totals.replays +=
       counters.get(Count::kResponderReplayedReads) + counters.get(Count::kResponderReplayedAtomics);

@@ -23,6 +23,10 @@ struct Totals {
   std::uint64_t timeouts = 0;
   std::uint64_t probes = 0;
   std::uint64_t rnr_naks = 0;
+  std::uint64_t credit_waits = 0;  // turns that ended for want of credits
+  std::uint64_t credit_updates = 0;
+  std::uint64_t credit_questions = 0;
+  std::uint64_t limited = 0;  // messages that began without credits
   std::uint64_t duplicates = 0;
   std::uint64_t replays = 0;
   std::uint64_t implied_naks = 0;

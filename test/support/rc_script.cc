@@ -65,7 +65,8 @@ RcScript::RcScript(const ScriptConfig& config)
               .max_unacked = config.max_unacked,
               .hardened = config.hardened,
               .rnr_cap_ns = config.rnr_cap_ns,
-              .probe_floor_ns = config.probe_floor_ns},
+              .probe_floor_ns = config.probe_floor_ns,
+              .credits = config.credits},
       v6_(config.v6),
       source(keys_, kPd, config.area_bytes, 0, 0x10),
       sink(keys_, kPd, config.area_bytes, access::kLocalWrite, 0x50),
@@ -122,6 +123,7 @@ void RcScript::connect(const ScriptConfig& config) {
     INFO((moved ? "" : moved.error().text));
     REQUIRE(moved.has_value());
   };
+  qp_->grant(config.ece);
   const bool ud = config.type == QpType::kUd;
   wire::FrameAddress address = peer_address();
   std::swap(address.src_mac, address.dst_mac);
@@ -243,6 +245,18 @@ RcScript& RcScript::post_add(std::uint64_t addend, std::uint8_t flags) {
                .compare_add = addend});
 }
 
+RcScript& RcScript::post_masked(WrOpcode opcode, std::uint64_t compare_add, std::uint64_t swap,
+                                const AtomicMasks& masks) {
+  const Sge sge = sink.sge(0, 8);
+  return post({.sges = {&sge, 1},
+               .opcode = opcode,
+               .remote_addr = kRemoteVa,
+               .rkey = kRemoteKey,
+               .compare_add = compare_add,
+               .swap = swap,
+               .masks = &masks});
+}
+
 RcScript& RcScript::post_atomic_write(std::uint8_t flags) {
   const Sge sge = source.sge(0, 8);
   return post({.sges = {&sge, 1},
@@ -280,7 +294,7 @@ RcScript& RcScript::post_recv(std::span<const Sge> sges) {
   transport::RecvQueue& rq = qp_->context().receives.own;
   REQUIRE(rq.put({.wr_id = next_recv_id_++, .sges = sges}, 0));
   rq.publish(1);
-  if (qp_->state() == QpState::kError) ring();
+  if (qp_->must_ring_for_receives()) ring();
   return *this;
 }
 

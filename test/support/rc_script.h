@@ -46,6 +46,8 @@ struct ScriptConfig {
   std::uint32_t hardened = 0;       ///< Config::hardened
   std::uint64_t rnr_cap_ns = 0;
   std::uint64_t probe_floor_ns = 0;  ///< Config::probe_us; 0: no probes
+  bool credits = false;              ///< Config::credits
+  std::uint32_t ece = 0;             ///< options that are switched on
   std::uint32_t access_flags = kAllRights;
   bool sig_all = true;
   std::uint32_t send_wrs = 64;
@@ -103,6 +105,8 @@ class RcScript {
   RcScript& post_read(std::uint32_t bytes, std::uint8_t flags = 0);
   RcScript& post_swap(std::uint64_t compare, std::uint64_t swap, std::uint8_t flags = 0);
   RcScript& post_add(std::uint64_t addend, std::uint8_t flags = 0);
+  RcScript& post_masked(WrOpcode opcode, std::uint64_t compare_add, std::uint64_t swap,
+                        const AtomicMasks& masks);
   RcScript& post_atomic_write(std::uint8_t flags = 0);
   RcScript& post_flush(const FlushWr& flush, std::uint8_t flags = 0);
   RcScript& post_datagram(std::uint32_t bytes, std::uint32_t qkey, std::uint8_t flags = 0);

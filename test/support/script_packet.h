@@ -37,6 +37,7 @@ struct Packet {
   std::optional<wire::Feth> feth = std::nullopt;
   std::optional<wire::Reth> reth = std::nullopt;
   std::optional<wire::AtomicEth> atomic = std::nullopt;
+  std::optional<wire::AtomicMaskEth> masks = std::nullopt;
   std::optional<wire::Aeth> aeth = std::nullopt;
   std::optional<std::uint64_t> original = std::nullopt;  ///< of an atomic response
   std::optional<std::uint32_t> imm = std::nullopt;       ///< the number that the four bytes spell
@@ -58,6 +59,17 @@ struct Ack {
 
  private:
   [[nodiscard]] wire::Aeth aeth() const { return {.syndrome = 0x1f, .msn = msn.value_or(0)}; }
+};
+
+/// Positive acknowledgement that also tells of receives.
+struct CreditAck {
+  std::uint32_t psn = 0;
+  std::uint32_t msn = 0;
+  std::uint8_t code = 0;  ///< IBA 9.7.7.2 ?: 0 to 4 are as many receives
+
+  operator Packet() const {
+    return {.opcode = wire::Opcode::kRcAck, .psn = psn, .aeth = wire::Aeth{.syndrome = code, .msn = msn}};
+  }
 };
 
 /// Negative acknowledgement with any syndrome.

@@ -129,8 +129,8 @@ TEST_CASE("REP, establish, RTU", "[cm]") {
   const auto attr = a.agent.qp_attr(id);
   REQUIRE(attr);
   CHECK(attr->dest_qpn == kPeerQpn);
-  CHECK(attr->rq_psn == Psn{0xbeef});
-  CHECK(attr->sq_psn == req.psn);
+  CHECK(attr->rq_psn == req.psn);
+  CHECK(attr->sq_psn == Psn{0xbeef});  // each says where the other one starts
   CHECK(attr->path_mtu == PathMtu::k1024);
   CHECK(attr->max_rd_atomic == 2);       // what the peer will serve
   CHECK(attr->max_dest_rd_atomic == 7);  // what was offered

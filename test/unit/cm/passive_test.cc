@@ -49,7 +49,7 @@ TEST_CASE("a REQ becomes an event with all that it says", "[cm]") {
   const auto attr = a.agent.qp_attr(event.id);
   REQUIRE(attr);
   CHECK(attr->dest_qpn == kPeerQpn);
-  CHECK(attr->rq_psn == Psn{0xab'cdef});
+  CHECK(attr->sq_psn == Psn{0xab'cdef});  // each says where the other one starts
   CHECK(attr->path_mtu == PathMtu::k1024);
   CHECK(attr->retry_cnt == 6);
   CHECK(attr->rnr_retry == 5);
@@ -79,7 +79,7 @@ TEST_CASE("accept: REP; RTU: established", "[cm]") {
   CHECK(text_of(rep.private_data) == "reply");
   const auto attr = a.agent.qp_attr(id);
   REQUIRE(attr);
-  CHECK(attr->sq_psn == rep.psn);
+  CHECK(attr->rq_psn == rep.psn);
   CHECK(attr->max_rd_atomic == 3);  // what the REQ says that it serves
   CHECK(attr->max_dest_rd_atomic == 4);
   a.in(rtu_to(id), kPeerTransaction, kElsewhere);

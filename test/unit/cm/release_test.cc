@@ -14,6 +14,15 @@ CmDrep drep_to(CmId id) {
   return {.local_comm_id = kPeerId, .remote_comm_id = raw(id)};
 }
 
+/// After close(): no events, and soon nothing of it.
+void check_forgotten(Station& a, std::size_t ids_left) {
+  CHECK(a.events.empty());
+  a.wait(100 * kSecond);
+  CHECK(a.events.empty());
+  CHECK(a.agent.size() == ids_left);
+  CHECK_FALSE(a.agent.deadline().is_set());
+}
+
 }  // namespace
 
 TEST_CASE("disconnect: DREQ, DREP, timewait", "[cm][release]") {
@@ -206,23 +215,15 @@ TEST_CASE("an alternate path is refused", "[cm][release]") {
   CHECK(a.state(id) == State::kEstablished);
 }
 
-TEST_CASE("close() in every state leaves nothing behind and tells the peer what it must know",
+TEST_CASE("close() before a connection leaves nothing behind and tells the peer what it must know",
           "[cm][release]") {
   Station a;
-  const auto forgotten = [&](std::size_t left) {
-    CHECK(a.events.empty());  // it is closed: no events
-    a.wait(100 * kSecond);
-    CHECK(a.events.empty());
-    CHECK(a.agent.size() == left);
-    CHECK_FALSE(a.agent.deadline().is_set());
-    a.sent.clear();
-  };
   SECTION("idle") {
     const CmId id = a.make();
     a.agent.close(id, a.now);
     CHECK(a.sent.empty());
     a.agent.close(id, a.now);
-    forgotten(0);
+    check_forgotten(a, 0);
   }
   SECTION("listening") {
     const CmId id = a.listener();
@@ -235,7 +236,7 @@ TEST_CASE("close() in every state leaves nothing behind and tells the peer what 
     a.accept(asked);  // who was there before is served
     a.out<CmRep>();
     a.agent.close(asked, a.now);
-    forgotten(0);
+    check_forgotten(a, 0);
   }
   SECTION("REQ sent") {
     const CmId id = a.asking();
@@ -249,7 +250,7 @@ TEST_CASE("close() in every state leaves nothing behind and tells the peer what 
     CHECK(a.agent.size() == 0);
     a.in(peer_rep(req), transaction);  // crossing it
     CHECK(a.out<CmRej>().reason == 6);
-    forgotten(0);
+    check_forgotten(a, 0);
   }
   SECTION("REQ received") {
     a.listener();
@@ -257,50 +258,7 @@ TEST_CASE("close() in every state leaves nothing behind and tells the peer what 
     a.agent.close(id, a.now);
     CHECK(a.out<CmRej>().reason == 28);
     CHECK(a.agent.find(id) == nullptr);
-    forgotten(1);
-  }
-  SECTION("REP sent") {
-    a.listener();
-    const CmId id = a.asked();
-    a.accept(id);
-    a.out<CmRep>();
-    a.agent.close(id, a.now);
-    CHECK(a.out<CmDreq>().local_comm_id == raw(id));
-    a.in(CmRtu{.local_comm_id = kPeerId, .remote_comm_id = raw(id)});
-    forgotten(1);
-  }
-  SECTION("REP received") {
-    const CmId id = a.asking();
-    a.answer(peer_rep(a.out<CmReq>()));
-    a.event(CmEventType::kConnectReply);
-    a.agent.close(id, a.now);
-    CHECK(a.out<CmDreq>().remote_comm_id == kPeerId);
-    forgotten(0);
-  }
-  SECTION("established") {
-    const CmId id = a.connected();
-    a.agent.close(id, a.now);
-    a.out<CmDreq>();
-    a.answer(drep_to(id));
-    CHECK(a.agent.size() == 1);  // in timewait
-    forgotten(0);
-  }
-  SECTION("DREQ sent") {
-    const CmId id = a.connected();
-    REQUIRE(a.agent.disconnect(id, a.now));
-    a.out<CmDreq>();
-    a.agent.close(id, a.now);
-    CHECK(a.sent.empty());
-    forgotten(0);
-  }
-  SECTION("timewait") {
-    const CmId id = a.connected();
-    a.in(dreq_to(id));
-    a.event(CmEventType::kDisconnected);
-    a.out<CmDrep>();
-    a.agent.close(id, a.now);
-    CHECK(a.sent.empty());
-    forgotten(0);
+    check_forgotten(a, 1);
   }
   SECTION("SIDR_REQ sent") {
     const CmId id = a.make(PortSpace::kUdp);
@@ -308,7 +266,7 @@ TEST_CASE("close() in every state leaves nothing behind and tells the peer what 
     a.out<SidrReq>();
     a.agent.close(id, a.now);
     CHECK(a.sent.empty());
-    forgotten(0);
+    check_forgotten(a, 0);
   }
   SECTION("SIDR_REQ received") {
     a.listener(4, PortSpace::kUdp);
@@ -318,7 +276,54 @@ TEST_CASE("close() in every state leaves nothing behind and tells the peer what 
     const CmId id = a.event(CmEventType::kServiceRequest).id;
     a.agent.close(id, a.now);
     CHECK(a.out<SidrRep>().status == 2);
-    forgotten(1);
+    check_forgotten(a, 1);
+  }
+}
+
+TEST_CASE("close() of a connection leaves nothing behind and tells the peer", "[cm][release]") {
+  Station a;
+  SECTION("REP sent") {
+    a.listener();
+    const CmId id = a.asked();
+    a.accept(id);
+    a.out<CmRep>();
+    a.agent.close(id, a.now);
+    CHECK(a.out<CmDreq>().local_comm_id == raw(id));
+    a.in(CmRtu{.local_comm_id = kPeerId, .remote_comm_id = raw(id)});
+    check_forgotten(a, 1);
+  }
+  SECTION("REP received") {
+    const CmId id = a.asking();
+    a.answer(peer_rep(a.out<CmReq>()));
+    a.event(CmEventType::kConnectReply);
+    a.agent.close(id, a.now);
+    CHECK(a.out<CmDreq>().remote_comm_id == kPeerId);
+    check_forgotten(a, 0);
+  }
+  SECTION("established") {
+    const CmId id = a.connected();
+    a.agent.close(id, a.now);
+    a.out<CmDreq>();
+    a.answer(drep_to(id));
+    CHECK(a.agent.size() == 1);  // in timewait
+    check_forgotten(a, 0);
+  }
+  SECTION("DREQ sent") {
+    const CmId id = a.connected();
+    REQUIRE(a.agent.disconnect(id, a.now));
+    a.out<CmDreq>();
+    a.agent.close(id, a.now);
+    CHECK(a.sent.empty());
+    check_forgotten(a, 0);
+  }
+  SECTION("timewait") {
+    const CmId id = a.connected();
+    a.in(dreq_to(id));
+    a.event(CmEventType::kDisconnected);
+    a.out<CmDrep>();
+    a.agent.close(id, a.now);
+    CHECK(a.sent.empty());
+    check_forgotten(a, 0);
   }
 }
 

@@ -92,6 +92,7 @@ const std::map<std::string, Sample, std::less<>> kSamples = {
     {"hardened", {"100", "100", {R"("1")", "0.5"}, {"101", "-1"}}},
     {"probe-us", {"250", "250", {R"("1ms")", "0.5"}, {"1000001", "-1"}}},
     {"keepalive-ms", {"500", "500", {R"("1s")", "0.5"}, {"9", "60001"}}},
+    {"credits", {"true", "true", {"1", R"("true")", R"("yes")"}, {}}},
     {"rnr-cap-ms", {"655", "655", {R"("1ms")", "0.5"}, {"656", "-1"}}},
     {"arp-timeout-ms", {"60000", "60000", {R"("1s")", "0.2"}, {"0", "60001"}}},
 };
@@ -119,10 +120,11 @@ std::string error_of(const Result<Config>& result) {
 }  // namespace
 
 TEST_CASE("every field of Config has a key, and every key a sample in these tests", "[config]") {
-  // Eighteen names: a field that is added fails to compile here until it gets its key.
+  // Nineteen names: a field that is added fails to compile here until it gets its key.
   [[maybe_unused]] const auto& [port, ip, gateway, roce_v1, mtu, mode, lcores, no_huge, fault, pcap, seed,
-                                max_qp, max_unacked, arp, hardened, probe, keepalive, rnr_cap] = Config{};
-  CHECK(config_keys().size() == 18);
+                                max_qp, max_unacked, arp, hardened, probe, keepalive, rnr_cap, credits] =
+      Config{};
+  CHECK(config_keys().size() == 19);
   CHECK(kSamples.size() == config_keys().size());
   std::set<std::string_view> names;
   for (const auto& key : config_keys()) {

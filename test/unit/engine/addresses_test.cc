@@ -86,6 +86,29 @@ TEST_CASE("VLANs with the same network are kept apart", "[engine][addresses][vla
   CHECK(addresses.next_hop(gid("10.9.0.9"), 2) == NextHop{gid("10.0.0.254"), 5});
 }
 
+TEST_CASE("no question comes from an address that was removed", "[engine][addresses]") {
+  Addresses addresses({{gid("fe80::1"), 64},
+                       {gid("10.0.0.1"), 24},
+                       {gid("10.0.0.2"), 24},
+                       {gid("fd99::1"), 64},
+                       {gid("10.5.0.1"), 24, 5}},
+                      std::nullopt);
+  CHECK(addresses.source_for({gid("10.0.0.9")}) == gid("10.0.0.1"));
+  REQUIRE(addresses.remove(gid("10.0.0.1"), 0));
+  CHECK(addresses.source_for({gid("10.0.0.9")}) == gid("10.0.0.2"));
+  CHECK(addresses.source_for({gid("172.16.0.1")}) == gid("10.0.0.2"));
+  REQUIRE(addresses.remove(gid("fd99::1"), 0));
+  CHECK(addresses.source_for({gid("fd99::9")}) == gid("fe80::1"));
+  // Nothing is left: from nobody, which RFC 5227 2.1.1 has answered, rather than from what may be another's.
+  REQUIRE(addresses.remove(gid("10.0.0.2"), 0));
+  REQUIRE(addresses.remove(gid("10.5.0.1"), 5));
+  CHECK(addresses.source_for({gid("10.0.0.9")}) == gid("0.0.0.0"));
+  CHECK(addresses.source_for({gid("10.5.0.9"), 5}) == gid("0.0.0.0"));
+  CHECK(addresses.source_for({gid("fd99::9"), 5}) == gid("fe80::1"));
+  REQUIRE(addresses.add({gid("10.0.0.2"), 24}));
+  CHECK(addresses.source_for({gid("10.0.0.9")}) == gid("10.0.0.2"));
+}
+
 TEST_CASE("RoCE v1 goes through no gateway, and to any group", "[engine][addresses][v1]") {
   const Addresses addresses(
       {{gid("fe80::1"), 64}, {gid("10.0.0.1"), 24}, {gid("10.0.0.1"), 24, 0, GidType::kRoceV1}},

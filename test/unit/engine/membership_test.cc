@@ -1,5 +1,5 @@
 // IGMP and MLD of a device, in simulated time. RFC 2236, 2710, 3376, 3810.
-#include "engine/membership.h"
+#include "engine/group_listener.h"
 
 #include <catch2/catch.hpp>
 #include <string>
@@ -40,19 +40,22 @@ class ListeningPort final : public port::Port {
 };
 
 struct Fixture {
-  explicit Fixture(std::uint64_t seed = 1)
-      : addresses({{*Gid::parse("fe80::1"), 64}, {*Gid::parse("10.0.0.1"), 24}}, std::nullopt),
-        membership(addresses, port, counters, seed) {
-    membership.open();
+  explicit Fixture(std::uint64_t seed = 1, std::vector<engine::Address> more = {})
+      : addresses(with(std::move(more)), std::nullopt), groups(addresses, port, counters, seed) {}
+  static std::vector<engine::Address> with(std::vector<engine::Address> more) {
+    std::vector<engine::Address> own{{*Gid::parse("fe80::1"), 64}, {*Gid::parse("10.0.0.1"), 24}};
+    own.insert(own.end(), more.begin(), more.end());
+    return own;
   }
   [[nodiscard]] Ticks now() const { return Ticks{now_ns}; }
-  void join(const Gid& group) { membership.join(group, now()); }
-  void leave(const Gid& group) { membership.leave(group, now()); }
-  void query(bool is_v4, std::uint8_t version, std::uint64_t delay_ns, const Gid& group = {}) {
-    membership.on_message(is_v4, {Kind::kQuery, version, group, delay_ns}, now());
+  void join(const Gid& group) { groups.join(group, now()); }
+  void leave(const Gid& group) { groups.leave(group, now()); }
+  void query(bool is_v4, std::uint8_t version, std::uint64_t delay_ns, const Gid& group = {},
+             std::uint16_t vlan = 0) {
+    groups.on_message(vlan, is_v4, {Kind::kQuery, version, group, delay_ns}, now());
   }
   void report(bool is_v4, std::uint8_t version, const Gid& group) {
-    membership.on_message(is_v4, {Kind::kReport, version, group, 0}, now());
+    groups.on_message(0, is_v4, {Kind::kReport, version, group, 0}, now());
   }
   /// What is sent while `ns` pass: "type/record type group ..." and when.
   struct Sent {
@@ -63,10 +66,10 @@ struct Fixture {
     std::vector<Sent> sent;
     const std::uint64_t end = now_ns + ns;
     for (;;) {
-      membership.on_time(now());
+      groups.on_time(now());
       for (const Bytes& frame : port.inner.frames) sent.push_back({describe(frame), now_ns});
       port.inner.frames.clear();
-      const Ticks next = membership.deadline();
+      const Ticks next = groups.deadline();
       if (now_ns >= end) return sent;
       now_ns = next.is_set() && next.ns() < end ? std::max(next.ns(), now_ns) : end;
     }
@@ -76,7 +79,15 @@ struct Fixture {
     for (const Sent& one : run(ns)) out.push_back(one.what);
     return out;
   }
-  static std::string describe(const Bytes& frame) {
+  /// "@VLAN " in front of what comes in one.
+  static std::string describe(const Bytes& tagged) {
+    if (tagged[12] != std::byte{0x81}) return describe_untagged(tagged);
+    const auto vlan = std::to_integer<unsigned>(tagged[14]) << 8 | std::to_integer<unsigned>(tagged[15]);
+    Bytes frame = tagged;
+    frame.erase(frame.begin() + 12, frame.begin() + 16);
+    return "@" + std::to_string(vlan) + " " + describe_untagged(frame);
+  }
+  static std::string describe_untagged(const Bytes& frame) {
     const bool is_v4 = frame[12] == std::byte{0x08};
     const std::size_t message = is_v4 ? 38 : 62;
     const auto type = std::to_integer<unsigned>(frame[message]);
@@ -102,7 +113,7 @@ struct Fixture {
   engine::Addresses addresses;
   ListeningPort port;
   Counters counters;
-  engine::Membership membership;
+  engine::GroupListener groups;
   std::uint64_t now_ns = kSecond;
 };
 
@@ -130,7 +141,7 @@ TEST_CASE("a join and a leave are reported twice within a second", "[engine][mem
   f.leave(kGroup6);
   CHECK(f.whats(10 * kSecond) == Texts{"143 3:120", "143 3:120"});
   CHECK(f.counters.get(Count::kTxMembership) == 8);
-  CHECK_FALSE(f.membership.deadline().is_set());
+  CHECK_FALSE(f.groups.deadline().is_set());
 }
 
 TEST_CASE("only the first join and the last leave of a group are reported", "[engine][membership]") {
@@ -273,6 +284,75 @@ TEST_CASE("the port hears what every node must, and the groups", "[engine][membe
   CHECK(f.hears(kGroup4));
   f.leave(*Gid::parse("238.129.2.3"));
   CHECK(f.port.heard.size() == 3);
+}
+
+namespace {
+
+std::vector<engine::Address> in_vlans() {
+  return {{*Gid::parse("10.5.0.1"), 24, 5}, {*Gid::parse("fd00::1"), 64, 5}, {*Gid::parse("fd00::1"), 64, 7}};
+}
+
+}  // namespace
+
+TEST_CASE("groups are reported in every VLAN that the device is in", "[engine][membership][vlan]") {
+  Fixture f(1, in_vlans());
+  f.join(kGroup4);
+  CHECK(f.whats(0) == Texts{"34 4:3", "@5 34 4:3", "@7 34 4:3"});
+  f.run(10 * kSecond);
+  f.join(kGroup6);
+  CHECK(f.whats(0) == Texts{"143 4:120", "@5 143 4:120", "@7 143 4:120"});
+  f.run(10 * kSecond);
+  f.leave(kGroup4);
+  CHECK(f.whats(0) == Texts{"34 3:3", "@5 34 3:3", "@7 34 3:3"});
+}
+
+TEST_CASE("reports come from the device's address in their VLAN", "[engine][membership][vlan]") {
+  // RFC 3376 4.2.13: 0.0.0.0 where there is none
+  Fixture f(1, in_vlans());
+  f.join(kGroup4);
+  f.groups.on_time(f.now());
+  REQUIRE(f.port.inner.frames.size() == 3);
+  CHECK(to_hex(std::span(f.port.inner.frames[0]).subspan(26, 4)) == "0a000001");
+  CHECK(to_hex(std::span(f.port.inner.frames[1]).subspan(30, 4)) == "0a050001");
+  CHECK(to_hex(std::span(f.port.inner.frames[2]).subspan(30, 4)) == "00000000");
+}
+
+TEST_CASE("a query is answered in the VLAN that it came in, in that router's version",
+          "[engine][membership][vlan]") {
+  Fixture f(1, in_vlans());
+  f.join(kGroup4);
+  f.run(10 * kSecond);
+  f.query(true, 3, kSecond, {}, 5);
+  CHECK(f.whats(2 * kSecond) == Texts{"@5 34 2:3"});
+  f.query(true, 2, kSecond, {}, 7);
+  CHECK(f.whats(2 * kSecond) == Texts{"@7 22 3"});
+  f.query(true, 3, kSecond, {}, 6);  // nobody is there
+  CHECK(f.run(2 * kSecond).empty());
+  f.leave(kGroup4);
+  CHECK(f.whats(0) == Texts{"34 3:3", "@5 34 3:3", "@7 23 3"});
+}
+
+TEST_CASE("addresses that come bring their VLAN, and those that go take it away",
+          "[engine][membership][vlan][gid]") {
+  Fixture f;
+  f.join(kGroup4);
+  f.run(10 * kSecond);
+  const Gid six = *Gid::parse("fd00::12:3456");
+  const auto change = [&](engine::Addresses changed) {
+    f.groups.prepare(changed, f.now());
+    f.addresses = std::move(changed);
+  };
+  engine::Addresses more = f.addresses;
+  REQUIRE(more.add({six, 64, 9}));
+  change(more);
+  CHECK(f.whats(10 * kSecond) == Texts{"@9 34 4:3", "@9 34 4:3"});  // nothing new where it was before
+  CHECK(f.hears(wire::solicited_node_group(six)));
+  CHECK(f.hears(kGroup4));
+  REQUIRE(more.remove(six, 9));
+  change(more);
+  CHECK_FALSE(f.hears(wire::solicited_node_group(six)));
+  f.leave(kGroup4);
+  CHECK(f.whats(10 * kSecond) == Texts{"34 3:3", "34 3:3"});
 }
 
 }  // namespace uroce::test

@@ -236,6 +236,47 @@ TEST_CASE("addresses that nobody needs any more are not asked for", "[engine][ne
   CHECK(f.loop.neighbours().size() == 0);
 }
 
+TEST_CASE("who waits for a gateway is told of it, also where the way has changed meanwhile",
+          "[engine][neighbours][gid]") {
+  const Gid far = Gid::from_v4({10, 0, 1, 9});
+  const Gid gateway = Gid::from_v4({10, 0, 0, 254});
+  std::vector<engine::Address> own{{*Gid::parse("fe80::1"), 64}, {LoopFixture::local_v4(), 24}};
+  LoopFixture f(own);
+  f.loop.set_addresses(engine::Addresses(own, gateway), f.now());
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp, far));
+  f.loop.add_handle(AhId{1ULL << 32}, 1, {.dgid = far}, f.now());
+  own.push_back({Gid::from_v4({10, 0, 1, 1}), 24});  // now `far` is on the link
+  f.loop.set_addresses(engine::Addresses(own, gateway), f.now());
+  f.post_send(*qp);
+  f.give(arp_reply(f.peer_mac(), gateway));
+  f.run(10'000);
+  const auto frames = f.taken();
+  const auto packets = roce(frames);
+  REQUIRE(packets.size() == 1);
+  CHECK(packets[0].dst_mac() == f.peer_mac());
+  const auto* handle = qp->context().handles->find(AhId{1ULL << 32});
+  REQUIRE(handle != nullptr);
+  CHECK(handle->resolved);
+  f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("nobody is asked in the name of an address that was removed", "[engine][neighbours][gid]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  engine::Addresses addresses = f.addresses;
+  REQUIRE(addresses.remove(f.local_v4(), 0));
+  f.loop.set_addresses(addresses, f.now());
+  f.post_send(*qp);
+  f.run(10'000);
+  const auto questions = arps(f.taken());
+  REQUIRE(questions.size() == 1);
+  CHECK(questions[0].sender_ip == std::array<std::uint8_t, 4>{});  // RFC 5227 2.1.1
+  CHECK(questions[0].target_ip == std::array<std::uint8_t, 4>{10, 0, 0, 2});
+  f.loop.remove(*qp, f.now());
+}
+
 TEST_CASE("an address is kept for whoever still needs it", "[engine][neighbours]") {
   LoopFixture f;
   auto first = f.make_qp(0x10);

@@ -17,9 +17,9 @@ using test::to_hex;
 using Kind = GroupMessage::Kind;
 using Type = GroupRecord::Type;
 
-const MacAddress kMac{{0x02, 0x99, 0, 0, 0, 3}};
-const Gid kOwn4 = *Gid::parse("10.99.0.3");
-const Gid kOwn6 = *Gid::parse("fe80::99:ff:fe00:3");
+constexpr MacAddress kMac{{0x02, 0x99, 0, 0, 0, 3}};
+const GroupReporter kFrom4{.mac = kMac, .own = *Gid::parse("10.99.0.3")};
+const GroupReporter kFrom6{.mac = kMac, .own = *Gid::parse("fe80::99:ff:fe00:3")};
 const Gid kGroup4 = *Gid::parse("239.1.2.3");
 const Gid kGroup6 = *Gid::parse("ff1e::1234:5678");
 
@@ -52,13 +52,13 @@ const char* const kMldHead =
 const std::string kMldQuery1 = std::string("33330000000102990000000986dd6000000000200001") + kMldHead +
                                "820059762710000000000000000000000000000000000000";
 Bytes igmp(IgmpType type) {
-  Bytes frame(igmp_frame_len());
-  emit_igmp_frame(frame.data(), kMac, kOwn4, type, kGroup4);
+  Bytes frame(igmp_frame_len(kFrom4));
+  emit_igmp_frame(frame.data(), kFrom4, type, kGroup4);
   return frame;
 }
 Bytes mld(MldType type) {
-  Bytes frame(mld_frame_len());
-  emit_mld_frame(frame.data(), kMac, kOwn6, type, kGroup6);
+  Bytes frame(mld_frame_len(kFrom6));
+  emit_mld_frame(frame.data(), kFrom6, type, kGroup6);
   return frame;
 }
 
@@ -93,8 +93,8 @@ void check_robust(const Bytes& frame) {
 
 TEST_CASE("IGMP reports are those of Linux, byte by byte", "[wire][igmp][multicast]") {
   const GroupRecord joins{Type::kToExclude, kGroup4};
-  Bytes frame(igmp_report_len(1));
-  emit_igmp_report(frame.data(), kMac, kOwn4, {&joins, 1});
+  Bytes frame(igmp_report_len(kFrom4, 1));
+  emit_igmp_report(frame.data(), kFrom4, {&joins, 1});
   CHECK(to_hex(frame) == std::string(kLinkV4) + kReport3);
   CHECK(to_hex(igmp(IgmpType::kReportV2)) ==
         "01005e010203029900000003080046c00020000040000102e8ad0a630003ef010203940400001600f8faef010203");
@@ -104,8 +104,8 @@ TEST_CASE("IGMP reports are those of Linux, byte by byte", "[wire][igmp][multica
 
 TEST_CASE("MLD reports are those of Linux, byte by byte", "[wire][mld][multicast]") {
   const GroupRecord joins{Type::kToExclude, kGroup6};
-  Bytes frame(mld_report_len(1));
-  emit_mld_report(frame.data(), kMac, kOwn6, {&joins, 1});
+  Bytes frame(mld_report_len(kFrom6, 1));
+  emit_mld_report(frame.data(), kFrom6, {&joins, 1});
   CHECK(to_hex(frame) == kReport6);
   CHECK(to_hex(mld(MldType::kReport)) ==
         "33331234567802990000000386dd6000000000200001fe80000000000000009900fffe000003"
@@ -117,15 +117,42 @@ TEST_CASE("MLD reports are those of Linux, byte by byte", "[wire][mld][multicast
         "840016c000000000ff1e0000000000000000000012345678");
 }
 
+TEST_CASE("messages of a VLAN carry its tag, and nothing else is different",
+          "[wire][igmp][mld][multicast][vlan]") {
+  const GroupRecord joins4{Type::kToExclude, kGroup4};
+  const GroupRecord joins6{Type::kToExclude, kGroup6};
+  const auto messages = [&](std::uint16_t vlan) {
+    GroupReporter from4 = kFrom4;
+    GroupReporter from6 = kFrom6;
+    from4.vlan = from6.vlan = vlan;
+    std::vector<Bytes> frames{Bytes(igmp_frame_len(from4)), Bytes(igmp_report_len(from4, 1)),
+                              Bytes(mld_frame_len(from6)), Bytes(mld_report_len(from6, 1))};
+    emit_igmp_frame(frames[0].data(), from4, IgmpType::kReportV2, kGroup4);
+    emit_igmp_report(frames[1].data(), from4, {&joins4, 1});
+    emit_mld_frame(frames[2].data(), from6, MldType::kReport, kGroup6);
+    emit_mld_report(frames[3].data(), from6, {&joins6, 1});
+    return frames;
+  };
+  const auto plain = messages(0);
+  const auto tagged = messages(0x123);
+  for (std::size_t i = 0; i < plain.size(); ++i) {
+    Bytes expected = plain[i];
+    const Bytes tag = hex("81000123");
+    expected.insert(expected.begin() + 12, tag.begin(), tag.end());
+    CHECK(to_hex(tagged[i]) == to_hex(expected));
+    CHECK(read(tagged[i]).has_value());
+  }
+}
+
 TEST_CASE("a report names several groups", "[wire][igmp][mld][multicast]") {
   const GroupRecord two[] = {{Type::kIsExclude, kGroup4}, {Type::kToInclude, *Gid::parse("239.9.9.9")}};
-  Bytes frame(igmp_report_len(2));
-  emit_igmp_report(frame.data(), kMac, kOwn4, two);
+  Bytes frame(igmp_report_len(kFrom4, 2));
+  emit_igmp_report(frame.data(), kFrom4, two);
   CHECK(to_hex(std::span{frame}.subspan(42)) == "0000000202000000ef01020303000000ef090909");
   CHECK(read(frame) == GroupMessage{});  // checksums are right
   const GroupRecord both[] = {{Type::kIsExclude, kGroup6}, {Type::kToInclude, kGroup6}};
-  Bytes six(mld_report_len(2));
-  emit_mld_report(six.data(), kMac, kOwn6, both);
+  Bytes six(mld_report_len(kFrom6, 2));
+  emit_mld_report(six.data(), kFrom6, both);
   CHECK(six.size() == 62 + 8 + 40);
   CHECK(read(six) == GroupMessage{});
 }

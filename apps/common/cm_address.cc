@@ -1,0 +1,44 @@
+#include "apps/common/cm_address.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <array>
+#include <cstring>
+
+namespace uroce::apps {
+
+Result<CmAddress> cm_address(const std::string& host, std::uint16_t port) {
+  if (host.empty()) return CmAddress{.port = port};
+  if (const auto gid = Gid::parse(host)) return CmAddress{.ip = *gid, .port = port};
+  addrinfo* found = nullptr;
+  const int error = ::getaddrinfo(host.c_str(), nullptr, nullptr, &found);
+  if (error != 0) {
+    return Error{.code = Errc::kNotFound,
+                 .text = fmt::format("{} is neither an address nor the name of a host: {}", host,
+                                     ::gai_strerror(error))};
+  }
+  CmAddress address{.port = port};
+  if (found->ai_family == AF_INET) {
+    sockaddr_in in{};
+    std::memcpy(&in, found->ai_addr, sizeof in);
+    std::array<std::uint8_t, 4> v4{};
+    std::memcpy(v4.data(), &in.sin_addr, v4.size());
+    address.ip = Gid::from_v4(v4);
+  } else {
+    sockaddr_in6 in{};
+    std::memcpy(&in, found->ai_addr, sizeof in);
+    std::memcpy(address.ip.raw.data(), &in.sin6_addr, address.ip.raw.size());
+  }
+  ::freeaddrinfo(found);
+  return address;
+}
+
+std::string host_text(const Gid& gid) {
+  const std::string text = to_string(gid);
+  return gid.is_v4() ? text.substr(text.rfind(':') + 1) : text;
+}
+
+}  // namespace uroce::apps

@@ -1,0 +1,17 @@
+/// Addresses on the command line for connections by address and port.
+#pragma once
+
+#include <string>
+
+#include "uroce/cm_types.h"
+
+namespace uroce::apps {
+
+/// The address of a host, given as a number or a name; empty: any.
+/// @return kNotFound if nothing has that name.
+Result<CmAddress> cm_address(const std::string& host, std::uint16_t port);
+
+/// "10.0.0.1" or "fd00::1".
+[[nodiscard]] std::string host_text(const Gid& gid);
+
+}  // namespace uroce::apps

@@ -1,0 +1,24 @@
+/// Options of connections beyond the standard, and how two ends agree on them. Standard library only.
+#pragma once
+
+#include <cstdint>
+
+namespace uroce {
+
+/// Options of enhanced connection establishment, of one vendor. Same meaning as struct ibv_ece.
+struct Ece {
+  std::uint32_t vendor_id = 0;
+  std::uint32_t options = 0;
+};
+
+/// Options of this library. The application that connects asks its QP for them with Qp::set_ece(), sends
+/// what Qp::query_ece() grants to its peer, which sets that and sends back what it grants in turn; that is
+/// set last. What both ends have set so is switched on once they are connected.
+namespace ece {
+/// Under which they are known: 24 bits, as an OUI, of those that anybody may use.
+inline constexpr std::uint32_t kVendor = 0x02'7572;
+/// Masked atomics, WrOpcode::kMaskedCmpAndSwp and kMaskedFetchAndAdd. RC and XRC.
+inline constexpr std::uint32_t kMaskedAtomics = 1U << 0;
+}  // namespace ece
+
+}  // namespace uroce

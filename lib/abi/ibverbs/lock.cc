@@ -1,0 +1,39 @@
+#include "abi/ibverbs/lock.h"
+
+#include <linux/membarrier.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace uroce::abi {
+
+namespace {
+
+bool may_order_others() noexcept {
+  static const bool may = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
+  return may;
+}
+
+}  // namespace
+
+Lock::Lock(bool is_needed) noexcept : is_needed_(is_needed), is_mutex_(!is_needed || !may_order_others()) {}
+
+void Lock::lock_mutex() {
+  mutex_.lock();
+  if (is_mutex_.load(std::memory_order_relaxed)) return;
+  const char* const owner = owner_.load(std::memory_order_relaxed);
+  if (owner == nullptr) {
+    owner_.store(&here, std::memory_order_relaxed);
+  } else if (owner != &here) {
+    revoke();
+  }
+}
+
+/// After the barrier the owner either is seen to hold the lock, or sees that it is a mutex now.
+void Lock::revoke() noexcept {
+  is_mutex_.store(true, std::memory_order_relaxed);
+  syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  while (is_held_.load(std::memory_order_acquire)) sched_yield();
+}
+
+}  // namespace uroce::abi

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""`uroce ping` between two processes.
+
+Usage: ping_test.py UROCE_PROGRAM
+"""
+import json
+import signal
+import subprocess
+import sys
+import unittest
+
+from cli_test import NOT_FOUND, PEER, SECONDS, TIMEOUT, USAGE, Case, started, uroce
+
+SERVER, CLIENT = "10.5.0.1", "10.5.0.2"
+NAME_IN_USE = 16
+
+
+class Ping(Case):
+    def words(self, address, *more):
+        return ["ping", "--port", self.link, "--ip", f"{address}/24", "--no-huge", *more]
+
+    def serve(self, *more):
+        return started(*self.words(SERVER, "-s", *more))
+
+    def ask(self, *more):
+        return uroce(*self.words(CLIENT, *more))
+
+    def assert_served(self, server, said):
+        out, err = server.communicate(timeout=SECONDS)
+        self.assertEqual(server.returncode, 0, err)
+        self.assertIn(said, out)
+        return out
+
+    def test_data_go_there_and_back(self):
+        for size, count, mode in ((26, 5, "app"), (64, 300, "app"), (65535, 20, "app"), (4096, 100, "auto"),
+                                  (64, 100, "lcore")):
+            with self.subTest(size=size, mode=mode), self.serve("--mode", mode) as server:
+                server.stdout.readline()
+                client = self.ask("-c", "-a", SERVER, "-C", count, "-S", size, "-V", "--json", "--mode", mode)
+                self.assertEqual(client.returncode, 0, client.stderr)
+                result = json.loads(client.stdout)
+                self.assertEqual((result["bytes"], result["round_trips"], result["data_errors"]), (size, count, 0))
+                self.assertTrue(0 < result["min_us"] <= result["p50_us"] <= result["max_us"], result)
+                self.assertEqual(result["p99_us"] is not None, count >= 100)
+                self.assert_served(server, f"{count} round trips with {CLIENT}:")
+
+    def test_an_address_is_enough(self):
+        with started("ping", "-s", "--port", self.link, "--no-huge") as server:
+            address = server.stdout.readline().split()[-1].rstrip(")")  # "... (uroce ping ADDRESS)"
+            client = uroce("ping", "--port", self.link, "--no-huge", "-C", 3, address)
+            self.assertEqual(client.returncode, 0, client.stderr)
+            self.assertIn(f"3 round trips of 64 bytes with {address}:7174: min ", client.stdout)
+            self.assert_served(server, "3 round trips")
+
+    def test_both_sides_print_rpings_text(self):
+        with self.serve("-v", "-p", 7175) as server:
+            server.stdout.readline()
+            client = self.ask("-C", 2, "-S", 40, "-v", "-d", "-p", 7175, SERVER)
+            texts = ["rdma-ping-0: ABCDEFGHIJKLMNOPQRSTUVWXYZ", "rdma-ping-1: BCDEFGHIJKLMNOPQRSTUVWXYZ["]
+            self.assertEqual(client.stdout.splitlines()[:2], [f"ping data: {text}" for text in texts])
+            self.assertIn("ping: round 1:", client.stderr)
+            out = self.assert_served(server, "2 round trips")
+            self.assertEqual(out.splitlines()[:2], [f"server ping data: {text}" for text in texts])
+
+    def test_a_persistent_server_serves_one_after_the_other(self):
+        with self.serve("-P", "--json") as server:
+            for count in (1, 2):
+                client = self.ask("-C", count, "--give-up-ms", 20000, SERVER)
+                self.assertEqual(client.returncode, 0, client.stderr)
+                self.assertEqual(json.loads(server.stdout.readline())["round_trips"], count)
+            server.send_signal(signal.SIGINT)
+            self.assert_served(server, "")
+
+    def test_a_stopped_client_tells_what_it_saw(self):
+        with self.serve() as server:
+            server.stdout.readline()
+            with started(*self.words(CLIENT, "-v", "--json", SERVER)) as client:
+                client.stdout.readline()
+                client.send_signal(signal.SIGINT)
+                out, err = client.communicate(timeout=SECONDS)
+                self.assertEqual(client.returncode, 0, err)
+                self.assertGreater(json.loads(out[out.index("{"):])["round_trips"], 0)
+            self.assert_served(server, "round trips")
+
+    def test_nobody_listens(self):
+        with self.serve("-p", 7175) as server:
+            server.stdout.readline()
+            self.assert_fails(self.ask(SERVER), PEER, "nobody listens", f"{SERVER}:7174")
+
+    def test_nobody_answers(self):
+        self.assert_fails(self.ask("--give-up-ms", 300, SERVER), TIMEOUT, SERVER)
+
+    def test_addresses_that_do_not_fit(self):
+        self.assert_fails(self.ask("fd00::1"), NOT_FOUND, "fd00::1", "--ip")
+        self.assert_fails(self.ask("no-such-host.invalid"), NOT_FOUND, "no-such-host.invalid")
+        self.assert_fails(uroce(*self.words(SERVER, "-s", "-a", "10.5.0.9")), NOT_FOUND, "10.5.0.9")
+
+    def test_senseless_command_lines(self):
+        for words in ([], ["-c"], ["-s", SERVER], ["-s", "-c"], ["-S", 25, SERVER], ["-C", "some", SERVER]):
+            self.assert_fails(uroce("ping", *words), USAGE, "--help")
+
+    def test_a_client_with_more_bytes_than_the_server_has_is_told(self):
+        with self.serve() as server:
+            server.stdout.readline()
+            client = self.ask("-S", 65537, "-C", 1, SERVER)
+            self.assert_fails(client, PEER, "ended the connection after 0 round trips")
+            _, err = server.communicate(timeout=SECONDS)
+            self.assertEqual(server.returncode, PEER)
+            self.assertIn("-S 65537", err)
+
+    def test_a_killed_server_ends_the_client(self):
+        with self.serve() as server:
+            server.stdout.readline()
+            with started(*self.words(CLIENT, SERVER)) as client:
+                with self.assertRaises(subprocess.TimeoutExpired):
+                    client.wait(0.5)  # it runs
+                server.send_signal(signal.SIGKILL)
+                _, err = client.communicate(timeout=20)
+                self.assertEqual(client.returncode, PEER, err)
+                self.assertEqual(len(err.strip().splitlines()), 1, err)
+
+    def test_a_killed_client_ends_the_server(self):
+        with self.serve() as server:
+            server.stdout.readline()
+            with started(*self.words(CLIENT, SERVER)) as client:
+                with self.assertRaises(subprocess.TimeoutExpired):
+                    client.wait(0.5)
+                client.send_signal(signal.SIGKILL)
+                _, err = server.communicate(timeout=20)
+                self.assertEqual(server.returncode, PEER, err)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
