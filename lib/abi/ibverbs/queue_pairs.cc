@@ -39,12 +39,13 @@ int check(const ibv_qp_init_attr_ex& attr) noexcept {
   return 0;
 }
 
-/// The data of an ATOMIC WRITE is inline, whatever the program asks for.
+/// As much as there is room for SGEs, whatever the program asks for, as with other providers: rdma_xclient
+/// asks for none, and sends some. The data of an ATOMIC WRITE is inline.
 std::uint32_t inline_data(const ibv_qp_init_attr_ex& attr) noexcept {
   const bool writes =
       has(attr, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr.send_ops_flags & IBV_QP_EX_WITH_ATOMIC_WRITE) != 0;
-  return writes ? std::max<std::uint32_t>(attr.cap.max_inline_data, sizeof(std::uint64_t))
-                : attr.cap.max_inline_data;
+  const std::size_t least = std::max(attr.cap.max_send_sge * sizeof(Sge), writes ? sizeof(std::uint64_t) : 0);
+  return std::max(attr.cap.max_inline_data, static_cast<std::uint32_t>(least));
 }
 
 QpInitAttr wanted(const ibv_qp_init_attr_ex& attr) noexcept {
@@ -72,11 +73,11 @@ Result<Qp> make(const ibv_qp_init_attr_ex& attr) {
 
 void use_parts(QueuePair& qp, const ibv_qp_init_attr_ex& attr) noexcept {
   ibv_qp& base = qp.qp_base;
+  base.pd = has(attr, IBV_QP_INIT_ATTR_PD) ? attr.pd : nullptr;
   if (attr.qp_type == IBV_QPT_XRC_RECV) {
     qp.of_xrcd = Use(cast<XrcDomain>(attr.xrcd).users);
     return;
   }
-  base.pd = attr.pd;
   base.send_cq = attr.send_cq;
   base.recv_cq = attr.recv_cq;
   base.srq = attr.srq;

@@ -180,13 +180,19 @@ int Ucm::resolve_ip(const Call& call) {
     if (const int error = bind_id(*id, *from); error != 0) return error;
   }
   id->remote = to;
+  const Gid source = id->local.has_value() ? id->local->ip : Gid{};
+  const auto path = cm_->route(to->ip, source);
+  if (!path) return tell(*id, UcmEventType::kAddrError, -ENETUNREACH), 0;
+  auto asking = Ah::create(*pd_, *path);
+  if (!asking) return to_errno(asking.error().code);
   id->is_resolving = true;
-  resolutions_.push_back(
-      {.serial = next_resolution_++,
-       .id = id,
-       .to = to->ip,
-       .from = id->local.has_value() ? id->local->ip : Gid{},
-       .until = std::chrono::steady_clock::now() + std::chrono::milliseconds(cmd.timeout_ms)});
+  const auto now = std::chrono::steady_clock::now();
+  resolutions_.push_back({.serial = next_resolution_++,
+                          .id = id,
+                          .to = to->ip,
+                          .from = source,
+                          .asking = std::make_shared<Ah>(std::move(*asking)),
+                          .until = now + std::chrono::milliseconds(cmd.timeout_ms)});
   wake();
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "abi/ibverbs/errors.h"
 #include "abi/rdmacm/ucm.h"
@@ -108,6 +109,10 @@ void Ucm::deliver(const CmEvent& event) {
   const auto found = by_cm_id_.find(raw(event.id));
   if (found == by_cm_id_.end()) return;
   UcmId& id = *found->second;
+  if (event.type == CmEventType::kDisconnected && !event.text.empty()) {
+    std::fprintf(stderr, "uroce: the connection to %s ends: %s\n", to_string(event.remote).c_str(),
+                 event.text.c_str());
+  }
   if (id.uid == 0) return;  // the program does not know it yet: its accept() will fail
   UcmEvent told{.id = &id};
   told.response = response_of(id, event);

@@ -107,14 +107,16 @@ Status Ucm::open_cm() {
     return cm.error();
   }
   auto channel = CmChannel::create(**cm);
-  wake_fd_ = channel ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+  auto pd = Pd::create((*cm)->device());
+  wake_fd_ = channel && pd ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
   if (wake_fd_ < 0) {
     Engine::instance().leave_cm();
-    return Error{Errc::kSystem, "no descriptor is left for another eventfd"};
+    return Error{Errc::kSystem, "no descriptor or memory is left for the communication manager"};
   }
   const std::lock_guard lock(mutex_);
   cm_ = *cm;
   channel_.emplace(std::move(*channel));
+  pd_.emplace(std::move(*pd));
   stopping_ = false;
   const NoSignals signals;
   thread_ = std::thread([this] { run(); });
@@ -133,6 +135,7 @@ void Ucm::close_cm() {
   thread_.join();
   const std::lock_guard lock(mutex_);
   channel_.reset();
+  pd_.reset();
   cm_ = nullptr;
   ::close(wake_fd_);
   Engine::instance().leave_cm();

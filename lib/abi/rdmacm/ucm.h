@@ -15,7 +15,9 @@
 #include <vector>
 
 #include "abi/rdmacm/kernel.h"
+#include "uroce/ah.h"
 #include "uroce/cm.h"
+#include "uroce/pd.h"
 
 namespace uroce::abi {
 
@@ -110,6 +112,7 @@ class Ucm {
     UcmId* id = nullptr;
     Gid to;
     Gid from;
+    std::shared_ptr<Ah> asking;  // while there is a handle, its Ethernet address is asked for
     std::chrono::steady_clock::time_point until;
   };
 
@@ -167,6 +170,7 @@ class Ucm {
 
   Cm* cm_ = nullptr;  // with channel_ and thread_: changed with both mutexes held
   std::optional<CmChannel> channel_;
+  std::optional<Pd> pd_;  // of handles
   std::thread thread_;
   int wake_fd_ = -1;
   std::atomic<bool> stopping_{false};
