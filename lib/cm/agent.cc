@@ -129,7 +129,7 @@ Result<Conversation*> Agent::start(CmId id, const CmAddress& from, const Gid& so
 wire::CmReq Agent::request_of(const Conversation& c, const CmConnect& ask) const {
   const bool has_options = c.mine.vendor_id != 0;
   wire::CmReq req{.local_comm_id = raw(c.id),
-                  .vendor_id = has_options ? c.mine.vendor_id : kUroceVendor,
+                  .vendor_id = has_options ? c.mine.vendor_id : ece::kVendor,
                   .service_id = service_id(c.space, c.remote.port),
                   .ca_guid = config_.ca_guid,
                   .qkey = c.mine.qkey,

@@ -109,7 +109,6 @@ class World {
   void detach(Side& on);
   void change_ip(Side& on);
   void restore_ips(Side& on);
-  void set_ece(Side& on);
   void check_gids(Side& on);
   void note_ip(Side& on, const std::string& text, bool is_added);
   void choose_path(Side& on, Side& peer, std::uint32_t& sgid_index, Gid& dgid);

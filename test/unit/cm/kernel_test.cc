@@ -107,7 +107,7 @@ TEST_CASE("a REQ differs from the kernel's in what is this end's alone", "[cm][c
     REQUIRE(a.agent.bind(id, any));
     REQUIRE(a.agent.connect(id, ask, path, ip.source, a.now));
     auto ours = a.out<CmReq>(ip.destination);
-    CHECK(ours.vendor_id == kUroceVendor);
+    CHECK(ours.vendor_id == ece::kVendor);
     ours.vendor_id = theirs.vendor_id;
     ours.local_comm_id = theirs.local_comm_id;
     ours.ca_guid = theirs.ca_guid;
