@@ -281,7 +281,7 @@ TEST_CASE("zero-based regions and windows are named by places", "[mr][mw][zero-b
   Joined link(GENERATE(Mode::kApp, Mode::kAuto));
   Peers peers(link);
   std::vector<std::byte> bytes(4096);
-  Mr region = must(Mr::reg(link.b.pd, bytes, kRights & ~access::kFlushPersistent | access::kZeroBased));
+  Mr region = must(Mr::reg(link.b.pd, bytes, (kRights & ~access::kFlushPersistent) | access::kZeroBased));
   CHECK(region.addr() == 0);
   CHECK(region.sge(100, 8).addr == 100);
   const auto word_at = [&](std::size_t at) {
