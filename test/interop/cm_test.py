@@ -23,7 +23,8 @@ ROUNDS = {64: 30, 1000: 20, 4096: 20, 65535: 5}  # round trips by size
 MESSAGES = {"REQ": 0x10, "REP": 0x13, "RTU": 0x14, "DREQ": 0x15, "SIDR_REQ": 0x17, "SIDR_REP": 0x18}
 FROM_CLIENT = ("REQ", "RTU", "DREQ", "SIDR_REQ")
 GROUP, GROUP_MAC = "239.1.2.3", "01:00:5e:01:02:03"
-CYCLES = 1000
+CYCLES, AT_ONCE = 1000, 200  # connections one after the other, and together
+CYCLES_SECONDS = 150
 NO_LISTENER = 8  # reason of a REJ
 LIMIT_SECONDS = 40
 PEER = 23  # exit code
@@ -35,7 +36,8 @@ def ip_of(side, family):
 
 def first_lost(message, from_uroce):
     """nft rule: the first message of a kind on its way from one side."""
-    return (f'iifname "{"eng0p" if from_uroce else "tap0"}" {ROCE} @th,64,8 0x64 @th,352,16 {MESSAGES[message]} '
+    port = "eng0p" if from_uroce else "tap0"
+    return (f'iifname "{port}" {ROCE} @th,64,8 0x64 @th,352,16 {MESSAGES[message]} '
             "limit rate 1/hour burst 1 packets counter drop")
 
 
@@ -68,15 +70,17 @@ class Meeting:
     def ping(self, *words):
         """`uroce ping` on the engine's port."""
         addresses = [word for ip, bits in zip(ENGINE_IPS, PREFIXES) for word in ("--ip", f"{ip}/{bits}")]
-        with self._program(self.uroce, "ping", "--port", "af_packet:eng0", *addresses, "--no-huge", *words) as it:
-            yield it
+        port = ["--port", "af_packet:eng0", *addresses, "--no-huge"]
+        with self._program(self.uroce, "ping", *port, *words) as program:
+            yield program
 
     @contextlib.contextmanager
     def peer(self, *words):
         """The test's peer of the other stock programs on the engine's port."""
         addresses = ",".join(f"{ip}/{bits}" for ip, bits in zip(ENGINE_IPS, PREFIXES))
-        with self._program(self.cm_peer, words[0], "--port", "af_packet:eng0", "--ip", addresses, *words[1:]) as it:
-            yield it
+        port = ["--port", "af_packet:eng0", "--ip", addresses]
+        with self._program(self.cm_peer, words[0], *port, *words[1:]) as program:
+            yield program
 
     @contextlib.contextmanager
     def _program(self, *command):
@@ -88,25 +92,26 @@ class Meeting:
                 program.kill()
             program.communicate(timeout=5)
 
-    def stock(self, command):
+    def stock(self, command, limit=LIMIT_SECONDS):
         """Starts a program in the guest."""
-        self.jobs.append(self.guest.start(command, LIMIT_SECONDS))
+        self.jobs.append(self.guest.start(command, limit))
         return self.jobs[-1]
 
-    def stock_listener(self, command):
+    def stock_listener(self, command, limit=LIMIT_SECONDS):
         """The same; returns when it listens."""
-        job = self.stock(command)
+        job = self.stock(command, limit)
         name = shlex.split(command)[0]
-        self.guest.run(f"until rdma resource show cm_id | grep -q 'LISTEN.*{name}'; do usleep 20000; done", 20)
+        listens = f"rdma resource show cm_id | grep -q 'LISTEN.*{name}'"
+        self.guest.run(f"until {listens}; do usleep 20000; done", 20)
         return job
 
     # Ending
 
     @staticmethod
-    def finish(program, code=0):
+    def finish(program, code=0, limit=LIMIT_SECONDS):
         """@return what it printed, once it has ended as expected."""
         try:
-            out, err = program.communicate(timeout=LIMIT_SECONDS)
+            out, err = program.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             program.kill()
             out, err = program.communicate(timeout=5)
@@ -145,7 +150,8 @@ class Meeting:
         words = f"-C {rounds} -S {size} -v" + (" -V" if validate else "")
         if role == "client":
             job = self.stock_listener(f"rping -s -a {'::' if family == 'IPv6' else '0.0.0.0'} -S {size} -v")
-            with self.ping("-c", "-a", ip_of(GUEST_IPS, family), "-C", rounds, "-S", size, "-V", "--json") as ours:
+            counts = ["-C", rounds, "-S", size]
+            with self.ping("-c", "-a", ip_of(GUEST_IPS, family), *counts, "-V", "--json") as ours:
                 said = self.finish(ours)
             theirs = self.succeed(job)
             require_equal(theirs.count("server ping data: rdma-ping-"), rounds, "rounds in rping")
@@ -187,7 +193,8 @@ def handshake_is_the_kernels(meeting, family):
         said[role] = handshake.messages(path)
         path.unlink()
     for role, found in said.items():
-        require_equal(handshake.speakers(found), {"req": True, "rep": False, "rtu": True, "dreq": True, "drsp": False},
+        require_equal(handshake.speakers(found),
+                      {"req": True, "rep": False, "rtu": True, "dreq": True, "drsp": False},
                       f"who says what, uroce as {role},")
     for kind, names in (("req", handshake.SAME_IN_REQ), ("rep", handshake.SAME_IN_REP)):
         one, other = (next(m for m in said[role] if m["kind"] == kind) for role in ROLES)
@@ -204,7 +211,8 @@ def handshake_fits(found, family):
                                  for kind in ("req", "rep", "rtu", "dreq", "drsp"))
     version = "4" if family == "IPv4" else "6"
     ends = ip_of(ENGINE_IPS, family), ip_of(GUEST_IPS, family)
-    require_equal((req[f"ip_cm.sip{version}"], req[f"ip_cm.dip{version}"]), ends, "the IP header of private data")
+    header = req[f"ip_cm.sip{version}"], req[f"ip_cm.dip{version}"]
+    require_equal(header, ends, "the IP header of private data")
     require_equal(int(req["serviceid.dport"], 16), RPING_PORT, "the service's port")
     require_equal({req["mad.transactionid"], rep["mad.transactionid"], rtu["mad.transactionid"]},
                   {req["mad.transactionid"]}, "transactions of REQ, REP and RTU")
@@ -222,13 +230,15 @@ def nobody_listens(meeting, role):
             with meeting.ping("-s") as ours:
                 ours.stdout.readline()
                 outcome = meeting.stock(f"rping -c -a {ENGINE_IPS[0]} -p 7999 -C 1").wait()
-                require("RDMA_CM_EVENT_REJECTED, error 8" in outcome.err, f"rping says otherwise: {outcome.text()}")
+                require("RDMA_CM_EVENT_REJECTED, error 8" in outcome.err, f"rping: {outcome.text()}")
     found = handshake.messages(path)
     path.unlink()
     require_equal(handshake.speakers(found), {"req": True, "rej": False}, "who says what")
     req, rej = (next(message for message in found if message["kind"] == kind) for kind in ("req", "rej"))
     require_equal(int(rej["reason"], 16), NO_LISTENER, "the reason")
-    require_equal((int(rej["msgrej"], 16), int(rej["localcommid"], 16)), (0, 0), "what is rejected, and by which id")
+    require_equal(int(rej["msgrej"], 16), 0, "what is rejected")
+    if role == "server":  # the kernel names the vendor of the REQ
+        require_equal(int(rej["localcommid"], 16), 0, "the REJ's own id")
     require_equal(rej["remotecommid"], req["cm.req"], "the REJ's remote id")
 
 
@@ -296,9 +306,9 @@ def cmtime(meeting, role, connections, rounds=1):
         said = meeting_of(meeting, role, f"cmtime -c {connections}", words, CMATOSE_PORT)
         require("error" not in said, f"cmtime says: {said}")
     else:
-        job = meeting.stock_listener("cmtime")
+        job = meeting.stock_listener("cmtime", CYCLES_SECONDS)
         with meeting.peer(*words, "--to", f"{GUEST_IPS[0]}:{CMATOSE_PORT}") as ours:
-            meeting.no_id_left(meeting.finish(ours))
+            meeting.no_id_left(meeting.finish(ours, limit=CYCLES_SECONDS))
         job.kill()
         job.wait()
         meeting.nothing_left()
@@ -336,16 +346,16 @@ def cases():
         yield f"{victim} is killed, uroce as {role}", one_side_is_killed, role, victim
     for role, ends_first in (("client", False), ("client", True), ("server", True)):
         who = "uroce" if ends_first else "the kernel"
-        yield f"ucmatose, uroce as {role}, {who} ends it", ucmatose, role, 1, 20, 1000, ends_first
-        yield f"ucmatose, uroce as {role}, {who} ends them, 5 connections", ucmatose, role, 5, 40, 5000, ends_first
+        for connections, messages, size in ((1, 20, 1000), (5, 40, 5000)):
+            yield (f"ucmatose, uroce as {role}, {connections} connections, {who} ends them",
+                   ucmatose, role, connections, messages, size, ends_first)
     for role in ROLES:
         yield f"udaddy, uroce as {role}", udaddy, role, 20, 500
     for role in ("sender", "receiver"):  # the kernel joins no IPv6 groups for RoCE v2
         yield f"mckey, uroce as {role}", mckey, role
     for role in ROLES:
-        yield f"cmtime, uroce as {role}, 50 connections at once", cmtime, role, 50
+        yield f"cmtime, uroce as {role}, {AT_ONCE} connections at once", cmtime, role, AT_ONCE
     yield f"cmtime, uroce as client, {CYCLES} connections one after the other", cmtime, "client", 1, CYCLES
-    yield f"cmtime, uroce as server, {CYCLES} connections at once", cmtime, "server", CYCLES
 
 
 def run(arguments, report):
@@ -353,7 +363,8 @@ def run(arguments, report):
         meeting = Meeting(used, arguments)
         for name, test, *rest in cases():
             report.case(name, meeting.case, test, *rest)
-        print("Soft-RoCE's counters:", {name: value for name, value in used.guest.counters().items() if value})
+        counters = {name: value for name, value in used.guest.counters().items() if value}
+        print(f"Soft-RoCE's counters: {counters}")
 
 
 def add_arguments(parser):
