@@ -23,7 +23,8 @@ ROUNDS = {64: 30, 1000: 20, 4096: 20, 65535: 5}  # round trips by size
 MESSAGES = {"REQ": 0x10, "REP": 0x13, "RTU": 0x14, "DREQ": 0x15, "SIDR_REQ": 0x17, "SIDR_REP": 0x18}
 FROM_CLIENT = ("REQ", "RTU", "DREQ", "SIDR_REQ")
 GROUP, GROUP_MAC = "239.1.2.3", "01:00:5e:01:02:03"
-CYCLES = 1000
+CYCLES, AT_ONCE = 1000, 200  # connections one after the other, and together
+CYCLES_SECONDS = 150
 NO_LISTENER = 8  # reason of a REJ
 LIMIT_SECONDS = 40
 PEER = 23  # exit code
@@ -88,14 +89,14 @@ class Meeting:
                 program.kill()
             program.communicate(timeout=5)
 
-    def stock(self, command):
+    def stock(self, command, limit=LIMIT_SECONDS):
         """Starts a program in the guest."""
-        self.jobs.append(self.guest.start(command, LIMIT_SECONDS))
+        self.jobs.append(self.guest.start(command, limit))
         return self.jobs[-1]
 
-    def stock_listener(self, command):
+    def stock_listener(self, command, limit=LIMIT_SECONDS):
         """The same; returns when it listens."""
-        job = self.stock(command)
+        job = self.stock(command, limit)
         name = shlex.split(command)[0]
         self.guest.run(f"until rdma resource show cm_id | grep -q 'LISTEN.*{name}'; do usleep 20000; done", 20)
         return job
@@ -103,10 +104,10 @@ class Meeting:
     # Ending
 
     @staticmethod
-    def finish(program, code=0):
+    def finish(program, code=0, limit=LIMIT_SECONDS):
         """@return what it printed, once it has ended as expected."""
         try:
-            out, err = program.communicate(timeout=LIMIT_SECONDS)
+            out, err = program.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
             program.kill()
             out, err = program.communicate(timeout=5)
@@ -228,7 +229,9 @@ def nobody_listens(meeting, role):
     require_equal(handshake.speakers(found), {"req": True, "rej": False}, "who says what")
     req, rej = (next(message for message in found if message["kind"] == kind) for kind in ("req", "rej"))
     require_equal(int(rej["reason"], 16), NO_LISTENER, "the reason")
-    require_equal((int(rej["msgrej"], 16), int(rej["localcommid"], 16)), (0, 0), "what is rejected, and by which id")
+    require_equal(int(rej["msgrej"], 16), 0, "what is rejected")
+    if role == "server":  # the kernel names the vendor of the REQ
+        require_equal(int(rej["localcommid"], 16), 0, "the REJ's own id")
     require_equal(rej["remotecommid"], req["cm.req"], "the REJ's remote id")
 
 
@@ -296,9 +299,9 @@ def cmtime(meeting, role, connections, rounds=1):
         said = meeting_of(meeting, role, f"cmtime -c {connections}", words, CMATOSE_PORT)
         require("error" not in said, f"cmtime says: {said}")
     else:
-        job = meeting.stock_listener("cmtime")
+        job = meeting.stock_listener("cmtime", CYCLES_SECONDS)
         with meeting.peer(*words, "--to", f"{GUEST_IPS[0]}:{CMATOSE_PORT}") as ours:
-            meeting.no_id_left(meeting.finish(ours))
+            meeting.no_id_left(meeting.finish(ours, limit=CYCLES_SECONDS))
         job.kill()
         job.wait()
         meeting.nothing_left()
@@ -343,9 +346,8 @@ def cases():
     for role in ("sender", "receiver"):  # the kernel joins no IPv6 groups for RoCE v2
         yield f"mckey, uroce as {role}", mckey, role
     for role in ROLES:
-        yield f"cmtime, uroce as {role}, 50 connections at once", cmtime, role, 50
+        yield f"cmtime, uroce as {role}, {AT_ONCE} connections at once", cmtime, role, AT_ONCE
     yield f"cmtime, uroce as client, {CYCLES} connections one after the other", cmtime, "client", 1, CYCLES
-    yield f"cmtime, uroce as server, {CYCLES} connections at once", cmtime, "server", CYCLES
 
 
 def run(arguments, report):
