@@ -36,7 +36,8 @@ def ip_of(side, family):
 
 def first_lost(message, from_uroce):
     """nft rule: the first message of a kind on its way from one side."""
-    return (f'iifname "{"eng0p" if from_uroce else "tap0"}" {ROCE} @th,64,8 0x64 @th,352,16 {MESSAGES[message]} '
+    port = "eng0p" if from_uroce else "tap0"
+    return (f'iifname "{port}" {ROCE} @th,64,8 0x64 @th,352,16 {MESSAGES[message]} '
             "limit rate 1/hour burst 1 packets counter drop")
 
 
@@ -69,15 +70,17 @@ class Meeting:
     def ping(self, *words):
         """`uroce ping` on the engine's port."""
         addresses = [word for ip, bits in zip(ENGINE_IPS, PREFIXES) for word in ("--ip", f"{ip}/{bits}")]
-        with self._program(self.uroce, "ping", "--port", "af_packet:eng0", *addresses, "--no-huge", *words) as it:
-            yield it
+        port = ["--port", "af_packet:eng0", *addresses, "--no-huge"]
+        with self._program(self.uroce, "ping", *port, *words) as program:
+            yield program
 
     @contextlib.contextmanager
     def peer(self, *words):
         """The test's peer of the other stock programs on the engine's port."""
         addresses = ",".join(f"{ip}/{bits}" for ip, bits in zip(ENGINE_IPS, PREFIXES))
-        with self._program(self.cm_peer, words[0], "--port", "af_packet:eng0", "--ip", addresses, *words[1:]) as it:
-            yield it
+        port = ["--port", "af_packet:eng0", "--ip", addresses]
+        with self._program(self.cm_peer, words[0], *port, *words[1:]) as program:
+            yield program
 
     @contextlib.contextmanager
     def _program(self, *command):
@@ -98,7 +101,8 @@ class Meeting:
         """The same; returns when it listens."""
         job = self.stock(command, limit)
         name = shlex.split(command)[0]
-        self.guest.run(f"until rdma resource show cm_id | grep -q 'LISTEN.*{name}'; do usleep 20000; done", 20)
+        listens = f"rdma resource show cm_id | grep -q 'LISTEN.*{name}'"
+        self.guest.run(f"until {listens}; do usleep 20000; done", 20)
         return job
 
     # Ending
@@ -146,7 +150,8 @@ class Meeting:
         words = f"-C {rounds} -S {size} -v" + (" -V" if validate else "")
         if role == "client":
             job = self.stock_listener(f"rping -s -a {'::' if family == 'IPv6' else '0.0.0.0'} -S {size} -v")
-            with self.ping("-c", "-a", ip_of(GUEST_IPS, family), "-C", rounds, "-S", size, "-V", "--json") as ours:
+            counts = ["-C", rounds, "-S", size]
+            with self.ping("-c", "-a", ip_of(GUEST_IPS, family), *counts, "-V", "--json") as ours:
                 said = self.finish(ours)
             theirs = self.succeed(job)
             require_equal(theirs.count("server ping data: rdma-ping-"), rounds, "rounds in rping")
@@ -188,7 +193,8 @@ def handshake_is_the_kernels(meeting, family):
         said[role] = handshake.messages(path)
         path.unlink()
     for role, found in said.items():
-        require_equal(handshake.speakers(found), {"req": True, "rep": False, "rtu": True, "dreq": True, "drsp": False},
+        require_equal(handshake.speakers(found),
+                      {"req": True, "rep": False, "rtu": True, "dreq": True, "drsp": False},
                       f"who says what, uroce as {role},")
     for kind, names in (("req", handshake.SAME_IN_REQ), ("rep", handshake.SAME_IN_REP)):
         one, other = (next(m for m in said[role] if m["kind"] == kind) for role in ROLES)
@@ -205,7 +211,8 @@ def handshake_fits(found, family):
                                  for kind in ("req", "rep", "rtu", "dreq", "drsp"))
     version = "4" if family == "IPv4" else "6"
     ends = ip_of(ENGINE_IPS, family), ip_of(GUEST_IPS, family)
-    require_equal((req[f"ip_cm.sip{version}"], req[f"ip_cm.dip{version}"]), ends, "the IP header of private data")
+    header = req[f"ip_cm.sip{version}"], req[f"ip_cm.dip{version}"]
+    require_equal(header, ends, "the IP header of private data")
     require_equal(int(req["serviceid.dport"], 16), RPING_PORT, "the service's port")
     require_equal({req["mad.transactionid"], rep["mad.transactionid"], rtu["mad.transactionid"]},
                   {req["mad.transactionid"]}, "transactions of REQ, REP and RTU")
@@ -223,7 +230,7 @@ def nobody_listens(meeting, role):
             with meeting.ping("-s") as ours:
                 ours.stdout.readline()
                 outcome = meeting.stock(f"rping -c -a {ENGINE_IPS[0]} -p 7999 -C 1").wait()
-                require("RDMA_CM_EVENT_REJECTED, error 8" in outcome.err, f"rping says otherwise: {outcome.text()}")
+                require("RDMA_CM_EVENT_REJECTED, error 8" in outcome.err, f"rping: {outcome.text()}")
     found = handshake.messages(path)
     path.unlink()
     require_equal(handshake.speakers(found), {"req": True, "rej": False}, "who says what")
@@ -339,8 +346,9 @@ def cases():
         yield f"{victim} is killed, uroce as {role}", one_side_is_killed, role, victim
     for role, ends_first in (("client", False), ("client", True), ("server", True)):
         who = "uroce" if ends_first else "the kernel"
-        yield f"ucmatose, uroce as {role}, {who} ends it", ucmatose, role, 1, 20, 1000, ends_first
-        yield f"ucmatose, uroce as {role}, {who} ends them, 5 connections", ucmatose, role, 5, 40, 5000, ends_first
+        for connections, messages, size in ((1, 20, 1000), (5, 40, 5000)):
+            yield (f"ucmatose, uroce as {role}, {connections} connections, {who} ends them",
+                   ucmatose, role, connections, messages, size, ends_first)
     for role in ROLES:
         yield f"udaddy, uroce as {role}", udaddy, role, 20, 500
     for role in ("sender", "receiver"):  # the kernel joins no IPv6 groups for RoCE v2
@@ -355,7 +363,8 @@ def run(arguments, report):
         meeting = Meeting(used, arguments)
         for name, test, *rest in cases():
             report.case(name, meeting.case, test, *rest)
-        print("Soft-RoCE's counters:", {name: value for name, value in used.guest.counters().items() if value})
+        counters = {name: value for name, value in used.guest.counters().items() if value}
+        print(f"Soft-RoCE's counters: {counters}")
 
 
 def add_arguments(parser):
