@@ -3,9 +3,9 @@
 
 Usage: cm_programs_test.py UROCE_PROGRAM [--veth] [PATTERN...]
 
-librdmacm is the system's. Runs the cases whose command lines contain a pattern, all without one. The link is shm; with
---veth, af_packet between two network namespaces, which needs root. Prints what became of each. Programs that are not
-installed are skipped, with the package to install.
+librdmacm is the system's. Runs the cases whose command lines contain a pattern, all without one. The link is
+shm; with --veth, af_packet between two network namespaces, which needs root. Prints what became of each. Programs
+that are not installed are skipped, with the package to install.
 """
 import argparse
 import filecmp
@@ -48,14 +48,15 @@ PERFTEST = tuple(
     (f"{command} -R", f"{command} -R {{server}}") for command in (
         "ib_send_lat -n 500", "ib_write_lat -n 500", "ib_read_lat -n 500", "ib_send_bw -n 500",
         "ib_write_bw -n 500", "ib_read_bw -n 500", "ib_atomic_bw -n 500", "ib_write_bw -n 500 -q 4",
-        "ib_send_bw -n 500 -c UD", "ib_send_lat -n 500 -c UD", "ib_send_bw -n 500 -e", "ib_write_bw -n 500 -T 32"))
+        "ib_send_bw -n 500 -c UD", "ib_send_lat -n 500 -c UD", "ib_send_bw -n 500 -e",
+        "ib_write_bw -n 500 -T 32"))
 RSOCKET = (
     ("rstream -S 1024 -I 10", "rstream -S 1024 -I 10 -s {server}"),
     ("rstream -S 65536 -I 10 -T b", "rstream -S 65536 -I 10 -T b -s {server}"),
     ("rstream -S 4096 -I 10 -T a", "rstream -S 4096 -I 10 -T a -s {server}"),
     ("rstream -S 4096 -I 10 -T n", "rstream -S 4096 -I 10 -T n -s {server}"),
     ("riostream -S 4096 -I 10", "riostream -S 4096 -I 10 -s {server}"),
-    ("rcopy -p 7500 &", "rcopy -p 7500 {folder}/sent {server}:{folder}/received"),
+    ("rcopy -p 7500 &", "rcopy {folder}/sent {server}:{folder}/received -p 7500"),
     (f"{PYTHON} {{folder}}/serve.py 8000", "curl -sS -o {folder}/received http://{server}:8000/sent"),
 )
 PACKAGES = {"ib_": "perftest", "curl": "curl", PYTHON: "python3"}  # else rdmacm-utils
@@ -68,7 +69,8 @@ C = ctypes.CDLL(None, use_errno=True)
 
 class Plain(socket.socket):
     def __init__(self):
-        super().__init__(socket.AF_INET, socket.SOCK_STREAM, 0, C.socket(socket.AF_INET, socket.SOCK_STREAM, 0))
+        made = C.socket(socket.AF_INET, socket.SOCK_STREAM, 0)
+        super().__init__(socket.AF_INET, socket.SOCK_STREAM, 0, made)
     def accept(self):
         taken = C.accept(self.fileno(), None, None)
         if taken < 0:
@@ -76,9 +78,10 @@ class Plain(socket.socket):
         return socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, taken), ("client", 0)
 
 os.chdir(os.path.dirname(sys.argv[0]))
-server = http.server.HTTPServer(("0.0.0.0", int(sys.argv[1])), http.server.SimpleHTTPRequestHandler, False)
+at = ("0.0.0.0", int(sys.argv[1]))
+server = http.server.HTTPServer(at, http.server.SimpleHTTPRequestHandler, False)
 server.socket = Plain()
-server.socket.bind(("0.0.0.0", int(sys.argv[1])))
+server.socket.bind(at)
 server.server_activate()
 server.handle_request()
 """

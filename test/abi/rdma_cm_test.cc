@@ -1,0 +1,298 @@
+// Commands that librdmacm writes to /dev/infiniband/rdma_cm.
+#include "abi/rdmacm/rdma_cm.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <infiniband/verbs.h>
+#include <poll.h>
+#include <rdma/rdma_user_cm.h>
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <cstring>
+
+#include "test/abi/verbs_side.h"
+
+namespace uroce::test {
+namespace {
+
+// Of enum rdma_cm_event_type.
+constexpr std::uint32_t kAddrResolved = 0;
+constexpr std::uint32_t kAddrError = 1;
+constexpr std::uint32_t kRouteResolved = 2;
+constexpr std::uint32_t kConnectRequest = 4;
+constexpr std::uint32_t kConnectResponse = 5;
+constexpr std::uint32_t kRejected = 8;
+constexpr std::uint32_t kEstablished = 9;
+constexpr std::uint32_t kDisconnected = 10;
+
+sockaddr_in6 address(const char* ip, std::uint16_t port) {
+  sockaddr_in v4{};
+  v4.sin_family = AF_INET;
+  v4.sin_port = htons(port);
+  REQUIRE(inet_pton(AF_INET, ip, &v4.sin_addr) == 1);
+  sockaddr_in6 out{};
+  std::memcpy(&out, &v4, sizeof v4);
+  return out;
+}
+
+/// One rdma_event_channel.
+class File {
+ public:
+  File() : fd(uroce_rdma_cm_open(O_CLOEXEC)) { REQUIRE(fd >= 0); }
+  ~File() { CHECK(uroce_rdma_cm_close(fd) == 0); }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  /// @return 0 or errno
+  template <typename Body>
+  int say(std::uint32_t command, const Body& body, std::size_t room = 1024) const {
+    struct {
+      rdma_ucm_cmd_hdr header;
+      Body body;
+    } whole{{command, sizeof body, static_cast<__u16>(room)}, body};
+    static_assert(sizeof whole == sizeof(rdma_ucm_cmd_hdr) + sizeof(Body));
+    const ssize_t written = uroce_rdma_cm_write(fd, &whole, sizeof whole);
+    return written == static_cast<ssize_t>(sizeof whole) ? 0 : errno;
+  }
+  template <typename Response, typename Body>
+  Response ask(std::uint32_t command, Body body) const {
+    Response response{};
+    body.response = reinterpret_cast<std::uint64_t>(&response);
+    CHECK(say(command, body, sizeof response) == 0);
+    return response;
+  }
+  std::uint32_t create(std::uint64_t uid, std::uint16_t space = RDMA_PS_TCP) const {
+    rdma_ucm_create_id body{};
+    body.uid = uid;
+    body.ps = space;
+    return ask<rdma_ucm_create_id_resp>(RDMA_USER_CM_CMD_CREATE_ID, body).id;
+  }
+  int bind(std::uint32_t id, const char* ip, std::uint16_t port) const {
+    rdma_ucm_bind_ip body{};
+    body.id = id;
+    body.addr = address(ip, port);
+    return say(RDMA_USER_CM_CMD_BIND_IP, body);
+  }
+  rdma_ucm_query_route_resp query(std::uint32_t id) const {
+    rdma_ucm_query body{};
+    body.id = id;
+    return ask<rdma_ucm_query_route_resp>(RDMA_USER_CM_CMD_QUERY_ROUTE, body);
+  }
+  int resolve(std::uint32_t id, const char* ip, std::uint16_t port) const {
+    rdma_ucm_resolve_ip body{};
+    body.id = id;
+    body.timeout_ms = 1000;
+    body.dst_addr = address(ip, port);
+    return say(RDMA_USER_CM_CMD_RESOLVE_IP, body);
+  }
+  int resolve_route(std::uint32_t id) const {
+    return say(RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{.id = id, .timeout_ms = 1000});
+  }
+  std::uint32_t destroy(std::uint32_t id) const {
+    rdma_ucm_destroy_id body{};
+    body.id = id;
+    return ask<rdma_ucm_destroy_id_resp>(RDMA_USER_CM_CMD_DESTROY_ID, body).events_reported;
+  }
+  bool is_readable(int timeout_ms) const {
+    pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
+    return poll(&wanted, 1, timeout_ms) == 1;
+  }
+  /// The next event, which comes within seconds.
+  rdma_ucm_event_resp next() const {
+    REQUIRE(is_readable(10'000));
+    return ask<rdma_ucm_event_resp>(RDMA_USER_CM_CMD_GET_EVENT, rdma_ucm_get_event{});
+  }
+
+  const int fd;
+};
+
+/// The device with its first IPv4 address.
+struct Own {
+  VerbsSide side;
+  char ip[INET_ADDRSTRLEN] = "";
+
+  Own() {
+    ibv_gid gid{};
+    REQUIRE(ibv_query_gid(side.context, 1, 1, &gid) == 0);
+    REQUIRE(inet_ntop(AF_INET, gid.raw + 12, ip, sizeof ip) != nullptr);
+  }
+};
+
+/// An id that has a way to `ip`.
+std::uint32_t resolved(const File& file, std::uint64_t uid, const char* ip, std::uint16_t port) {
+  const std::uint32_t id = file.create(uid);
+  REQUIRE(file.resolve(id, ip, port) == 0);
+  const auto event = file.next();
+  CHECK(event.event == kAddrResolved);
+  CHECK(event.uid == uid);
+  REQUIRE(file.resolve_route(id) == 0);
+  CHECK(file.next().event == kRouteResolved);
+  return id;
+}
+
+std::uint32_t listening(const File& file, std::uint64_t uid, const char* ip, std::uint16_t port) {
+  const std::uint32_t id = file.create(uid);
+  REQUIRE(file.bind(id, ip, port) == 0);
+  REQUIRE(file.say(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{.id = id, .backlog = 8}) == 0);
+  return id;
+}
+
+int connect(const File& file, std::uint32_t id, std::uint32_t qpn, const char* text) {
+  rdma_ucm_connect body{};
+  body.id = id;
+  body.conn_param.valid = 1;
+  body.conn_param.qp_num = qpn;
+  body.conn_param.responder_resources = 3;
+  body.conn_param.initiator_depth = 2;
+  body.conn_param.private_data_len = static_cast<__u8>(std::strlen(text));
+  std::memcpy(body.conn_param.private_data, text, std::strlen(text));
+  return file.say(RDMA_USER_CM_CMD_CONNECT, body);
+}
+
+}  // namespace
+
+TEST_CASE("an id is bound to an address of the port, and AF_IB is unknown", "[abi][rdmacm]") {
+  const Own own;
+  const File file;
+  const std::uint32_t id = file.create(1);
+  CHECK(file.say(RDMA_USER_CM_CMD_BIND, rdma_ucm_bind{}) == ENOSYS);
+  CHECK(file.bind(id, "192.0.2.77", 7000) == EADDRNOTAVAIL);
+  CHECK(file.query(id).node_guid == 0);
+  REQUIRE(file.bind(id, own.ip, 7000) == 0);
+  CHECK(file.bind(id, own.ip, 7001) == EINVAL);
+  const auto known = file.query(id);
+  CHECK(known.node_guid == ibv_get_device_guid(own.side.context->device));
+  CHECK(known.port_num == 1);
+  CHECK(known.num_paths == 0);
+  const sockaddr_in6 bound = address(own.ip, 7000);
+  CHECK(std::memcmp(&known.src_addr, &bound, sizeof(sockaddr_in)) == 0);
+  const File other;
+  const std::uint32_t second = other.create(2);
+  CHECK(other.bind(second, own.ip, 7000) == EADDRINUSE);
+  CHECK(other.bind(id, own.ip, 7002) == EINVAL);  // of another file
+  rdma_ucm_create_id unknown{};
+  unknown.ps = 0x77;
+  CHECK(file.say(RDMA_USER_CM_CMD_CREATE_ID, unknown) == EINVAL);
+  unknown.ps = RDMA_PS_TCP;
+  CHECK(file.say(RDMA_USER_CM_CMD_CREATE_ID, unknown, 2) == ENOSPC);
+}
+
+TEST_CASE("DESTROY_ID tells how many events were read, and removes the others", "[abi][rdmacm]") {
+  const Own own;
+  const File file;
+  CHECK_FALSE(file.is_readable(0));
+  REQUIRE(fcntl(file.fd, F_SETFL, O_NONBLOCK) == 0);
+  rdma_ucm_event_resp response{};
+  const rdma_ucm_get_event get{.response = reinterpret_cast<std::uint64_t>(&response)};
+  CHECK(file.say(RDMA_USER_CM_CMD_GET_EVENT, get) == EAGAIN);
+  const std::uint32_t id = resolved(file, 5, own.ip, 7000);
+  REQUIRE(file.resolve_route(id) == 0);
+  CHECK(file.is_readable(0));
+  CHECK(file.destroy(id) == 2);
+  CHECK_FALSE(file.is_readable(0));
+  CHECK(file.say(RDMA_USER_CM_CMD_GET_EVENT, get) == EAGAIN);
+}
+
+TEST_CASE("an address that the port does not reach brings ADDR_ERROR", "[abi][rdmacm]") {
+  const Own own;
+  const File file;
+  const std::uint32_t id = file.create(1);
+  rdma_ucm_resolve_ip body{};
+  body.id = id;
+  body.timeout_ms = 1;
+  body.dst_addr = address(own.ip, 7000);
+  auto& v4 = reinterpret_cast<sockaddr_in&>(body.dst_addr);
+  v4.sin_addr.s_addr ^= htonl(0x20);  // on this link, and nobody's
+  REQUIRE(file.say(RDMA_USER_CM_CMD_RESOLVE_IP, body) == 0);
+  const auto event = file.next();
+  CHECK(event.event == kAddrError);
+  CHECK(static_cast<int>(event.status) == -ETIMEDOUT);
+  CHECK(file.resolve_route(id) == EINVAL);
+}
+
+TEST_CASE("events that are not read move with their id", "[abi][rdmacm]") {
+  const Own own;
+  const File from;
+  const std::uint32_t id = resolved(from, 9, own.ip, 7000);
+  REQUIRE(from.resolve_route(id) == 0);
+  const File to;
+  rdma_ucm_migrate_id body{};
+  body.id = id;
+  body.fd = static_cast<__u32>(from.fd);
+  CHECK(to.ask<rdma_ucm_migrate_resp>(RDMA_USER_CM_CMD_MIGRATE_ID, body).events_reported == 2);
+  CHECK_FALSE(from.is_readable(0));
+  CHECK(to.next().uid == 9);
+  CHECK(to.destroy(id) == 3);
+}
+
+TEST_CASE("a connection is asked for, accepted, established and ended", "[abi][rdmacm]") {
+  const Own own;
+  const VerbsSide peer;
+  const File file;
+  const std::uint32_t listener = listening(file, 1, own.ip, 7000);
+  const std::uint32_t id = resolved(file, 2, own.ip, 7000);
+  REQUIRE(connect(file, id, own.side.qp->qp_num, "hello") == 0);
+  const auto request = file.next();
+  CHECK(request.event == kConnectRequest);
+  CHECK(request.uid == 1);
+  CHECK(request.param.conn.qp_num == own.side.qp->qp_num);
+  CHECK(request.param.conn.initiator_depth == 3);  // seen from this side
+  CHECK(request.param.conn.responder_resources == 2);
+  CHECK(request.param.conn.private_data_len == 56);
+  CHECK(std::memcmp(request.param.conn.private_data, "hello", 6) == 0);
+  rdma_ucm_accept accept{};
+  accept.id = request.id;
+  accept.uid = 3;
+  accept.conn_param.valid = 1;
+  accept.conn_param.qp_num = peer.qp->qp_num;
+  REQUIRE(file.say(RDMA_USER_CM_CMD_ACCEPT, accept) == 0);
+  const auto reply = file.next();
+  CHECK(reply.event == kConnectResponse);
+  CHECK(reply.uid == 2);
+  CHECK(reply.param.conn.qp_num == peer.qp->qp_num);
+  CHECK(reply.ece.vendor_id == 0);  // the program had named none
+  rdma_ucm_init_qp_attr init{};
+  init.id = id;
+  init.qp_state = IBV_QPS_RTR;
+  const auto attr = file.ask<ib_uverbs_qp_attr>(RDMA_USER_CM_CMD_INIT_QP_ATTR, init);
+  CHECK(attr.dest_qp_num == peer.qp->qp_num);
+  CHECK((attr.qp_attr_mask & IBV_QP_AV) != 0);
+  CHECK(attr.ah_attr.is_global == 1);
+  rdma_ucm_accept ready{};
+  ready.id = id;
+  REQUIRE(file.say(RDMA_USER_CM_CMD_ACCEPT, ready) == 0);
+  const auto established = file.next();
+  CHECK(established.event == kEstablished);
+  CHECK(established.uid == 3);
+  REQUIRE(file.say(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{.id = id}) == 0);
+  CHECK(file.next().event == kDisconnected);
+  CHECK(file.next().event == kDisconnected);
+  CHECK(file.destroy(listener) == 1);
+}
+
+TEST_CASE("whoever asks where nobody listens, or is refused, hears REJECTED", "[abi][rdmacm]") {
+  const Own own;
+  const File file;
+  const std::uint32_t nobody = resolved(file, 2, own.ip, 7009);
+  REQUIRE(connect(file, nobody, own.side.qp->qp_num, "") == 0);
+  const auto refused = file.next();
+  CHECK(refused.event == kRejected);
+  CHECK(refused.status == 8);  // invalid service id
+  listening(file, 1, own.ip, 7000);
+  const std::uint32_t id = resolved(file, 4, own.ip, 7000);
+  REQUIRE(connect(file, id, own.side.qp->qp_num, "") == 0);
+  const auto request = file.next();
+  rdma_ucm_reject reject{};
+  reject.id = request.id;
+  reject.private_data_len = 2;
+  std::memcpy(reject.private_data, "no", 2);
+  REQUIRE(file.say(RDMA_USER_CM_CMD_REJECT, reject) == 0);
+  const auto said_no = file.next();
+  CHECK(said_no.event == kRejected);
+  CHECK(said_no.uid == 4);
+  CHECK(said_no.status == 28);  // consumer
+  CHECK(std::memcmp(said_no.param.conn.private_data, "no", 3) == 0);
+}
+
+}  // namespace uroce::test
