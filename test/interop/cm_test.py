@@ -253,7 +253,8 @@ def one_side_is_killed(meeting, role, victim):
         if role == "server":
             ours.stdout.readline()
             job = meeting.stock(f"rping -c -a {ENGINE_IPS[0]}")
-        time.sleep(1)
+        meeting.guest.run("until rdma resource show qp | grep -q 'RC state RTS'; do usleep 20000; done", 20)
+        time.sleep(0.5)
         require(ours.poll() is None and not job.ended(), "one has ended before its time")
         if victim == "uroce":
             ours.send_signal(signal.SIGKILL)
