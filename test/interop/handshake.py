@@ -9,8 +9,8 @@ KINDS = {0x10: "req", 0x11: "mra", 0x12: "rej", 0x13: "rep", 0x14: "rtu", 0x15: 
 # Fields of a REQ that say the same whoever sends it, as the kernel's rping does.
 SAME_IN_REQ = """serviceid localqkey responderres initdepth localeecn remoteeecn transpsvctype remoteresptout
     localresptout e2eflowctrl retrcount rnrretrcount pkey pppmtu rdcexist maxcmretr srq ext_transport
-    prim_locallid prim_remotelid prim_tfcclass prim_hoplim prim_sl prim_subnetlocal alt_locallid alt_remotelid alt_localgid
-    alt_remotegid ip_cm.majv ip_cm.minv ip_cm.ipv ip_cm.reserved ip_cm.private""".split()
+    prim_locallid prim_remotelid prim_tfcclass prim_hoplim prim_sl prim_subnetlocal alt_locallid alt_remotelid
+    alt_localgid alt_remotegid ip_cm.majv ip_cm.minv ip_cm.ipv ip_cm.reserved ip_cm.private""".split()
 SAME_IN_REP = """localqkey localeecn respres initdepth tgtackdelay failoveracc e2eflowctrl rnrretrcount srq
     private""".split()
 
