@@ -13,6 +13,9 @@ inline constexpr std::uint32_t kRemoteRead = 4;
 inline constexpr std::uint32_t kRemoteAtomic = 8;
 inline constexpr std::uint32_t kAll = 15;     ///< all of the above
 inline constexpr std::uint32_t kMwBind = 16;  ///< memory windows may be bound to the region
+/// Keys name bytes by their place, from 0, instead of by their address. For regions, and for windows of type
+/// 2, whose place counts from the window's first byte.
+inline constexpr std::uint32_t kZeroBased = 32;
 inline constexpr std::uint32_t kFlushGlobal = 256;
 /// The region is persistent memory, which only the caller can know. FLUSH then writes the processor's caches
 /// back to it.

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "uroce/ah_attr.h"
+#include "uroce/ece.h"
 #include "uroce/qp_attr.h"
 #include "uroce/result.h"
 #include "uroce/types.h"
@@ -34,9 +35,6 @@ struct CmAddress {
 };
 
 [[nodiscard]] std::string to_string(const CmAddress& address);
-
-/// Vendor id by which uroce engines know one another in REQ and REP; locally administered.
-inline constexpr std::uint32_t kUroceVendor = 0x02'7572;
 
 /// A listener, a connection or a resolution of a service, for as long as it is not closed. It is also the
 /// communication id on the wire. IBA 12.9.

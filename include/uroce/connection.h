@@ -18,7 +18,8 @@ namespace uroce {
 /// Threads: one at a time. Lifetime: the QP and the Cm outlive it.
 class Connection {
  public:
-  /// Connects `qp`, which is in Reset, to a listener. Blocks for `ask.timeout` at most.
+  /// Connects `qp`, which is in Reset, to a listener. Options that both ends asked for with Qp::set_ece() are
+  /// switched on. Blocks for `ask.timeout` at most.
   /// @return kNotFound if no address reaches it, kTimeout if nobody answers, kPeer if the listener refuses.
   static Result<Connection> connect(Cm& cm, Qp& qp, const CmConnect& ask);
   Connection(Connection&&) noexcept = default;

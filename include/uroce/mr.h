@@ -50,7 +50,7 @@ class Mr {
   Status rereg(std::uint32_t changes, Pd& pd, std::span<std::byte> memory, std::uint32_t access_flags);
 
   [[nodiscard]] std::span<std::byte> memory() const noexcept;
-  /// What work requests and peers call its first byte.
+  /// What work requests and peers call its first byte; 0 with access::kZeroBased.
   [[nodiscard]] std::uint64_t addr() const noexcept;
   [[nodiscard]] Lkey lkey() const noexcept;
   [[nodiscard]] Rkey rkey() const noexcept;

@@ -80,7 +80,7 @@ enum class MwType : std::uint8_t {
 /// What a memory window gives access to.
 struct MwBind {
   Lkey mr{};                 ///< a region with access::kMwBind, of the QP's protection domain
-  std::uint64_t addr = 0;    ///< first byte, inside the region
+  std::uint64_t addr = 0;    ///< first byte, as the region's own key names it
   std::uint64_t length = 0;  ///< bytes; 0 binds a window of type 1 to nothing
   std::uint32_t access = 0;  ///< remote access flags; to write needs local write access of the region
 };

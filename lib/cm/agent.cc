@@ -129,7 +129,7 @@ Result<Conversation*> Agent::start(CmId id, const CmAddress& from, const Gid& so
 wire::CmReq Agent::request_of(const Conversation& c, const CmConnect& ask) const {
   const bool has_options = c.mine.vendor_id != 0;
   wire::CmReq req{.local_comm_id = raw(c.id),
-                  .vendor_id = has_options ? c.mine.vendor_id : kUroceVendor,
+                  .vendor_id = has_options ? c.mine.vendor_id : ece::kVendor,
                   .service_id = service_id(c.space, c.remote.port),
                   .ca_guid = config_.ca_guid,
                   .qkey = c.mine.qkey,
@@ -190,6 +190,7 @@ Status Agent::accept(CmId id, const CmAccept& answer, Ticks now) {
   c.mine.psn = psn;
   const bool is_xrc = c.theirs.type == QpType::kXrcSend;
   const bool may_tell = c.theirs.vendor_id != 0;
+  const std::uint32_t options = (may_tell ? c.mine.options : 0) | (c.is_uroce ? kAnsweredByUroce : 0);
   wire::CmRep rep{.local_comm_id = raw(c.id),
                   .remote_comm_id = c.remote_id,
                   .qkey = c.mine.qkey,
@@ -205,8 +206,7 @@ Status Agent::accept(CmId id, const CmAccept& answer, Ticks now) {
                   .ca_guid = config_.ca_guid};
   put(rep.private_data, answer.private_data);
   stop_waiting(c);
-  say_until(c, wire::make_cm_mad(c.transaction, rep, may_tell ? c.mine.options : 0), State::kRepSent, now,
-            config_.times.accept);
+  say_until(c, wire::make_cm_mad(c.transaction, rep, options), State::kRepSent, now, config_.times.accept);
   return {};
 }
 
@@ -247,7 +247,7 @@ Status Agent::reject(CmId id, std::span<const std::byte> private_data, Ticks now
   c->refused = true;
   c->ended = true;
   say(*c, c->last);
-  enter_timewait(*c, now);
+  enter_timewait(*c, now, config_.times.answered);
   return {};
 }
 
@@ -330,7 +330,7 @@ Status Agent::reply_service(CmId id, const CmServiceReply& answer, Ticks now) {
   c.last = wire::make_cm_mad(c.transaction, rep);
   c.ended = true;
   say(c, c.last);
-  enter_timewait(c, now);
+  enter_timewait(c, now, config_.times.answered);
   return {};
 }
 
@@ -445,10 +445,10 @@ void Agent::on_silence(Conversation& c, Ticks now) {
   begin_disconnect(c, now);  // it may be that only its RTUs were lost
 }
 
-void Agent::enter_timewait(Conversation& c, Ticks now) {
+void Agent::enter_timewait(Conversation& c, Ticks now, std::uint64_t for_ns) {
   stop_waiting(c);
   c.state = State::kTimewait;
-  arm(c, now + config_.times.timewait);
+  arm(c, now + for_ns);
 }
 
 void Agent::stop_waiting(Conversation& c) {
@@ -486,7 +486,7 @@ CmEvent Agent::event_of(const Conversation& c, CmEventType type) const {
   event.remote = c.remote;
   event.peer = c.theirs;
   event.path = c.path;
-  event.is_uroce = c.theirs.vendor_id == kUroceVendor;
+  event.is_uroce = c.is_uroce;
   return event;
 }
 

@@ -24,6 +24,7 @@ struct AgentTimes {
   std::uint64_t accept = 10'000'000'000;  ///< REP: for the RTU
   std::uint64_t release = 2'000'000'000;  ///< DREQ: for the DREP
   std::uint64_t timewait = 1'000'000'000;
+  std::uint64_t answered = 3'000'000'000;  ///< refused, or SIDR: for who has not heard it and asks again
 };
 
 struct AgentConfig {
@@ -126,7 +127,8 @@ class Agent {
   void on_due(Conversation& c, Ticks now);
   void on_silence(Conversation& c, Ticks now);
   void begin_disconnect(Conversation& c, Ticks now);
-  void enter_timewait(Conversation& c, Ticks now);
+  void enter_timewait(Conversation& c, Ticks now) { enter_timewait(c, now, config_.times.timewait); }
+  void enter_timewait(Conversation& c, Ticks now, std::uint64_t for_ns);
   void finish(Conversation& c);
   void forget(Conversation& c);
   void stop_waiting(Conversation& c);

@@ -180,8 +180,8 @@ void Agent::on_req(const Received& in) {
   c->theirs = terms_of(req, in.header.attribute_modifier);
   c->mine = mirrored(c->theirs, c->mine.psn);
   c->path_mtu = PathMtu{req.path_mtu};
-  const bool is_uroce = req.vendor_id == kUroceVendor;
-  c->ack_timeout = is_uroce ? req.ack_timeout : std::min(req.ack_timeout, kKernelAckTimeout);
+  c->is_uroce = req.vendor_id == ece::kVendor;
+  c->ack_timeout = c->is_uroce ? req.ack_timeout : std::min(req.ack_timeout, kKernelAckTimeout);
   by_remote_id_[{req.ca_guid, req.local_comm_id}] = c->id;
   by_remote_qpn_[qp] = c->id;
   CmEvent event = event_of(*c, CmEventType::kConnectRequest);
@@ -247,7 +247,9 @@ void Agent::on_rep(const Received& in) {
   c->theirs.srq = rep.srq;
   c->theirs.qkey = rep.qkey;
   c->theirs.vendor_id = rep.vendor_id;
-  c->theirs.options = in.header.attribute_modifier;
+  const std::uint32_t options = in.header.attribute_modifier;
+  c->is_uroce = rep.vendor_id == ece::kVendor && (options & kAnsweredByUroce) != 0;
+  c->theirs.options = options & ~kAnsweredByUroce;
   by_remote_id_[{c->remote_guid, c->remote_id}] = c->id;
   const Remote qp{c->remote_guid, raw(c->theirs.qpn)};
   end_stale(qp, in.from, in.now);

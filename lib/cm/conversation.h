@@ -9,6 +9,10 @@
 
 namespace uroce::cm {
 
+/// In the options of a REP: a uroce engine answers. The vendor id alone says nothing there: the kernel sends
+/// back whatever it was asked with.
+inline constexpr std::uint32_t kAnsweredByUroce = 1U << 31;
+
 /// IBA 12.9.5 to 12.9.8, 12.11.
 enum class State : std::uint8_t {
   kIdle,
@@ -53,6 +57,7 @@ struct Conversation {
   CmTerms mine;
   CmTerms theirs;
   bool is_active = false;
+  bool is_uroce = false;  ///< the peer
   PathMtu path_mtu = PathMtu::k1024;
   std::uint8_t ack_timeout = 0;
 

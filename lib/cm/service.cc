@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cassert>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -36,6 +37,16 @@ cm::AgentConfig agent_config(Device& device, const CmOptions& options, std::uint
           .path_mtu = device.active_mtu(),
           .max_ids = options.max_ids,
           .times = {}};
+}
+
+/// The options that the application wants of its QP and the peer has too.
+void agree(Qp& qp, const CmTerms& theirs) {
+  const Ece wanted = qp.query_ece();
+  const bool is_common = wanted.vendor_id == theirs.vendor_id;
+  const Status set =
+      qp.set_ece({.vendor_id = wanted.vendor_id, .options = is_common ? wanted.options & theirs.options : 0});
+  assert(set);  // it is not connected yet
+  (void)set;
 }
 
 void drain(int fd) noexcept {
@@ -198,6 +209,7 @@ void Cm::Impl::deliver(CmEvent&& event) {
 
 /// The reply has come: our QP is moved, and the peer told.
 void Cm::Impl::connect_qp(CmEvent& event, Holder& holder) {
+  agree(*holder.qp, event.peer);
   auto attr = agent.qp_attr(event.id);
   const Status connected = attr ? holder.qp->connect(*attr) : Status(attr.error());
   if (connected && agent.establish(event.id)) {
@@ -215,8 +227,7 @@ void Cm::Impl::on_established(CmId id) {
   if (c == nullptr) return;
   holders[raw(id)].qpn = c->mine.qpn;
   by_qpn[raw(c->mine.qpn)] = id;
-  const bool is_uroce = c->theirs.vendor_id == kUroceVendor;
-  if (options.keepalive.count() > 0 && (is_uroce || options.keepalive_all)) {
+  if (options.keepalive.count() > 0 && (c->is_uroce || options.keepalive_all)) {
     keep_alive(device, c->mine.qpn, options.keepalive);
   }
 }
@@ -243,6 +254,9 @@ Status Cm::Impl::connect(CmId id, const CmConnect& ask, Qp* qp) {
   if (qp != nullptr) {
     with_qp.terms.qpn = qp->qpn();
     with_qp.terms.type = qp->attr().type;
+    const Ece wanted = qp->query_ece();
+    with_qp.terms.vendor_id = wanted.vendor_id;
+    with_qp.terms.options = wanted.options;
   }
   const cm::Conversation* c = agent.find(id);
   if (c == nullptr) return Error{Errc::kInvalid, "no such connection id, or it is closed"};
@@ -259,6 +273,8 @@ Status Cm::Impl::accept(CmId id, const CmAccept& answer, Qp* qp) {
     with_qp.terms.qpn = qp->qpn();
     auto attr = agent.qp_attr(id);
     if (!attr) return attr.error();
+    agree(*qp, agent.find(id)->theirs);
+    with_qp.terms.options = qp->query_ece().options;
     attr->max_rd_atomic = std::min(attr->max_rd_atomic, answer.terms.initiator_depth);
     attr->max_dest_rd_atomic = answer.terms.responder_resources;
     if (Status connected = qp->connect(*attr); !connected) return connected;

@@ -70,8 +70,7 @@ class LoopToken {
   bool try_take_contended() noexcept;
   void end_favour(Taker& favourite) noexcept;
 
-  // Set by the first contended take. In a shared library another TLS model would mean a call each time.
-  [[gnu::tls_model("initial-exec")]] static inline thread_local constinit Taker* here = nullptr;
+  static inline thread_local constinit Taker* here = nullptr;  // set by the first contended take
 
   alignas(64) std::atomic<Taker*> favourite_{nullptr};  // changed by the holder of `owned_` only
   std::atomic<bool> owned_{false};                      // somebody holds it in the ordinary way, or tries to

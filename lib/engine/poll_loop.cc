@@ -547,9 +547,11 @@ Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
 
 void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   now_ = now;
-  transport::TxContext last_words{.port = *qp.context().sink, .now = now, .budget = kTurn};
-  qp.answer(last_words);  // a peer whose last message was taken must not wait for its ACK
-  port_.tx_flush();
+  if (qp.context().sink != nullptr) {  // it was added
+    transport::TxContext last_words{.port = *qp.context().sink, .now = now, .budget = kTurn};
+    qp.answer(last_words);  // a peer whose last message was taken must not wait for its ACK
+    port_.tx_flush();
+  }
   take_doorbells();
   // Another thread that was interrupted half-way through ring() hides what was put into the list after it.
   while (qp.doorbell.load(std::memory_order_acquire)) {

@@ -8,7 +8,7 @@ namespace {
 
 /// What a window can give. IBA 10.6.7.2 ?
 constexpr std::uint32_t kWindowRights = access::kRemoteWrite | access::kRemoteRead | access::kRemoteAtomic |
-                                        access::kFlushGlobal | access::kFlushPersistent;
+                                        access::kFlushGlobal | access::kFlushPersistent | access::kZeroBased;
 
 /// Whether a region allows a window with that access to that range.
 bool allows(const Region& region, const MwBind& to) noexcept {
@@ -17,8 +17,15 @@ bool allows(const Region& region, const MwBind& to) noexcept {
   if ((region.access & access::kMwBind) == 0 || (to.access & ~kWindowRights) != 0) return false;
   if ((to.access & kWrites) != 0 && (region.access & access::kLocalWrite) == 0) return false;
   if ((to.access & kFlushes & ~region.access) != 0) return false;
-  return to.addr >= region.addr && to.length <= region.length &&
-         to.addr - region.addr <= region.length - to.length;
+  return region.has(to.addr - region.first(), to.length);
+}
+
+/// A zero-based region as lookups want it.
+Region as_named(Region region) noexcept {
+  if ((region.access & access::kZeroBased) == 0 || region.addr == 0) return region;
+  region.shift += region.addr;
+  region.addr = 0;
+  return region;
 }
 
 }  // namespace
@@ -129,8 +136,9 @@ WindowCount* KeyTable::add_count(std::uint32_t key, const Region& region) {
   return (counts_[key] = std::make_unique<WindowCount>()).get();
 }
 
-Result<std::uint32_t> KeyTable::insert(const Region& region) {
+Result<std::uint32_t> KeyTable::insert(const Region& given) {
   const std::lock_guard lock(control_);
+  const Region region = as_named(given);
   try {
     make_room();
     const std::uint32_t key = new_key();
@@ -191,8 +199,9 @@ Status KeyTable::remove_unbound(std::uint32_t key) {
   return {};
 }
 
-Status KeyTable::replace(std::uint32_t key, const Region& region) {
+Status KeyTable::replace(std::uint32_t key, const Region& given) {
   const std::lock_guard lock(control_);
+  const Region region = as_named(given);
   const auto count = counts_.find(key);
   if (count != counts_.end() && !count->second->close_if_none()) {
     return Error{Errc::kBusy, "memory windows are bound to the region"};
@@ -249,8 +258,7 @@ std::byte* KeyTable::resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t 
     fault = KeyFault::kWrongPd;
   } else if ((slot->region.access & access) != access) {
     fault = KeyFault::kNoRights;
-  } else if (addr < slot->region.addr || length > slot->region.length ||
-             addr - slot->region.addr > slot->region.length - length) {
+  } else if (addr < slot->region.addr || !slot->region.has(addr - slot->region.addr, length)) {
     fault = KeyFault::kOutOfRange;
   }
   return fault == KeyFault::kNone ? reinterpret_cast<std::byte*>(addr + slot->region.shift) : nullptr;
@@ -277,10 +285,10 @@ std::span<std::byte> KeyTable::resolve_all(std::uint32_t key, const KeyUser& use
   std::uint64_t addr = 0;
   std::uint64_t length = 0;
   if (const Window* window = find_window(key)) {
-    addr = std::bit_cast<std::uint64_t>(window->range().data());
-    length = window->range().size();
+    addr = window->first();
+    length = window->length();
   } else if (slot != nullptr) {
-    addr = slot->region.addr;
+    addr = slot->region.first();
     length = slot->region.length;
   }
   return {resolve_remote(key, user, access, addr, length, fault), length};
@@ -318,8 +326,10 @@ bool KeyTable::invalidate(std::uint32_t key, const KeyUser& user) noexcept {
 BindResult KeyTable::bind(std::uint32_t key, const KeyUser& user, const MwBind& to) noexcept {
   Window* window = find_window(key);
   if (window == nullptr || window->pd() != user.pd) return BindResult::kRefused;
+  const bool is_zero_based = (to.access & access::kZeroBased) != 0;
+  if (is_zero_based && window->type() == MwType::kType1) return BindResult::kRefused;  // IBA 10.6.7.2 ?
   if (to.length == 0) {
-    return window->type() == MwType::kType1 ? window->bind(key, user, to, nullptr, 0) : BindResult::kRefused;
+    return window->type() == MwType::kType1 ? window->bind(key, user, to, {}) : BindResult::kRefused;
   }
   Table& table = *table_.load(std::memory_order_acquire);
   const Slot* slot = raw(to.mr) > kRemoved ? find(table, raw(to.mr)) : nullptr;
@@ -328,7 +338,8 @@ BindResult KeyTable::bind(std::uint32_t key, const KeyUser& user, const MwBind& 
   }
   WindowCount* count = table.companion(*slot).count;
   if (slot->region.pd != user.pd || !allows(slot->region, to) || !count->add()) return BindResult::kRefused;
-  const BindResult result = window->bind(key, user, to, count, slot->region.shift);
+  const BindResult result =
+      window->bind(key, user, to, {.memory = to.addr + slot->region.shift, .count = count});
   if (result != BindResult::kDone) count->drop();
   return result;
 }

@@ -22,11 +22,18 @@ namespace uroce::mem {
 
 /// What a key stands for.
 struct Region {
-  std::uint64_t addr = 0;    ///< first byte, as work requests and peers name it
+  std::uint64_t addr = 0;    ///< first byte, as work requests and peers name it; zero-based: where it is
   std::uint64_t length = 0;  ///< bytes
   std::uint32_t pd = 0;      ///< protection domain number
   std::uint32_t access = 0;  ///< access flags
-  std::uint64_t shift = 0;   ///< from that name to where the byte is, modulo 2^64
+  std::uint64_t shift = 0;   ///< from `addr` to where the byte is, modulo 2^64
+
+  /// How its users name the first byte.
+  [[nodiscard]] std::uint64_t first() const noexcept { return (access & access::kZeroBased) != 0 ? 0 : addr; }
+  /// Whether it has the bytes [at, at + bytes), `at` counted from the first one.
+  [[nodiscard]] bool has(std::uint64_t at, std::uint64_t bytes) const noexcept {
+    return bytes <= length && at <= length - bytes;
+  }
 };
 
 /// Sparse table of unguessable 32-bit keys: regions, and windows into them. A window has 256 keys, which
@@ -63,8 +70,8 @@ class KeyTable {
   /// The QP is gone: windows of type 2 that it bound are free again.
   void release_windows(Qpn qpn);
 
-  /// The bytes [addr, addr + length) through `key`, if protection domain, rights and range allow.
-  /// A zero length is not looked up at all. @return nullptr with `fault` set, or the address.
+  /// The bytes that users call [addr, addr + length) through `key`, if protection domain, rights and range
+  /// allow. A zero length is not looked up at all. @return nullptr with `fault` set, or where they are.
   [[nodiscard]] std::byte* resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t access,
                                    std::uint64_t addr, std::uint64_t length, KeyFault& fault) const noexcept;
   /// Likewise for a peer, which may also name windows.

@@ -1,5 +1,7 @@
 #include "mem/window.h"
 
+#include "uroce/access.h"
+
 namespace uroce::mem {
 
 // A change makes the version odd, changes, and makes it even again. Readers load what they need in between
@@ -22,9 +24,8 @@ KeyFault Window::judge(std::uint32_t key, const KeyUser& user, std::uint32_t acc
   }
   if (!belongs_to(user)) return KeyFault::kWrongPd;
   if ((access_.load(std::memory_order_acquire) & access) != access) return KeyFault::kNoRights;
-  const std::uint64_t first = addr_.load(std::memory_order_acquire);
-  const std::uint64_t size = length_.load(std::memory_order_acquire);
-  const bool fits = addr >= first && length <= size && addr - first <= size - length;
+  const std::uint64_t size = this->length();
+  const bool fits = length <= size && addr - first() <= size - length;
   return fits ? KeyFault::kNone : KeyFault::kOutOfRange;
 }
 
@@ -34,31 +35,27 @@ bool Window::belongs_to(const KeyUser& user) const noexcept {
   return type_ == MwType::kType1 || qpn_.load(std::memory_order_acquire) == raw(user.qpn);
 }
 
-std::span<std::byte> Window::range() const noexcept {
-  return {reinterpret_cast<std::byte*>(addr_.load(std::memory_order_acquire)),
-          length_.load(std::memory_order_acquire)};
-}
-
 bool Window::lock(std::uint32_t version) noexcept {
   return (version & 1) == 0 &&
          version_.compare_exchange_strong(version, version + 1, std::memory_order_acq_rel);
 }
 
-BindResult Window::bind(std::uint32_t key, const KeyUser& user, const MwBind& to, WindowCount* region,
-                        std::uint64_t shift) noexcept {
+BindResult Window::bind(std::uint32_t key, const KeyUser& user, const MwBind& to,
+                        const WindowPlace& at) noexcept {
   const std::uint32_t version = version_.load(std::memory_order_acquire);
   const std::uint32_t bound = key_.load(std::memory_order_acquire);
   const bool may = type_ == MwType::kType1 ? bound != key : bound == 0;
   if (!may) return BindResult::kRefused;
   if (!lock(version)) return BindResult::kAgain;
   WindowCount* before = region_.load(std::memory_order_relaxed);
-  key_.store(region == nullptr ? 0 : key, std::memory_order_release);  // after the version, as all here
+  const bool is_zero_based = (to.access & access::kZeroBased) != 0;
+  key_.store(at.count == nullptr ? 0 : key, std::memory_order_release);  // after the version, as all here
   qpn_.store(raw(user.qpn), std::memory_order_release);
   access_.store(to.access, std::memory_order_release);
-  addr_.store(to.addr, std::memory_order_release);
+  addr_.store(is_zero_based ? 0 : to.addr, std::memory_order_release);
   length_.store(to.length, std::memory_order_release);
-  shift_.store(shift, std::memory_order_release);
-  region_.store(region, std::memory_order_release);
+  shift_.store(at.memory - (is_zero_based ? 0 : to.addr), std::memory_order_release);
+  region_.store(at.count, std::memory_order_release);
   unlock();
   if (before != nullptr) before->drop();
   return BindResult::kDone;

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 
 #include "mem/key_fault.h"
 #include "uroce/wr.h"
@@ -54,6 +53,12 @@ struct KeyUser {
   Qpn qpn{};
 };
 
+/// Where a window is bound to.
+struct WindowPlace {
+  std::uint64_t memory = 0;      ///< address of its first byte
+  WindowCount* count = nullptr;  ///< of the region, which has counted it already; null: bound to nothing
+};
+
 /// What became of a bind.
 enum class BindResult : std::uint8_t {
   kDone,
@@ -80,13 +85,13 @@ class Window {
   /// The bytes [addr, addr + length) through `key`. @return nullptr with `fault` set, or the address.
   [[nodiscard]] std::byte* resolve(std::uint32_t key, const KeyUser& user, std::uint32_t access,
                                    std::uint64_t addr, std::uint64_t length, KeyFault& fault) const noexcept;
-  /// All addresses that it is bound to; what they are good for resolve() says.
-  [[nodiscard]] std::span<std::byte> range() const noexcept;
+  /// How users name the first of the bytes that it is bound to, and how many those are; what they are good
+  /// for resolve() says.
+  [[nodiscard]] std::uint64_t first() const noexcept { return addr_.load(std::memory_order_acquire); }
+  [[nodiscard]] std::uint64_t length() const noexcept { return length_.load(std::memory_order_acquire); }
 
-  /// Binds under a new key; `region` has counted the window already, `shift` is the region's. Length 0 leaves
-  /// a type 1 window bound to nothing.
-  BindResult bind(std::uint32_t key, const KeyUser& user, const MwBind& to, WindowCount* region,
-                  std::uint64_t shift) noexcept;
+  /// Binds under a new key. Length 0 leaves a type 1 window bound to nothing.
+  BindResult bind(std::uint32_t key, const KeyUser& user, const MwBind& to, const WindowPlace& at) noexcept;
   /// Types 2A and 2B, by the QP that bound it. @return whether it is bound under `key` to that QP.
   bool invalidate(std::uint32_t key, const KeyUser& user) noexcept;
   [[nodiscard]] bool may_invalidate(std::uint32_t key, const KeyUser& user) const noexcept;
@@ -108,7 +113,7 @@ class Window {
   std::atomic<std::uint32_t> key_{0};      // 0: bound to nothing
   std::atomic<std::uint32_t> qpn_{0};
   std::atomic<std::uint32_t> access_{0};
-  std::atomic<std::uint64_t> addr_{0};
+  std::atomic<std::uint64_t> addr_{0};  // as users name it
   std::atomic<std::uint64_t> length_{0};
   std::atomic<std::uint64_t> shift_{0};  // from an address to its byte
   std::atomic<WindowCount*> region_{nullptr};

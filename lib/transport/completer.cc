@@ -52,7 +52,7 @@ void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept 
 /// Takes what an AETH tells of the peer's receives. ACKs may come for that alone, with a PSN that has been
 /// acknowledged before.
 /// @return whether it may have come for that
-[[gnu::noinline]] bool Requester::take_credits(const wire::PacketView& packet) noexcept {
+[[gnu::cold]] bool Requester::take_credits(const wire::PacketView& packet) noexcept {
   if (!packet.op->has_aeth || !before(packet.bth.psn, sent_psn_)) return false;
   const wire::Aeth aeth = packet.aeth();
   if (wire::syndrome::classify(aeth.syndrome) != wire::syndrome::Kind::kAck) return false;

@@ -26,7 +26,8 @@ inline constexpr std::uint16_t kDefaultPkey = 0xffff;
 
 /// Shared state of a QP's two halves.
 ///
-/// Threads: loop, except `state`, which application threads read, and the application sides of the rings.
+/// Threads: loop, except `state` and what concerns credits, which application threads read, and the
+/// application sides of the rings.
 struct QpContext {
   QpContext(Qpn number, std::uint32_t pd_number, const QpInitAttr& capacities, mem::KeyTable& key_table,
             Counters& count, CqRing& send, CqRing& recv, SharedReceives* shared = nullptr)
@@ -78,8 +79,8 @@ struct QpContext {
                                       ///< acknowledged, but smaller ones were; else 0
   std::uint32_t carried_bytes = 0;    ///< the largest of these
 
-  std::uint32_t ece = 0;  ///< options of ece::kVendor that are switched on
-  bool credits = false;   ///< end-to-end credits are in use; RC only
+  std::uint32_t ece = 0;             ///< options of ece::kVendor that are switched on
+  std::atomic<bool> credits{false};  ///< end-to-end credits are in use; RC only
   /// The peer may send nothing more that takes a receive: a post of receives must ring the doorbell.
   std::atomic<bool> is_peer_out_of_credits{false};
 

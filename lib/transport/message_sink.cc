@@ -114,7 +114,11 @@ Fault MessageSink::check_remote_key(const wire::PacketView& packet) const noexce
   if ((op.is_atomic_request || op.is_atomic_write) && va % 8 != 0) return Fault::kMisalignedAtomic;
   if (length == 0) return Fault::kNone;  // IBA C9-88 ?: no bytes, no key
   mem::KeyFault fault{};
-  return qp_.resolve_remote(rkey, needed, va, length, fault) != nullptr ? Fault::kNone : Fault::kRemoteKey;
+  const std::byte* memory = qp_.resolve_remote(rkey, needed, va, length, fault);
+  if (memory == nullptr) return Fault::kRemoteKey;
+  const bool is_atomic = op.is_atomic_request || op.is_atomic_write;
+  // A place that counts from 0 says nothing about the address.
+  return is_atomic && !is_word_aligned(memory) ? Fault::kMisalignedAtomic : Fault::kNone;
 }
 
 /// The key is looked at also if the range is empty.

@@ -1,6 +1,7 @@
 /// Where the SENDs and WRITEs of connected transports end: memory and receive queue.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <span>
 
@@ -9,6 +10,11 @@
 #include "wire/packet.h"
 
 namespace uroce::transport {
+
+/// Whether an atomic operation may be done there.
+[[nodiscard]] inline bool is_word_aligned(const void* memory) noexcept {
+  return std::bit_cast<std::uintptr_t>(memory) % sizeof(std::uint64_t) == 0;
+}
 
 /// The message that is coming in, and what is true of its packets whether somebody acknowledges them or not.
 /// A packet is judged by ordered checks that change nothing, and then placed whole. IBA 9.7.4, 9.8.2.

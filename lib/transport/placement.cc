@@ -30,7 +30,7 @@ Fault Responder::write_word(const wire::PacketView& packet) noexcept {
   const wire::Reth reth = packet.reth();
   mem::KeyFault fault{};
   void* memory = qp_.resolve_remote(raw(reth.rkey), access::kRemoteWrite, reth.va, 8, fault);
-  if (memory == nullptr) return Fault::kRemoteKey;
+  if (memory == nullptr || !is_word_aligned(memory)) return Fault::kRemoteKey;
   std::uint64_t word = 0;
   std::memcpy(&word, packet.payload.data(), sizeof word);
   std::atomic_ref<std::uint64_t>(*static_cast<std::uint64_t*>(memory)).store(word, std::memory_order_release);

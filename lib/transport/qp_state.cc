@@ -189,7 +189,7 @@ Status QueuePair::modify(const QpAttr& attr, std::uint32_t mask, const QpBounds&
   ctx_.hardened = bounds.hardened;
   ctx_.rnr_cap_ns = bounds.rnr_cap_ns;
   ctx_.probe_floor_ns = bounds.probe_floor_ns;
-  ctx_.credits = bounds.credits && ctx_.init.type == QpType::kRc;
+  ctx_.credits.store(bounds.credits && ctx_.init.type == QpType::kRc, std::memory_order_relaxed);
   if (ctx_.init.type == QpType::kUd)
     ctx_.attr.path_mtu = bounds.active_mtu;  // datagrams have no path of their own
   apply(attr, mask);

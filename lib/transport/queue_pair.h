@@ -80,8 +80,8 @@ class QueuePair : public MpscNode, public TimerNode {
   /// Application, behind a post of receives: whether the loop must look at it now. A post that just misses
   /// the move to Error is found by the recheck.
   [[nodiscard]] bool must_ring_for_receives() const noexcept {
-    if (ctx_.credits) [[unlikely]] {
-      std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with Responder::note_credits
+    if (ctx_.credits.load(std::memory_order_relaxed)) [[unlikely]] {
+      std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with Responder::set_out_of_credits
       if (ctx_.is_peer_out_of_credits.load(std::memory_order_relaxed)) return true;
     }
     return state() == QpState::kError;

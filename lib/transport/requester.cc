@@ -85,15 +85,22 @@ Gate Requester::gate(Ticks now) const noexcept {
   if (!qp_.resolved && !wqe.is_local()) return Gate::kUnresolved;
   if (rnr_until_.is_set() && now < rnr_until_) return Gate::kRnrWait;
   if (wqe.has(send_flag::kFence) || credits_.in_use()) [[unlikely]] {
-    if (current_ == started_ && wqe.has(send_flag::kFence) && is_fenced(wqe))
-      return Gate::kFenced;  // IBA 10.6.5.1 ?, 10.8.3.3
-    if (credits_.in_use() && !has_credit(wqe)) return credits_asked_ ? Gate::kAskCredits : Gate::kNoCredits;
+    if (const Gate why = hold_back(wqe); why != Gate::kOpen) return why;
   }
   if (span_from(send_psn(), unacked_psn_) >= window_) return Gate::kWindowFull;
   if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.attr.max_rd_atomic) {
     return Gate::kReadDepth;
   }
   return Gate::kOpen;
+}
+
+/// What holds the current WQE back that most do not meet: a fence, or the want of credits.
+[[gnu::cold]] Gate Requester::hold_back(const SendWqe& wqe) const noexcept {
+  if (current_ == started_ && wqe.has(send_flag::kFence) && is_fenced(wqe)) {
+    return Gate::kFenced;  // IBA 10.6.5.1 ?, 10.8.3.3
+  }
+  if (!credits_.in_use() || has_credit(wqe)) return Gate::kOpen;
+  return credits_asked_ ? Gate::kAskCredits : Gate::kNoCredits;
 }
 
 /// Whether the peer's credits allow the next packet of `wqe`, the current one. A QP without ack timeout has
@@ -165,26 +172,26 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   progress(started_) = {.first_psn = next_wqe_psn_, .packets = packets, .received = 0};
   next_wqe_psn_ = next_wqe_psn_ + progress(started_).packets;
   ++started_;
-  if (credits_.in_use()) [[unlikely]] {
-    credits_.on_start(wqe.takes_receive(), wqe.is_read() ? (packets + read_chunk() - 1) / read_chunk() : 1);
-    if (credits_.is_limited()) qp_.counters.add(Count::kRequesterLimited);
-  }
+  if (credits_.in_use()) [[unlikely]]
+    take_credit(wqe, packets);
   if (answered) ++reads_unfinished_;
   cursor_.rewind();
   qp_.counters.add(Count::kRequesterMessages);
   return true;
 }
 
+[[gnu::cold]] void Requester::take_credit(const SendWqe& wqe, std::uint32_t packets) noexcept {
+  const std::uint32_t requests = wqe.is_read() ? (packets + read_chunk() - 1) / read_chunk() : 1;
+  credits_.on_start(wqe.takes_receive(), requests);
+  if (credits_.is_limited()) qp_.counters.add(Count::kRequesterLimited);
+}
+
 /// Does what the next WQE asks for here; it owns no PSN. It completes in its turn, and is never done again: a
 /// go-back steps over it.
 void Requester::run_local(const SendWqe& wqe) noexcept {
-  if (wqe.opcode == WrOpcode::kLocalInv) {
-    if (!qp_.keys.invalidate(wqe.imm_or_rkey, qp_.user())) return break_wqe(Fault::kLocalInvalidate);
-  } else {
-    const mem::BindResult result = qp_.keys.bind(wqe.rkey, qp_.user(), wqe.bind());
-    if (result == mem::BindResult::kAgain) return;
-    if (result == mem::BindResult::kRefused) return break_wqe(Fault::kWindowBind);
-  }
+  const std::optional<Fault> fault = do_local(qp_, wqe);
+  if (!fault) return;
+  if (*fault != Fault::kNone) return break_wqe(*fault);
   progress(started_) = {.first_psn = next_wqe_psn_, .packets = 0, .received = 0};
   current_ = ++started_;
   ++local_unfinished_;
@@ -299,7 +306,7 @@ bool Requester::emit_flush(const SendWqe& wqe, const Progress& state, TxContext&
 
 /// A WRITE of nothing with the PSN before all that is in flight, which is nothing: to the peer it is a
 /// duplicate, which every responder answers, also if there never was an original. IBA 9.7.5.1.5 ?
-bool Requester::ask_peer(TxContext& tx) noexcept {
+[[gnu::cold]] bool Requester::ask_peer(TxContext& tx) noexcept {
   FrameWriter frame(tx.port);
   const bool has_room =
       tx.budget > 0 && frame.begin(qp_, tx, Opcode::kRcWriteOnly, unacked_psn_ - 1, 0, true);
@@ -314,7 +321,7 @@ void Requester::send_keepalive(TxContext& tx) noexcept {
 }
 
 /// The ACK says how many receives there are.
-void Requester::ask_for_credits(TxContext& tx) noexcept {
+[[gnu::cold]] void Requester::ask_for_credits(TxContext& tx) noexcept {
   if (!ask_peer(tx)) return;
   qp_.counters.add(Count::kRequesterCreditQuestions);
   credits_asked_ = false;

@@ -94,6 +94,7 @@ class Requester {
     return current_ == started_ ? next_wqe_psn_ : progress(current_).first_psn + sent_packets_;
   }
 
+  [[nodiscard]] Gate hold_back(const SendWqe& wqe) const noexcept;
   [[nodiscard]] bool has_credit(const SendWqe& wqe) const noexcept;
 
   // requester.cc: sending
@@ -107,6 +108,7 @@ class Requester {
   bool emit_atomic_write(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
   bool emit_flush(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept;
   bool ask_peer(TxContext& tx) noexcept;
+  void take_credit(const SendWqe& wqe, std::uint32_t packets) noexcept;
   void ask_for_credits(TxContext& tx) noexcept;
   [[nodiscard]] std::uint32_t read_chunk() const noexcept { return std::max(1U, qp_.max_unacked / 2); }
   void note_read_in_flight(Psn last_psn) noexcept;
@@ -167,14 +169,14 @@ class Requester {
   std::uint32_t tolerated_ = 0;   // bad responses in a row that were dropped
   bool recovering_ = false;       // went back; further NAKs for the same PSN say nothing new
   bool credits_asked_ = false;    // a question for credits is to be sent
-  SendCredits credits_;
-  std::uint32_t carried_ = 0;  // payload of the largest packet that was acknowledged
+  std::uint32_t carried_ = 0;     // payload of the largest packet that was acknowledged
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
   LossTimer timer_;
   Ticks rnr_until_;
   mem::SgeCursor cursor_;
   mem::SgeCursor read_cursor_;
+  SendCredits credits_;
 };
 
 }  // namespace uroce::transport

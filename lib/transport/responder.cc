@@ -239,7 +239,7 @@ void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
   const wire::AtomicEth atomic = packet.atomic_eth();
   mem::KeyFault fault{};
   void* memory = qp_.resolve_remote(raw(atomic.rkey), access::kRemoteAtomic, atomic.va, 8, fault);
-  if (memory == nullptr) return fail(Fault::kRemoteKey, false);
+  if (memory == nullptr || !is_word_aligned(memory)) return fail(Fault::kRemoteKey, false);
   const std::uint64_t original = operate(packet, *static_cast<std::uint64_t*>(memory), qp_.opcode_base);
   request->first_psn = expected_psn_;
   request->packets = 1;

@@ -97,14 +97,13 @@ class Responder : private MessageSink {
   bool gap_reported_ = false;  // a NAK or RNR NAK for expected_psn_ has gone out
   bool ack_pending_ = false;
   std::uint8_t nak_pending_ = 0;  // syndrome; 0: none
+  bool counts_receives_ = false;  // shared ones are promised to nobody
+  bool is_peer_out_of_credits_ = false;
 
   std::uint32_t tolerated_ = 0;  // bad requests with expected_psn_ that were dropped
 
-  std::uint32_t credits_end_ = 0;  // one past the last receive that the peer was told of
-  bool counts_receives_ = false;   // shared ones are promised to nobody
-  bool is_peer_out_of_credits_ = false;
-
   ResponderResources resources_;
+  std::uint32_t credits_end_ = 0;  // one past the last receive that the peer was told of
 };
 
 }  // namespace uroce::transport

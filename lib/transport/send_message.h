@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 
 #include "base/copy.h"
 #include "base/endian.h"
@@ -96,6 +97,16 @@ inline void put_data_headers(FrameWriter& frame, const SendWqe& wqe, const wire:
   }
   const mem::KeyFault fault = cursor.gather(wqe.sges(), qp.keys, qp.pd, at, out);
   return fault == mem::KeyFault::kNone ? Fault::kNone : Fault::kLocalKey;
+}
+
+/// Does what a bind or a local invalidate asks for. @return nothing if it is to be tried again.
+[[nodiscard]] inline std::optional<Fault> do_local(const QpContext& qp, const SendWqe& wqe) noexcept {
+  if (wqe.opcode == WrOpcode::kLocalInv) {
+    return qp.keys.invalidate(wqe.imm_or_rkey, qp.user()) ? Fault::kNone : Fault::kLocalInvalidate;
+  }
+  const mem::BindResult result = qp.keys.bind(wqe.rkey, qp.user(), wqe.bind());
+  if (result == mem::BindResult::kAgain) return std::nullopt;
+  return result == mem::BindResult::kDone ? Fault::kNone : Fault::kWindowBind;
 }
 
 /// Completes a send, if it is signaled or failed.

@@ -29,7 +29,8 @@ void UnreliableSender::reset() noexcept {
 }
 
 Fault UnreliableSender::check(const SendWqe& wqe) const noexcept {
-  if (!is_send(wqe.opcode) && (is_datagram() || !is_write(wqe.opcode))) return Fault::kLocalOpcode;
+  const bool is_connected_only = is_write(wqe.opcode) || wqe.is_local();
+  if (!is_send(wqe.opcode) && (is_datagram() || !is_connected_only)) return Fault::kLocalOpcode;
   if (wqe.malformed != 0) return Fault::kLocalLength;
   if (!is_datagram()) return Fault::kNone;
   const AddressHandle* handle = qp_.handles->find(wqe.ah());
@@ -38,7 +39,7 @@ Fault UnreliableSender::check(const SendWqe& wqe) const noexcept {
 }
 
 bool UnreliableSender::is_resolved(const SendWqe& wqe) const noexcept {
-  if (!is_datagram()) return qp_.resolved;
+  if (!is_datagram()) return qp_.resolved || wqe.is_local();
   const AddressHandle* handle = qp_.handles->find(wqe.ah());
   return handle == nullptr || handle->resolved;
 }
@@ -83,7 +84,8 @@ void UnreliableSender::on_timer(Ticks now) noexcept {
   retire(Fault::kNone);
 }
 
-/// Sends the next packet. @return false if the port has no room.
+/// Sends the next packet, or does what is local. @return false if the port has no room, or it is to be tried
+/// again.
 bool UnreliableSender::emit(TxContext& tx) noexcept {
   const SendWqe& wqe = qp_.sq.at(head_);
   if (sent_packets_ == 0) {
@@ -92,7 +94,16 @@ bool UnreliableSender::emit(TxContext& tx) noexcept {
       return true;
     }
   }
+  if (wqe.is_local()) return run_local(wqe);
   return is_datagram() ? emit_datagram(wqe, tx) : emit_packet(wqe, tx);
+}
+
+/// A bind or a local invalidate. @return false if it is to be tried again.
+bool UnreliableSender::run_local(const SendWqe& wqe) noexcept {
+  const std::optional<Fault> fault = do_local(qp_, wqe);
+  if (!fault) return false;
+  *fault == Fault::kNone ? retire(Fault::kNone) : fail(*fault);
+  return true;
 }
 
 bool UnreliableSender::emit_packet(const SendWqe& wqe, TxContext& tx) noexcept {
@@ -144,8 +155,9 @@ void UnreliableSender::send(FrameWriter& frame, TxContext& tx) noexcept {
 
 /// Completes the WQE at the head.
 void UnreliableSender::retire(Fault fault) noexcept {
-  if (fault == Fault::kNone) qp_.counters.add(Count::kRequesterMessages);
-  complete_send(qp_, qp_.sq.at(head_), fault);
+  const SendWqe& wqe = qp_.sq.at(head_);
+  if (fault == Fault::kNone && !wqe.is_local()) qp_.counters.add(Count::kRequesterMessages);
+  complete_send(qp_, wqe, fault);
   qp_.sq.retire(++head_);
   sent_packets_ = 0;
   cursor_.rewind();

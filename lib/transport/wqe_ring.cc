@@ -108,7 +108,8 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
 }
 
 /// If there is no room, the requester says that the QP does not do this.
-void SendQueue::put_masks(SendWqe& wqe, const AtomicMasks* masks, std::uint32_t index) noexcept {
+[[gnu::cold]] void SendQueue::put_masks(SendWqe& wqe, const AtomicMasks* masks,
+                                        std::uint32_t index) noexcept {
   if (masks == nullptr) wqe.malformed = 1;
   if (masks != nullptr && masks_ != nullptr) masks_[index & (depth() - 1)] = *masks;
 }

@@ -19,7 +19,7 @@ namespace {
 
 Status check_access(std::uint32_t flags) {
   constexpr std::uint32_t kKnown = access::kAll | access::kMwBind | access::kFlushGlobal |
-                                   access::kFlushPersistent | access::kInvalidatable;
+                                   access::kFlushPersistent | access::kInvalidatable | access::kZeroBased;
   constexpr std::uint32_t kWrites = access::kRemoteWrite | access::kRemoteAtomic;
   if ((flags & kWrites) != 0 && (flags & access::kLocalWrite) == 0) {
     return Error{Errc::kInvalid, "remote write and atomic access need local write access too"};
@@ -123,7 +123,7 @@ std::span<std::byte> Mr::memory() const noexcept {
   return impl_->memory;
 }
 std::uint64_t Mr::addr() const noexcept {
-  return impl_->region.addr;
+  return impl_->region.first();
 }
 Lkey Mr::lkey() const noexcept {
   return Lkey{impl_->key};

@@ -4,8 +4,8 @@
 Usage: programs_test.py UROCE_PROGRAM [--long] [--as-nobody] [--veth] [PATTERN...]
 
 Runs the cases whose command lines contain a pattern, all without one; --long adds those of all message sizes.
-The link is shm; with --veth, af_packet between two network namespaces, which needs root. Prints what became of
-each. Programs that are not installed are skipped, with the package to install.
+The link is shm; with --veth, af_packet between two network namespaces, which needs root. Prints what became
+of each. Programs that are not installed are skipped, with the package to install.
 """
 import argparse
 import contextlib

@@ -53,9 +53,11 @@ def main():
 
     for line in output_of("nm", "-D", "--defined-only", library).splitlines():
         name = line.split()[-1]
-        if "@" not in name and not name.startswith("IBVERBS_"):
+        if "@" not in name and not name.startswith(("IBVERBS_", "UROCE_")):
             problems.append(f"{name} is exported, and is no name of verbs")
 
+    if "STATIC_TLS" in output_of("readelf", "--dynamic", "--wide", library):
+        problems.append("the library wants static thread-local storage: programs could not load it later")
     for name in re.findall(r"NEEDED\s+(\S+)", output_of("objdump", "-p", library)):
         if name.startswith(("libstdc++", "librte_", "libibverbs", "libmlx")):
             problems.append(f"the library needs {name}, which must be inside or absent")

@@ -76,9 +76,9 @@ TEST_CASE("unknown masks and flags are refused, with errno", "[abi][errors]") {
   CHECK(ibv_create_cq(side.context, 8, nullptr, nullptr, 1) == nullptr);
   CHECK(ibv_import_device(0) == nullptr);
   std::byte byte{};
-  CHECK(ibv_reg_mr(side.pd, &byte, 1, IBV_ACCESS_REMOTE_WRITE) == nullptr);
+  CHECK(ibv_reg_mr(side.pd, &byte, 1, unsigned{IBV_ACCESS_REMOTE_WRITE}) == nullptr);
   CHECK(errno == EINVAL);
-  CHECK(ibv_reg_mr(side.pd, &byte, 1, IBV_ACCESS_ON_DEMAND) == nullptr);
+  CHECK(ibv_reg_mr(side.pd, &byte, 1, unsigned{IBV_ACCESS_ON_DEMAND}) == nullptr);
   CHECK(errno == EOPNOTSUPP);
 }
 

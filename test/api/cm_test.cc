@@ -235,6 +235,29 @@ TEST_CASE("the attributes that a connection gives its QPs are what both ends agr
   CHECK(b.sq_psn == a.rq_psn);
 }
 
+TEST_CASE("options are on if both ends asked for them", "[cm][ece]") {
+  const auto [of_client, of_server] =
+      GENERATE(table<bool, bool>({{true, true}, {true, false}, {false, true}}));
+  Pair pair(Mode::kAuto);
+  Side client(pair.a, QpType::kRc);
+  Side server(pair.b, QpType::kRc);
+  const Ece masked{.vendor_id = ece::kVendor, .options = ece::kMaskedAtomics};
+  if (of_client) REQUIRE(client.qp.set_ece(masked));
+  if (of_server) REQUIRE(server.qp.set_ece(masked));
+  Listener listener = must(Listener::create(pair.cm_b, {}));
+  std::optional<Connection> served;
+  std::thread thread = serve(listener, [&](ConnectionRequest& request) {
+    auto accepted = request.accept(server.qp, {});
+    if (accepted) served.emplace(std::move(*accepted));
+  });
+  Connection connection = must(Connection::connect(pair.cm_a, client.qp, {.to = pair.at_b(listener.port())}));
+  thread.join();
+  REQUIRE(served.has_value());
+  const std::uint32_t agreed = of_client && of_server ? ece::kMaskedAtomics : 0;
+  CHECK(client.qp.query_ece().options == agreed);
+  CHECK(server.qp.query_ece().options == agreed);
+}
+
 TEST_CASE("a port where nobody listens, and a listener that says no, are told as such", "[cm]") {
   Pair pair(Mode::kAuto);
   Side client(pair.a, QpType::kRc);

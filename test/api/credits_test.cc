@@ -22,7 +22,10 @@ struct Link {
 void send_slowly(Link& link, std::uint32_t depth) {
   Side a(link.a, {.max_send_wr = kMessages});
   Side b(link.b, {.max_recv_wr = depth});
-  REQUIRE(join(link.a, a.qp, link.b, b.qp));
+  QpAttr attr = towards(link.b, b.qp);
+  attr.timeout = 22;  // 17 s: no message goes without credit for want of time
+  REQUIRE(a.qp.connect(attr));
+  REQUIRE(b.qp.connect(towards(link.a, a.qp)));
   b.receive(1, 0, 8);
   const Sge sge = a.memory.sge(0, 8);
   for (int i = 0; i < kMessages; ++i) REQUIRE(a.qp.post_send({.wr_id = 7, .sges = {&sge, 1}}));

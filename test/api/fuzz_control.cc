@@ -52,6 +52,7 @@ void World::register_in_arena(Side& on, PdObject& pd) {
   const auto memory = on.arena.slot(slot).subspan(from, length);
   std::uint32_t flags = wrong(2) ? below(16) : access::kAll;
   if (chance(4)) flags |= access::kInvalidatable;
+  if (chance(6)) flags |= access::kZeroBased;
   if (chance(2)) flags |= access::kMwBind | access::kFlushGlobal | access::kFlushPersistent;
   if (wrong(20)) flags |= 1U << (4 + below(26));
   const bool writes = (flags & (access::kRemoteWrite | access::kRemoteAtomic)) != 0;
@@ -62,7 +63,9 @@ void World::register_in_arena(Side& on, PdObject& pd) {
     ++totals_.errors;
     return expect_error(mr.error(), {Errc::kInvalid}, "Mr::reg");
   }
-  expect(mr->addr() == std::bit_cast<std::uint64_t>(memory.data()) && mr->memory().size() == length,
+  const bool is_zero_based = (flags & access::kZeroBased) != 0;
+  expect(mr->addr() == (is_zero_based ? 0 : std::bit_cast<std::uint64_t>(memory.data())) &&
+             mr->memory().size() == length,
          "a region is not the memory that was registered");
   if ((flags & access::kLocalWrite) != 0) on.arena.open(memory);
   ++pd.users;
@@ -253,6 +256,22 @@ QpObject* World::partner_of(QpType type, Side& on) {
   return found;
 }
 
+/// Mostly for those that there are.
+void World::ask_for_options(QpObject& object) {
+  const Ece asked{.vendor_id = wrong(8) ? random_.next32() : ece::kVendor,
+                  .options = wrong(4) ? random_.next32() : ece::kMaskedAtomics};
+  const bool may = object.qp.query().state <= QpState::kInit;
+  const Ece before = object.qp.query_ece();
+  const Status status = object.qp.set_ece(asked);
+  expect(status.has_value() == may, "Qp::set_ece in Reset or Init fails, or elsewhere does not");
+  const Ece after = object.qp.query_ece();
+  const bool has_none = object.type() == QpType::kUc || object.type() == QpType::kUd;
+  const std::uint32_t can = asked.vendor_id == ece::kVendor && !has_none ? ece::kMaskedAtomics : 0;
+  expect(after.vendor_id == (may ? asked.vendor_id : before.vendor_id) &&
+             after.options == (may ? asked.options & can : before.options),
+         "Qp::query_ece grants something else than was asked for and is there");
+}
+
 /// A QP of each side, joined with each other, mostly rightly; sometimes both are of one side.
 void World::connect(Side& on) {
   QpObject* here = pick(on.qps, random_);
@@ -274,6 +293,7 @@ void World::connect(Side& on) {
 void World::connect_one(Side& on, QpObject& object, const QpAttr& attr) {
   if (!wrong(8)) change(object, {}, qp_attr::kState);
   if (chance(3)) post_recv(on);
+  ask_for_options(object);
   const GidEntry own = on.gids.at(attr.sgid_index);
   const bool is_reached =
       object.type() == QpType::kUd || (!own.gid.is_zero() && own.gid.is_v4() == attr.dgid.is_v4());

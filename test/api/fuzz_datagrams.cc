@@ -174,20 +174,4 @@ void World::restore_ips(Side& on) {
   }
 }
 
-void World::set_ece(Side& on) {
-  QpObject* qp = pick(on.qps, random_);
-  if (qp == nullptr) return;
-  const Ece wanted{random_.next32(), random_.next32()};
-  const bool is_early = qp->qp.query().state <= QpState::kInit;
-  const Ece before = qp->qp.query_ece();
-  const Status set = qp->qp.set_ece(wanted);
-  expect(set.has_value() == is_early, "Qp::set_ece judges the state wrongly");
-  const Ece granted = qp->qp.query_ece();
-  expect(granted.options == 0 && granted.vendor_id == (set ? wanted.vendor_id : before.vendor_id),
-         "Qp::query_ece tells other options than those granted");
-  if (set) return;
-  ++totals_.errors;
-  expect_error(set.error(), {Errc::kBadState}, "Qp::set_ece");
-}
-
 }  // namespace uroce::api

@@ -240,8 +240,9 @@ void erase(Objects<T>& objects, const T& gone) {
 }
 
 /// Flags that a region may have.
-inline constexpr std::uint32_t kKnownAccess =
-    access::kAll | access::kMwBind | access::kFlushGlobal | access::kFlushPersistent | access::kInvalidatable;
+inline constexpr std::uint32_t kKnownAccess = access::kAll | access::kMwBind | access::kFlushGlobal |
+                                              access::kFlushPersistent | access::kInvalidatable |
+                                              access::kZeroBased;
 
 template <typename T>
 [[nodiscard]] T* pick(const Objects<T>& objects, Random& random) {

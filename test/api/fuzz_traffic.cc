@@ -28,6 +28,10 @@ WcOpcode completion_of(WrOpcode opcode) noexcept {
       return WcOpcode::kFlush;
     case WrOpcode::kAtomicWrite:
       return WcOpcode::kAtomicWrite;
+    case WrOpcode::kMaskedCmpAndSwp:
+      return WcOpcode::kMaskedCompSwap;
+    case WrOpcode::kMaskedFetchAndAdd:
+      return WcOpcode::kMaskedFetchAdd;
     case WrOpcode::kBindMw:
       return WcOpcode::kBindMw;
     case WrOpcode::kLocalInv:
@@ -35,6 +39,11 @@ WcOpcode completion_of(WrOpcode opcode) noexcept {
     default:
       return WcOpcode::kSend;
   }
+}
+
+bool is_atomic(WrOpcode opcode) noexcept {
+  return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kAtomicFetchAndAdd ||
+         opcode == WrOpcode::kMaskedCmpAndSwp || opcode == WrOpcode::kMaskedFetchAndAdd;
 }
 
 std::uint64_t total(std::span<const Sge> sges) noexcept {
@@ -78,7 +87,7 @@ void World::calm(QpType type, SendWr& wr) {
   if (wr.opcode == WrOpcode::kSendWithInv || wr.opcode == WrOpcode::kLocalInv ||
       wr.opcode == WrOpcode::kFlush)
     wr.opcode = WrOpcode::kSend;
-  const bool reads = wr.opcode >= WrOpcode::kRdmaRead && wr.opcode <= WrOpcode::kAtomicFetchAndAdd;
+  const bool reads = wr.opcode == WrOpcode::kRdmaRead || is_atomic(wr.opcode);
   if (reads) wr.flags &= kNotInline;
 }
 
@@ -88,22 +97,23 @@ SendWr World::random_send(Side& on, QpType type, std::span<Sge> sges) {
       WrOpcode::kSendWithImm,     WrOpcode::kRdmaRead,          WrOpcode::kSend,
       WrOpcode::kAtomicCmpAndSwp, WrOpcode::kAtomicFetchAndAdd, WrOpcode::kSendWithInv,
       WrOpcode::kFlush,           WrOpcode::kAtomicWrite,       WrOpcode::kBindMw,
-      WrOpcode::kLocalInv};
+      WrOpcode::kLocalInv,        WrOpcode::kMaskedCmpAndSwp,   WrOpcode::kMaskedFetchAndAdd};
+  static const AtomicMasks masks{.compare = 0xff, .swap = ~std::uint64_t{0xff00}, .boundary = 0x8000};
   SendWr wr{.wr_id = next_wr_ += 2,
             .opcode = kOpcodes[below(kOpcodes.size())],
             .flags = static_cast<std::uint8_t>(below(16) & kNotInline)};
   if (wrong(64)) wr.opcode = WrOpcode{static_cast<std::uint8_t>(random_.next32())};
   if (chance(6)) wr.flags |= send_flag::kInline;
   if (is_tame_ && !wrong(1)) calm(type, wr);
-  const bool is_atomic = wr.opcode == WrOpcode::kAtomicCmpAndSwp ||
-                         wr.opcode == WrOpcode::kAtomicFetchAndAdd || wr.opcode == WrOpcode::kAtomicWrite;
+  const bool is_word = is_atomic(wr.opcode) || wr.opcode == WrOpcode::kAtomicWrite;
+  if (!wrong(16)) wr.masks = &masks;
   const bool has_data =
       wr.opcode != WrOpcode::kFlush && wr.opcode != WrOpcode::kBindMw && wr.opcode != WrOpcode::kLocalInv;
   if (!has_data && !wrong(16)) sges = {};
   for (Sge& sge : sges) sge = random_sge(on);
   if ((wr.flags & send_flag::kInline) != 0) {
     for (Sge& sge : sges) sge = {on.arena.readable(200, random_), below(chance(8) ? 200 : 30), Lkey{}};
-  } else if (is_atomic && !wrong(8)) {
+  } else if (is_word && !wrong(8)) {
     if (sges.empty()) wr.opcode = WrOpcode::kRdmaWrite;
     sges = sges.first(std::min<std::size_t>(sges.size(), 1));
     for (Sge& sge : sges) sge.length = 8;
@@ -120,7 +130,7 @@ SendWr World::random_send(Side& on, QpType type, std::span<Sge> sges) {
     const std::uint64_t room =
         target->mr.memory().size() - std::min<std::uint64_t>(target->mr.memory().size(), total(sges));
     wr.remote_addr = target->mr.addr() + below(static_cast<std::uint32_t>(room) + 1 + (wrong(16) ? 9 : 0));
-    if (is_atomic && !wrong(8)) wr.remote_addr &= ~std::uint64_t{7};
+    if (is_word && !wrong(8)) wr.remote_addr &= ~std::uint64_t{7};
     wr.rkey = target->mr.rkey();
   }
   wr.invalidate_rkey = !wrong(2) ? wr.rkey : Rkey{random_.next32()};

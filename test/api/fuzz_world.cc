@@ -47,7 +47,6 @@ World::Step World::choose() {
       {&World::arm_srq, 1},      {&World::post_srq, 8},     {&World::create_xrcd, 1},
       {&World::destroy_xrcd, 1}, {&World::create_ah, 4},    {&World::destroy_ah, 1},
       {&World::attach, 3},       {&World::detach, 1},       {&World::change_ip, 1},
-      {&World::set_ece, 1},
   }};
   static constexpr std::uint32_t kSum = [] {
     std::uint32_t sum = 0;

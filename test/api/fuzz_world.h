@@ -109,7 +109,6 @@ class World {
   void detach(Side& on);
   void change_ip(Side& on);
   void restore_ips(Side& on);
-  void set_ece(Side& on);
   void check_gids(Side& on);
   void note_ip(Side& on, const std::string& text, bool is_added);
   void choose_path(Side& on, Side& peer, std::uint32_t& sgid_index, Gid& dgid);
@@ -138,6 +137,7 @@ class World {
   [[nodiscard]] std::uint32_t wrong_key(const Side& of);
   [[nodiscard]] Sge random_sge(Side& on);
   void calm(QpType type, SendWr& wr);
+  void ask_for_options(QpObject& object);
   [[nodiscard]] SendWr random_send(Side& on, QpType type, std::span<Sge> sges);
   void random_receives(Side& on, std::uint32_t max_sge, RecvBatch& batch);
 

@@ -63,7 +63,7 @@ TEST_CASE("waiting for ever is a wait like any other", "[lifetimes][cq]") {
   }
 }
 
-TEST_CASE("no option beyond the standard is granted, and none can be asked for too late", "[qp][ece]") {
+TEST_CASE("no option of another vendor is granted, and none can be asked for too late", "[qp][ece]") {
   Joined link(Mode::kApp);
   Cq cq = must(Cq::create(link.a.device, 4));
   Cq peer_cq = must(Cq::create(link.b.device, 4));

@@ -23,6 +23,16 @@ void* operator new(std::size_t bytes) {
 void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
   return may_allocate() ? std::malloc(bytes == 0 ? 1 : bytes) : nullptr;
 }
+// Sanitizers have arrays of their own, which do not come through here.
+void* operator new[](std::size_t bytes) {
+  return operator new(bytes);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }

@@ -202,7 +202,7 @@ TEST_CASE("a region changes under its key", "[api][rereg]") {
     CHECK(peers.memory.rereg(mr_change::kPd, link.a.pd, {}, 0).error().code == Errc::kInvalid);
     CHECK(peers.memory.rereg(mr_change::kAccess, link.b.pd, {}, access::kRemoteWrite).error().code ==
           Errc::kInvalid);
-    CHECK(peers.memory.rereg(mr_change::kAccess, link.b.pd, {}, 1U << 5).error().code == Errc::kInvalid);
+    CHECK(peers.memory.rereg(mr_change::kAccess, link.b.pd, {}, 1U << 6).error().code == Errc::kInvalid);
     CHECK(peers.write(key, addr, 2) == WcStatus::kSuccess);
   }
   CHECK(peers.memory.rkey() == key);
@@ -275,6 +275,55 @@ TEST_CASE("what is no window type, and no access", "[api][window]") {
   Qp qp = must(Qp::create(link.b.pd, cq, cq, {}));
   Mw fresh = must(Mw::create(link.b.pd, MwType::kType1));
   CHECK(qp.bind_mw(fresh, {}, 1).error().code == Errc::kBadState);
+}
+
+TEST_CASE("zero-based regions and windows are named by places", "[mr][mw][zero-based]") {
+  Joined link(GENERATE(Mode::kApp, Mode::kAuto));
+  Peers peers(link);
+  std::vector<std::byte> bytes(4096);
+  Mr region = must(Mr::reg(link.b.pd, bytes, (kRights & ~access::kFlushPersistent) | access::kZeroBased));
+  CHECK(region.addr() == 0);
+  CHECK(region.sge(100, 8).addr == 100);
+  const auto word_at = [&](std::size_t at) {
+    std::uint64_t word = 0;
+    std::memcpy(&word, &bytes[at], 8);
+    return word;
+  };
+  CHECK(peers.write(region.rkey(), 100, 0x1122) == WcStatus::kSuccess);
+  CHECK(word_at(100) == 0x1122);
+  // Receives and sends too.
+  const Sge taken = region.sge(200, 8);
+  REQUIRE(peers.b().post_recv({.wr_id = 5, .sges = {&taken, 1}}));
+  const std::uint64_t value = 0x77;
+  const Sge inline_value{std::bit_cast<std::uint64_t>(&value), 8, Lkey{}};
+  REQUIRE(peers.run_a({.sges = {&inline_value, 1}, .flags = send_flag::kInline}) == WcStatus::kSuccess);
+  REQUIRE(peers.next(peers.cq_b).ok());
+  CHECK(word_at(200) == 0x77);
+  // A window that counts from its own first byte.
+  Mw window = must(Mw::create(link.b.pd, MwType::kType2B));
+  const MwBind bind{
+      .mr = region.lkey(), .addr = 300, .length = 8, .access = access::kRemoteWrite | access::kZeroBased};
+  const Rkey key = window.rkey(1);
+  REQUIRE(peers.run_b({.opcode = WrOpcode::kBindMw, .rkey = key, .bind = &bind}) == WcStatus::kSuccess);
+  CHECK(peers.write(key, 0, 0x3344) == WcStatus::kSuccess);
+  CHECK(word_at(300) == 0x3344);
+  CHECK(peers.write(key, 1, 0x5566) == WcStatus::kRemAccessErr);
+}
+
+TEST_CASE("a region becomes zero-based, and is named by addresses again", "[mr][rereg][zero-based]") {
+  Joined link(Mode::kApp);
+  Peers peers(link);
+  std::vector<std::byte> bytes(512);
+  Mr region = must(Mr::reg(link.b.pd, bytes, access::kAll));
+  const auto address = std::bit_cast<std::uint64_t>(bytes.data());
+  REQUIRE(region.rereg(mr_change::kAccess, link.b.pd, {}, access::kAll | access::kZeroBased));
+  CHECK(region.addr() == 0);
+  CHECK(peers.write(region.rkey(), 8, 1) == WcStatus::kSuccess);
+  REQUIRE(region.rereg(mr_change::kAccess, link.b.pd, {}, access::kAll));
+  CHECK(region.addr() == address);
+  CHECK(peers.write(region.rkey(), address + 8, 2) == WcStatus::kSuccess);
+  CHECK(bytes[8] == std::byte{2});
+  CHECK(peers.write(region.rkey(), 8, 1) == WcStatus::kRemAccessErr);
 }
 
 }  // namespace uroce::api

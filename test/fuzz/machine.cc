@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "uroce/ece.h"
 #include "wire/arp.h"
 
 namespace uroce::fuzz {
@@ -132,7 +133,9 @@ void Machine::connect() {
   attr.max_rd_atomic = attr.max_dest_rd_atomic = 4;
   attr.min_rnr_timer = 1;
   attr.timeout = 4;
-  const transport::QpBounds bounds{.gid_count = 2, .max_unacked = 16, .hardened = hardened_};
+  const transport::QpBounds bounds{
+      .gid_count = 2, .max_unacked = 16, .hardened = hardened_, .credits = hardened_ % 2 == 0};
+  qp_.grant(ece::kMaskedAtomics);
   for (const auto& [state, mask] : {std::pair{QpState::kReset, qp_attr::kState},
                                     {QpState::kInit, qp_attr::kInitMask},
                                     {QpState::kRtr, qp_attr::kRtrMask},
@@ -273,6 +276,9 @@ std::byte* Machine::emit_extensions(std::byte* at, const wire::OpcodeInfo& op, s
                                            .swap_add = choices.word(),
                                            .compare = choices.below(2)});
   }
+  if (op.is_masked()) {
+    at = wire::emit_at(at, wire::AtomicMaskEth{.compare = choices.word(), .swap = choices.word()});
+  }
   if (op.has_aeth) {
     const std::uint32_t kind = choices.below(4);
     const auto syndrome = static_cast<std::uint8_t>(kind == 0 ? choices.byte() : kind == 1 ? 0x60 : 0x1f);
@@ -296,10 +302,10 @@ std::uint8_t Machine::choose_opcode(Choices& choices) {
   if (dice == 1) return static_cast<std::uint8_t>(choices.below(0x1e));
   if (!goes_on) {
     constexpr std::array kStarts{
-        kRcSendFirst,  kRcSendOnly,     kRcSendOnlyImm, kRcSendOnlyInv,      kRcWriteFirst,
-        kRcWriteOnly,  kRcWriteOnlyImm, kRcReadRequest, kRcCompareSwap,      kRcFetchAdd,
-        kRcAck,        kRcAck,          kRcAtomicAck,   kRcReadResponseOnly, kRcReadResponseFirst,
-        kRcWriteFirst, kRcFlush,        kRcAtomicWrite};
+        kRcSendFirst,  kRcSendOnly,     kRcSendOnlyImm, kRcSendOnlyInv,       kRcWriteFirst,
+        kRcWriteOnly,  kRcWriteOnlyImm, kRcReadRequest, kRcCompareSwap,       kRcFetchAdd,
+        kRcAck,        kRcAck,          kRcAtomicAck,   kRcReadResponseOnly,  kRcReadResponseFirst,
+        kRcWriteFirst, kRcFlush,        kRcAtomicWrite, kRcMaskedCompareSwap, kRcMaskedFetchAdd};
     return raw(kStarts[choices.below(kStarts.size())]);
   }
   if (before.is_send)
@@ -382,12 +388,18 @@ void Machine::post_send(Choices& choices) {
                                    WrOpcode::kAtomicWrite,
                                    WrOpcode::kBindMw,
                                    WrOpcode::kLocalInv,
+                                   WrOpcode::kMaskedCmpAndSwp,
+                                   WrOpcode::kMaskedFetchAndAdd,
                                    WrOpcode{77}};
   SendWr wr;
   wr.opcode = kOpcodes[choices.below(std::size(kOpcodes))];
   wr.flags = static_cast<std::uint8_t>(choices.below(16));
-  const bool reads =
+  static const AtomicMasks masks{.compare = 0xff, .swap = 0xff00, .boundary = 0x80};
+  wr.masks = &masks;
+  const bool is_masked = wr.opcode == WrOpcode::kMaskedCmpAndSwp || wr.opcode == WrOpcode::kMaskedFetchAndAdd;
+  const bool is_plain =
       raw(wr.opcode) >= raw(WrOpcode::kRdmaRead) && raw(wr.opcode) <= raw(WrOpcode::kAtomicFetchAndAdd);
+  const bool reads = is_plain || is_masked;
   const Area& area = areas_[reads ? kSink : kSource];
   Sge sges[3];
   const bool is_word = reads ? wr.opcode != WrOpcode::kRdmaRead : wr.opcode == WrOpcode::kAtomicWrite;
@@ -427,7 +439,7 @@ void Machine::post_recv(Choices& choices) {
   }
   if (qp_.context().receives.own.put({.wr_id = 1, .sges = std::span(sges).first(count)}, 0))
     qp_.context().receives.own.publish(1);
-  if (qp_.state() == QpState::kError) loop_.ring(qp_);
+  if (qp_.must_ring_for_receives()) loop_.ring(qp_);
 }
 
 void Machine::pass_time(Choices& choices) {
@@ -444,7 +456,8 @@ void Machine::modify(Choices& choices) {
   QpAttr attr;
   attr.state = QpState{static_cast<std::uint8_t>(choices.below(8))};
   const std::uint32_t mask = choices.below(4) == 0 ? choices.word() & 0x1f'ffff : qp_attr::kState;
-  const transport::QpBounds bounds{.gid_count = 2, .max_unacked = 16, .hardened = hardened_};
+  const transport::QpBounds bounds{
+      .gid_count = 2, .max_unacked = 16, .hardened = hardened_, .credits = hardened_ % 2 == 0};
   attr.dgid = Gid::from_v4({10, 0, 0, 2});
   attr.dest_qpn = kPeer;
   attr.path_mtu = PathMtu::k256;

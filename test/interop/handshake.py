@@ -5,16 +5,14 @@ import subprocess
 
 from packages import Unavailable
 
-KINDS = {0x10: "req", 0x12: "rej", 0x13: "rep", 0x14: "rtu", 0x15: "dreq", 0x16: "drsp"}
+KINDS = {0x10: "req", 0x11: "mra", 0x12: "rej", 0x13: "rep", 0x14: "rtu", 0x15: "dreq", 0x16: "drsp"}
 # Fields of a REQ that say the same whoever sends it, as the kernel's rping does.
-SAME_IN_REQ = ("serviceid", "localqkey", "responderres", "initdepth", "localeecn", "remoteeecn", "transpsvctype",
-               "remoteresptout", "localresptout", "e2eflowctrl", "retrcount", "rnrretrcount", "pkey", "pppmtu",
-               "rdcexist", "maxcmretr", "srq", "ext_transport", "prim_locallid", "prim_remotelid", "prim_pktrate",
-               "prim_tfcclass", "prim_hoplim", "prim_sl", "prim_subnetlocal", "alt_locallid", "alt_remotelid",
-               "alt_localgid", "alt_remotegid", "ip_cm.majv", "ip_cm.minv", "ip_cm.ipv", "ip_cm.reserved",
-               "ip_cm.private")
-SAME_IN_REP = ("localqkey", "localeecn", "respres", "initdepth", "tgtackdelay", "failoveracc", "e2eflowctrl",
-               "rnrretrcount", "srq", "private")
+SAME_IN_REQ = """serviceid localqkey responderres initdepth localeecn remoteeecn transpsvctype remoteresptout
+    localresptout e2eflowctrl retrcount rnrretrcount pkey pppmtu rdcexist maxcmretr srq ext_transport
+    prim_locallid prim_remotelid prim_tfcclass prim_hoplim prim_sl prim_subnetlocal alt_locallid alt_remotelid
+    alt_localgid alt_remotegid ip_cm.majv ip_cm.minv ip_cm.ipv ip_cm.reserved ip_cm.private""".split()
+SAME_IN_REP = """localqkey localeecn respres initdepth tgtackdelay failoveracc e2eflowctrl rnrretrcount srq
+    private""".split()
 
 
 def _flat(layer, into):
@@ -48,12 +46,8 @@ def messages(path):
     return found
 
 
-def dialog(found):
-    """Kinds in order, each with whether the first speaker sent it; repetitions are left out."""
-    first = found[0]["from"]
-    order = []
-    for message in found:
-        entry = (message["kind"], message["from"] == first)
-        if entry not in order:
-            order.append(entry)
-    return order
+def speakers(found):
+    """Who says what: {kind: whether the sender of the REQ}. Captures do not keep the order of both sides.
+    Who is slow may ask for patience by an MRA."""
+    active = next(message["from"] for message in found if message["kind"] == "req")
+    return {message["kind"]: message["from"] == active for message in found if message["kind"] != "mra"}

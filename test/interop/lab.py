@@ -337,9 +337,9 @@ class Lab:
         listing = self.run("nft", "list", "chain", "bridge", "fault", "forward", check=False).stdout
         for line in listing.splitlines():
             words = line.split()
-            if "packets" in words and "iifname" in words:
+            if "counter" in words and "iifname" in words:
                 port = words[words.index("iifname") + 1].strip('"')
-                counts[port] = counts.get(port, 0) + int(words[words.index("packets") + 1])
+                counts[port] = counts.get(port, 0) + int(words[words.index("counter") + 2])
         return counts
 
     def heal(self):

@@ -274,11 +274,6 @@ TEST_CASE("SQD starts no bind, and RTS again does", "[rc][window][sqd]") {
   it.qp.move_to(QpState::kRts).completes(3, WcStatus::kMwBindErr);  // it is bound already
 }
 
-TEST_CASE("UC and UD take no local work requests", "[uc][ud][window][fault]") {
-  RcScript qp{{.type = GENERATE(QpType::kUc, QpType::kUd)}};
-  qp.post({.opcode = WrOpcode::kLocalInv}).completes(1, WcStatus::kLocQpOpErr).is_in(QpState::kSqe);
-}
-
 TEST_CASE("the peer writes, reads and flushes through a window", "[rc][window][responder]") {
   Windows it({}, GENERATE(MwType::kType1, MwType::kType2A, MwType::kType2B));
   it.bind(7);
@@ -427,4 +422,94 @@ TEST_CASE("a region that is marked can be invalidated locally", "[rc][window][in
             .ack_req = true,
             .reth = wire::Reth{.va = it.qp.target.addr(), .rkey = Rkey{it.region}, .length = 4}});
   it.qp.out(Nak{0, 0x62, 0}).raises(AsyncEventType::kQpAccessErr);
+}
+
+TEST_CASE("binds and local invalidates are done on UC, in their turn", "[uc][window]") {
+  Windows it({.type = QpType::kUc});
+  it.bind(1);
+  it.qp.completes({.wr_id = 1, .opcode = WcOpcode::kBindMw}).quiet();
+  CHECK(it.gives(1));
+  Packet packet = it.write(0, 1);
+  packet.opcode = wire::Opcode::kUcWriteOnly;
+  packet.ack_req = false;
+  it.qp.in(packet).quiet();
+  CHECK(it.qp.target.holds(64, 8, kData));
+  it.qp.together([&](RcScript& s) {
+    s.post_send(4);
+    it.invalidate(it.window + 1);
+    s.post_send(4);
+  });
+  it.qp.out({.opcode = wire::Opcode::kUcSendOnly, .psn = 0, .payload = 4}).completes(2);
+  it.qp.completes({.wr_id = 3, .opcode = WcOpcode::kLocalInv});
+  it.qp.out({.opcode = wire::Opcode::kUcSendOnly, .psn = 1, .payload = 4}).completes(4).quiet();
+  CHECK_FALSE(it.gives(1));
+  it.qp.counted(Count::kRequesterMessages, 2);
+}
+
+TEST_CASE("a bind on UC that is refused stops the send queue, and only that", "[uc][window][sqe]") {
+  Windows it({.type = QpType::kUc});
+  it.bind(1).bind(2);
+  it.qp.completes(1).completes(2, WcStatus::kMwBindErr).is_in(QpState::kSqe).quiet();
+  CHECK(it.gives(1));
+}
+
+TEST_CASE("UC binds need no Ethernet address of the peer", "[uc][window]") {
+  Windows it({.type = QpType::kUc, .resolved = false});
+  it.bind(1);
+  it.qp.completes(1).quiet();
+}
+
+TEST_CASE("datagram QPs bind and invalidate nothing", "[ud][window]") {
+  Windows it({.type = QpType::kUd});
+  GENERATE(true, false) ? it.bind(1) : it.invalidate(it.region);
+  it.qp.completes(1, WcStatus::kLocQpOpErr).is_in(QpState::kSqe);
+  CHECK_FALSE(it.gives(1));
+}
+
+TEST_CASE("WRITEs, READs and atomics name bytes of a zero-based region by their place", "[rc][zero-based]") {
+  RcScript qp;
+  const auto region = [&](std::size_t at) {
+    return Rkey{qp.keys()
+                    .insert({.addr = qp.target.addr(at),
+                             .length = 256,
+                             .pd = RcScript::kPd,
+                             .access = kAllRights | access::kZeroBased})
+                    .value()};
+  };
+  const Rkey key = region(1024);
+  qp.in({.opcode = kRcWriteOnly,
+         .psn = 0,
+         .payload = 8,
+         .ack_req = true,
+         .reth = wire::Reth{.va = 248, .rkey = key, .length = 8},
+         .data = kData});
+  qp.out(Ack{0, 1});
+  CHECK(qp.target.holds(1024 + 248, 8, kData));
+  qp.in({.opcode = kRcReadRequest, .psn = 1, .reth = wire::Reth{.va = 248, .rkey = key, .length = 8}});
+  qp.out({.opcode = kRcReadResponseOnly, .psn = 1, .payload = 8, .data = kData});
+  const Rkey odd = region(1025);  // place 7 of it is a word, place 8 is not
+  qp.in({.opcode = kRcFetchAdd, .psn = 2, .atomic = wire::AtomicEth{.va = 0, .rkey = key, .swap_add = 1}});
+  qp.out({.opcode = kRcAtomicAck, .psn = 2});
+  qp.in({.opcode = kRcFetchAdd, .psn = 3, .atomic = wire::AtomicEth{.va = 8, .rkey = odd, .swap_add = 1}});
+  qp.out({.opcode = kRcAck, .psn = 3, .aeth = wire::Aeth{.syndrome = 0x61, .msn = 3}});
+  qp.raises(AsyncEventType::kQpReqErr);
+}
+
+TEST_CASE("the byte behind a zero-based region is refused", "[rc][zero-based][T9]") {
+  const int which = GENERATE(0, 1, 2);
+  RcScript qp;
+  const Rkey key{qp.keys()
+                     .insert({.addr = qp.target.addr(),
+                              .length = 256,
+                              .pd = RcScript::kPd,
+                              .access = kAllRights | access::kZeroBased})
+                     .value()};
+  const std::uint64_t va = which == 0 ? 249 : which == 1 ? qp.target.addr() : ~std::uint64_t{0};
+  qp.in({.opcode = kRcWriteOnly,
+         .psn = 0,
+         .payload = 8,
+         .ack_req = true,
+         .reth = wire::Reth{.va = va, .rkey = key, .length = 8}});
+  qp.out({.opcode = kRcAck, .psn = 0, .aeth = wire::Aeth{.syndrome = 0x62, .msn = 0}}).forget();
+  CHECK(qp.target.is_untouched());
 }

@@ -32,6 +32,10 @@ WcOpcode wc_opcode(WrOpcode opcode) {
       return WcOpcode::kCompSwap;
     case WrOpcode::kAtomicFetchAndAdd:
       return WcOpcode::kFetchAdd;
+    case WrOpcode::kMaskedCmpAndSwp:
+      return WcOpcode::kMaskedCompSwap;
+    case WrOpcode::kMaskedFetchAndAdd:
+      return WcOpcode::kMaskedFetchAdd;
     case WrOpcode::kBindMw:
       return WcOpcode::kBindMw;
     case WrOpcode::kLocalInv:
@@ -43,6 +47,19 @@ WcOpcode wc_opcode(WrOpcode opcode) {
     default:
       return WcOpcode::kSend;
   }
+}
+
+/// Field by field, each up to a set bit of `boundary` or the end.
+std::uint64_t sum_of_fields(std::uint64_t a, std::uint64_t b, std::uint64_t boundary) {
+  std::uint64_t sum = 0;
+  unsigned first = 0;
+  for (unsigned bit = 0; bit < 64; ++bit) {
+    if (bit != 63 && (boundary >> bit & 1) == 0) continue;
+    const std::uint64_t field = ~std::uint64_t{0} >> (63 - (bit - first)) << first;
+    sum |= ((a & field) + (b & field)) & field;
+    first = bit + 1;
+  }
+  return sum;
 }
 
 /// Index 1 is the one in use; the one after it is not, and is of another kind of frames.
@@ -167,8 +184,7 @@ bool Flow::post(const Message& message, std::size_t index) {
   running.posted_ns = from_.now_ns;
   running.compare = message.compare_add;
   if (message.sharing == Sharing::kLock) running.compare = lock_seen_;
-  if (message.opcode == WrOpcode::kAtomicCmpAndSwp && message.sharing == Sharing::kNone &&
-      message.seed % 2 == 0) {
+  if (message.is_swap() && message.sharing == Sharing::kNone && message.seed % 2 == 0) {
     running.compare = load_word(to_.memory.remote.image(message.remote_at, 8));
   }
   const std::vector<Sge> list = sges(reads ? from_.memory.sink : from_.memory.source, message.local);
@@ -182,6 +198,7 @@ bool Flow::post(const Message& message, std::size_t index) {
             .rkey = Rkey{to_.memory.remote.key()},
             .compare_add = running.compare,
             .swap = message.swap,
+            .masks = &message.masks,
             .flush = {.length = message.length,
                       .placement = static_cast<std::uint8_t>(1 + message.seed % 3),
                       .scope = FlushScope{static_cast<std::uint8_t>(message.seed / 3 % 2)}}};
@@ -244,11 +261,12 @@ void Flow::apply_atomic(const Message& message, Running& running) {
   if (message.sharing != Sharing::kNone) return;  // the order among flows is not known
   const auto word = to_.memory.remote.image(message.remote_at, 8);
   const std::uint64_t original = load_word(word);
+  const AtomicMasks masks = message.is_masked() ? message.masks : AtomicMasks{};
   std::uint64_t value = original;
-  if (message.opcode == WrOpcode::kAtomicFetchAndAdd)
-    value += message.compare_add;
-  else if (original == running.compare)
-    value = message.swap;
+  if (!message.is_swap())
+    value = sum_of_fields(original, message.compare_add, masks.boundary);
+  else if (((original ^ running.compare) & masks.compare) == 0)
+    value = (original & ~masks.swap) | (message.swap & masks.swap);
   std::memcpy(word.data(), &value, 8);
   const auto data = bytes_of(original);
   std::size_t at = 0;

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "uroce/access.h"
+#include "uroce/ece.h"
 #include "wire/timer_codes.h"
 
 namespace uroce::sim {
@@ -110,6 +111,7 @@ class Planner : private Dice {
       there.max_rd_atomic = static_cast<std::uint8_t>(between(1, back.max_dest_rd_atomic));
       back.max_rd_atomic = static_cast<std::uint8_t>(between(1, there.max_dest_rd_atomic));
       draw_credits(there, back);
+      if (extras_.chance(40)) there.ece = back.ece = ece::kMaskedAtomics;
     }
   }
 
@@ -216,8 +218,21 @@ class Planner : private Dice {
         unsignaled = 0;
       }
       message.swap = (index + 1) << 32 | (i + 1);
+      if (message.is_atomic() && flow.ece != 0 && extras_.chance(60)) mask(message);
       flow.messages.push_back(std::move(message));
     }
+  }
+
+  /// Words that are shared are used as by plain atomics, which use them too.
+  void mask(Message& message) {
+    message.opcode = message.is_swap() ? WrOpcode::kMaskedCmpAndSwp : WrOpcode::kMaskedFetchAndAdd;
+    if (message.sharing != Sharing::kNone) return;
+    const auto bits = [this] {
+      const std::uint64_t some = extras_.random().next();
+      return extras_.chance(50) ? some & extras_.random().next() & extras_.random().next() : some;
+    };
+    message.masks = {.compare = bits(), .swap = bits(), .boundary = bits()};
+    if (extras_.chance(30)) message.masks.compare = 0;
   }
 
   Message draw_message(FlowPlan& flow, std::uint32_t longest) {

@@ -35,12 +35,19 @@ struct Message {
   std::uint64_t seed = 0;     ///< of the data
   std::uint64_t compare_add = 0;
   std::uint64_t swap = 0;
+  AtomicMasks masks{};
   Sharing sharing = Sharing::kNone;
   std::vector<Piece> receive;  ///< in `inbox` of the other side
 
   [[nodiscard]] bool is_read() const noexcept { return opcode == WrOpcode::kRdmaRead; }
   [[nodiscard]] bool is_atomic() const noexcept {
-    return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kAtomicFetchAndAdd;
+    return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kAtomicFetchAndAdd || is_masked();
+  }
+  [[nodiscard]] bool is_masked() const noexcept {
+    return opcode == WrOpcode::kMaskedCmpAndSwp || opcode == WrOpcode::kMaskedFetchAndAdd;
+  }
+  [[nodiscard]] bool is_swap() const noexcept {
+    return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kMaskedCmpAndSwp;
   }
   /// A bind of the flow's window of type 1, or, as kLocalInv, a bind or invalidate of the one of type 2.
   [[nodiscard]] bool is_local() const noexcept {
@@ -71,6 +78,7 @@ struct FlowPlan {
   std::uint64_t pause_ns = 0;           ///< longest pause of the application before it posts again
   std::uint64_t receive_pause_ns = 0;   ///< likewise of the one that posts receives
   bool credits = false;                 ///< the requester's QP uses end-to-end credits
+  std::uint32_t ece = 0;                ///< options that both QPs have switched on
   std::size_t word_at = 0;              ///< the flow's own word for atomics, in `remote`
   std::vector<Message> messages;
 };

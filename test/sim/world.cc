@@ -82,6 +82,7 @@ void World::connect(const FlowPlan& flow, const FlowPlan& back, transport::RcQp&
                                    .max_unacked = plan_.max_unacked,
                                    .probe_floor_ns = plan_.probe_floor_ns,
                                    .credits = flow.credits};
+  qp.grant(flow.ece);
   for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
                                     {QpState::kRtr, qp_attr::kRtrMask},
                                     {QpState::kRts, qp_attr::kRtsMask}}) {

@@ -20,13 +20,13 @@ Lock::Lock(bool is_needed) noexcept : is_needed_(is_needed), is_mutex_(!is_neede
 
 void Lock::lock_mutex() {
   mutex_.lock();
-  if (is_mutex_.load(std::memory_order_relaxed)) return;
-  const char* const owner = owner_.load(std::memory_order_relaxed);
-  if (owner == nullptr) {
-    owner_.store(&here, std::memory_order_relaxed);
-  } else if (owner != &here) {
+  const pthread_t owner = owner_.load(std::memory_order_relaxed);
+  if (owner == pthread_t{}) {
+    owner_.store(pthread_self(), std::memory_order_relaxed);
+  } else if (owner != pthread_self() && !is_mutex_.load(std::memory_order_relaxed)) {
     revoke();
   }
+  is_by_mutex_ = true;
 }
 
 /// After the barrier the owner either is seen to hold the lock, or sees that it is a mutex now.

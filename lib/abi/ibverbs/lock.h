@@ -1,6 +1,8 @@
 /// Mutual exclusion of application threads.
 #pragma once
 
+#include <pthread.h>
+
 #include <atomic>
 #include <mutex>
 
@@ -19,7 +21,7 @@ class Lock {
   explicit Lock(bool is_needed) noexcept;
 
   void lock() {
-    if (owner_.load(std::memory_order_relaxed) == &here) [[likely]] {
+    if (owner_.load(std::memory_order_relaxed) == pthread_self()) [[likely]] {
       is_held_.store(true, std::memory_order_relaxed);
       std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs with the barrier in revoke()
       if (!is_mutex_.load(std::memory_order_relaxed)) return;
@@ -28,10 +30,10 @@ class Lock {
     if (is_needed_) lock_mutex();
   }
   void unlock() {
-    if (is_held_.load(std::memory_order_relaxed) && owner_.load(std::memory_order_relaxed) == &here)
-        [[likely]] {
+    if (!is_by_mutex_) {
       is_held_.store(false, std::memory_order_release);  // pairs with revoke()
-    } else if (is_needed_) {
+    } else {
+      is_by_mutex_ = false;
       mutex_.unlock();
     }
   }
@@ -40,13 +42,11 @@ class Lock {
   void lock_mutex();
   void revoke() noexcept;
 
-  /// Its address names the thread.
-  [[gnu::tls_model("initial-exec")]] static inline thread_local constinit char here = 0;
-
   const bool is_needed_;
   std::atomic<bool> is_mutex_;
-  std::atomic<bool> is_held_{false};         // by the owner, with plain stores
-  std::atomic<const char*> owner_{nullptr};  // changed by the holder of the mutex
+  std::atomic<bool> is_held_{false};  // by the owner, with plain stores
+  std::atomic<pthread_t> owner_{};    // changed by the holder of the mutex
+  bool is_by_mutex_ = false;          // how it is held; by whoever holds it
   std::mutex mutex_;
 };
 

@@ -80,6 +80,8 @@ void run_cmatose(Port& port, const Options& options) {
 void run_cmtime(Port& port, const Options& options) {
   const bool is_client = options.to != CmAddress{};
   const CmId listener = is_client ? CmId{} : listen(port, options);
+  // One more stays until the end: cmtime fails when it has none at all between two.
+  const Nodes kept = is_client && options.rounds > 1 ? connect_all(port, options) : Nodes{};
   for (unsigned round = 0; round < options.rounds; ++round) {
     if (is_client) {
       end_all(port, connect_all(port, options), true);
@@ -103,6 +105,7 @@ void run_cmtime(Port& port, const Options& options) {
       }
     }
   }
+  end_all(port, kept, true);
   if (!is_client) port.channel.close(listener);
 }
 

@@ -56,7 +56,7 @@ TEST_CASE("a REQ says who asks whom for what", "[cm]") {
   CHECK(req.hop_limit == 64);
   CHECK(req.packet_rate == 0);
   CHECK(req.ack_timeout == 13);
-  CHECK(req.vendor_id == kUroceVendor);
+  CHECK(req.vendor_id == ece::kVendor);
   CHECK(text_of(std::span{req.private_data}.subspan(36)) == "hello");
   const auto ip = cm::IpHeader::parse(std::span{req.private_data}.first<36>());
   CHECK(ip == cm::IpHeader{.source_port = 40001, .source = kHere, .destination = kThere});
@@ -153,17 +153,19 @@ TEST_CASE("REP, establish, RTU", "[cm]") {
 TEST_CASE("options of a vendor go with the attribute modifier", "[cm]") {
   Station a;
   CmConnect ask;
-  ask.terms.vendor_id = kUroceVendor;
+  ask.terms.vendor_id = ece::kVendor;
   ask.terms.options = 0xcafe;
   a.asking(ask);
   const auto req = a.out<CmReq>();
-  CHECK(req.vendor_id == kUroceVendor);
+  CHECK(req.vendor_id == ece::kVendor);
   CHECK(a.modifier == 0xcafe);
   auto rep = peer_rep(req);
-  rep.vendor_id = kUroceVendor;
-  a.in(rep, a.transaction, kThere, 0xbeef);
+  rep.vendor_id = ece::kVendor;
+  const std::uint32_t mark = GENERATE(0U, 0x8000'0000U);  // the kernel sends back what it was asked with
+  a.in(rep, a.transaction, kThere, mark | 0xbeef);
   const CmEvent event = a.event(CmEventType::kConnectReply);
-  CHECK(event.is_uroce);
+  CHECK(event.is_uroce == (mark != 0));
+  CHECK(event.peer.vendor_id == ece::kVendor);
   CHECK(event.peer.options == 0xbeef);
 }
 

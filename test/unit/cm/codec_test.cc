@@ -3,32 +3,14 @@
 #include <map>
 #include <string>
 
+#include "captures.h"
 #include "cm/ip_header.h"
 #include "support/hex.h"
-#include "support/pcap_reader.h"
-#include "wire/cm_mad.h"
-#include "wire/packet.h"
 
 namespace uroce::test {
 namespace {
 
 using namespace uroce::wire;
-
-const std::filesystem::path kCaptures{UROCE_TEST_CAPTURES};
-
-/// The MADs of a capture, in order.
-std::vector<Mad> mads_of(const std::filesystem::path& file) {
-  std::vector<Mad> mads;
-  for (const auto& frame : read_pcap(file)) {
-    PacketView packet;
-    if (parse_packet(frame, packet) != ParseResult::kRoce || raw(packet.bth.dest_qpn) != kGsiQpn) continue;
-    CHECK(packet.deth().qkey == kGsiQkey);
-    REQUIRE(packet.payload.size() == kMadBytes);
-    if (packet.payload[1] != std::byte{kCmClass}) continue;
-    std::copy(packet.payload.begin(), packet.payload.end(), mads.emplace_back().begin());
-  }
-  return mads;
-}
 
 MadHeader header_of(const Mad& mad) {
   return MadHeader::parse(std::span{mad}.first<MadHeader::kSize>());

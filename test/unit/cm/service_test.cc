@@ -119,6 +119,10 @@ TEST_CASE("a SIDR_REQ becomes an event, its answer a SIDR_REP that is said again
   a.out<SidrRep>();
   CHECK((a.last_mad == said));
   a.agent.close(event.id, a.now);
+  a.wait(2999 * kMs);
+  a.in(peer_sidr(), 77);
+  a.out<SidrRep>();
+  CHECK((a.last_mad == said));
   a.wait(100 * kSecond);
   a.quiet();
   CHECK(a.agent.size() == 1);

@@ -50,6 +50,33 @@ TEST_CASE("an access by key is judged to the byte, without overflow", "[mem][key
   }
 }
 
+TEST_CASE("a zero-based region is named by places from 0, to the byte", "[mem][key][zero-based][T9]") {
+  KeyTable keys(1, [] {});
+  constexpr std::uint64_t kMax = ~std::uint64_t{0};
+  constexpr std::uint64_t kAddr = 0x7000'0010;
+  const std::uint64_t size = GENERATE(1U, 0x100U, 0x8000'0000U);
+  const std::uint32_t key =
+      keys.insert({.addr = kAddr, .length = size, .pd = kPd, .access = access::kAll | access::kZeroBased})
+          .value();
+  for (const std::uint64_t at : {std::uint64_t{0}, std::uint64_t{1}, size / 2, size - 1, size, size + 1,
+                                 kAddr, kAddr + size - 1, kMax - size, kMax}) {
+    for (const std::uint64_t length : {std::uint64_t{1}, std::uint64_t{2}, size - 1, size, size + 1, kMax}) {
+      if (length == 0) continue;
+      CAPTURE(size, at, length);
+      KeyFault fault{};
+      const std::byte* memory = keys.resolve(key, kPd, access::kRemoteRead, at, length, fault);
+      const bool inside = Wide{at} + length <= size;
+      REQUIRE((memory != nullptr) == inside);
+      REQUIRE(fault == (inside ? KeyFault::kNone : KeyFault::kOutOfRange));
+      if (inside) REQUIRE(std::bit_cast<std::uint64_t>(memory) == kAddr + at);
+    }
+  }
+  KeyFault fault{};
+  const auto all = keys.resolve_all(key, {.pd = kPd}, access::kRemoteRead, fault);
+  CHECK(std::bit_cast<std::uint64_t>(all.data()) == kAddr);
+  CHECK(all.size() == size);
+}
+
 TEST_CASE("a key works in its own protection domain only", "[mem][key][S7]") {
   KeyTable keys(1, [] {});
   const std::uint32_t key =
@@ -219,4 +246,33 @@ TEST_CASE("a cursor writes nothing through an SGE without the right", "[mem][sge
   CHECK(cursor.scatter({&sge, 1}, keys, kPd, 0, data) == KeyFault::kNoRights);
   CHECK(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == std::byte{0}; }));
   CHECK(cursor.gather({&sge, 1}, keys, kPd + 1, 0, std::span(memory).first(1)) == KeyFault::kWrongPd);
+}
+
+TEST_CASE("a region under other addresses than its own is judged by them, and leads to its bytes",
+          "[mem][key][shift]") {
+  KeyTable keys(1, [] {});
+  constexpr std::uint64_t kMemory = 0x7000;
+  const std::uint64_t addr = GENERATE(values<std::uint64_t>({0x1000, 0x9000, 0}));  // below, above, zero
+  const std::uint32_t key = keys.insert({.addr = addr,
+                                         .length = 64,
+                                         .pd = kPd,
+                                         .access = access::kAll | access::kMwBind,
+                                         .shift = kMemory - addr})
+                                .value();
+  const auto byte_at = [&](std::uint32_t by, std::uint64_t at) {
+    KeyFault fault{};
+    return std::bit_cast<std::uint64_t>(
+        keys.resolve_remote(by, {.pd = kPd}, access::kRemoteRead, at, 1, fault));
+  };
+  CHECK(byte_at(key, addr) == kMemory);
+  CHECK(byte_at(key, addr + 63) == kMemory + 63);
+  CHECK(byte_at(key, addr + 64) == 0);
+  CHECK(byte_at(key, kMemory) == 0);
+
+  const std::uint32_t window = keys.insert_window(MwType::kType1, kPd).value();
+  REQUIRE(keys.bind(window + 1, {.pd = kPd},
+                    {.mr = Lkey{key}, .addr = addr + 8, .length = 8, .access = access::kRemoteRead}) ==
+          BindResult::kDone);
+  CHECK(byte_at(window + 1, addr + 8) == kMemory + 8);
+  CHECK(byte_at(window + 1, addr + 7) == 0);
 }

@@ -108,6 +108,45 @@ TEST_CASE("a window of type 2 is bound once, until the QP that bound it invalida
   CHECK(fault_of(it.keys, it.window + 1, kOwner, kBase + 64, 1) == KeyFault::kWrongPd);
 }
 
+TEST_CASE("places in a zero-based window count from its first byte, in whatever region",
+          "[mem][window][zero-based]") {
+  const auto type = GENERATE(values<MwType>({MwType::kType2A, MwType::kType2B}));
+  const bool is_zero_based = GENERATE(true, false);         // the region
+  const bool is_window_zero_based = GENERATE(true, false);  // the window
+  KeyTable keys(1, [] {});
+  const std::uint32_t zero = access::kZeroBased;
+  const std::uint32_t region =
+      keys.insert({.addr = kBase, .length = 4096, .pd = kPd, .access = kRights | (is_zero_based ? zero : 0)})
+          .value();
+  const std::uint32_t window = keys.insert_window(type, kPd).value();
+  const std::uint64_t first = is_zero_based ? 0 : kBase;
+  MwBind to{.mr = Lkey{region},
+            .addr = first + 4033,
+            .length = 64,
+            .access = access::kRemoteRead | (is_window_zero_based ? zero : 0)};
+  CHECK(keys.bind(window + 1, kOwner, to) == BindResult::kRefused);  // a byte too many
+  to.addr -= 1;
+  REQUIRE(keys.bind(window + 1, kOwner, to) == BindResult::kDone);
+  const std::uint64_t named = is_window_zero_based ? 0 : first + 4032;
+  KeyFault fault{};
+  const std::byte* memory =
+      keys.resolve_remote(window + 1, kOwner, access::kRemoteRead, named + 3, 61, fault);
+  CHECK(std::bit_cast<std::uint64_t>(memory) == kBase + 4035);
+  CHECK(fault_of(keys, window + 1, kOwner, named + 3, 62) == KeyFault::kOutOfRange);
+  CHECK(fault_of(keys, window + 1, kOwner, named - 1, 1) == KeyFault::kOutOfRange);
+  CHECK(fault_of(keys, window + 1, kOwner, named + 64, 1) == KeyFault::kOutOfRange);
+  const auto all = keys.resolve_all(window + 1, kOwner, access::kRemoteRead, fault);
+  CHECK(std::bit_cast<std::uint64_t>(all.data()) == kBase + 4032);
+  CHECK(all.size() == 64);
+}
+
+TEST_CASE("a window of type 1 is not zero-based", "[mem][window][zero-based]") {
+  Bound it(MwType::kType1);
+  it.to.access |= access::kZeroBased;
+  CHECK(it.keys.bind(it.window + 2, kOwner, it.to) == BindResult::kRefused);
+  CHECK(fault_of(it.keys, it.window + 1, kOwner, kBase + 64, 64) == KeyFault::kNone);  // as it was
+}
+
 TEST_CASE("what a bind may ask for", "[mem][window]") {
   // IBA C10-72 to C10-75 ?
   const auto type = GENERATE(values<MwType>({MwType::kType1, MwType::kType2B}));
