@@ -60,7 +60,7 @@ RSOCKET = (
 )
 PACKAGES = {"ib_": "perftest", "curl": "curl", PYTHON: "python3"}  # else rdmacm-utils
 
-# librspreload takes over socket() and accept(), but not with SOCK_CLOEXEC, and not accept4(): what Python calls.
+# librspreload takes over socket() and accept(), but not with SOCK_CLOEXEC, and not accept4(): Python's.
 SERVE = """
 import ctypes, http.server, os, socket, sys
 
