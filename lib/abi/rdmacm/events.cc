@@ -148,7 +148,6 @@ int Ucm::get_event(const Call& call) {
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
-      if (call.file->closed) return EBADF;
       if (!call.file->events.empty()) {
         const UcmEvent event = call.file->events.front();
         if (const int error = respond(cmd.response, call.room, event.response); error != 0) return error;
@@ -158,8 +157,12 @@ int Ucm::get_event(const Call& call) {
         return 0;
       }
     }
-    if ((fcntl(call.file->fd, F_GETFL) & O_NONBLOCK) != 0) return EAGAIN;
-    pollfd wanted{.fd = call.file->fd, .events = POLLIN, .revents = 0};
+    // A thread that waits when another one closes the file goes on waiting, as in the kernel: rping leaves
+    // one.
+    const int flags = fcntl(call.file->fd, F_GETFL);
+    const bool is_open = flags >= 0 && !call.file->closed;
+    if (is_open && (flags & O_NONBLOCK) != 0) return EAGAIN;
+    pollfd wanted{.fd = is_open ? call.file->fd : -1, .events = POLLIN, .revents = 0};
     if (poll(&wanted, 1, -1) < 0) return errno;
   }
 }

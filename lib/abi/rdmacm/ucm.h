@@ -74,7 +74,7 @@ struct UcmFile {
   }
 
   const int fd;
-  bool closed = false;
+  std::atomic<bool> closed{false};
   std::deque<UcmEvent> events;
 
  private:
