@@ -92,7 +92,8 @@ class CmChannel {
   /// @param backlog  requests that may wait for accept() or reject()
   Status listen(CmId id, unsigned backlog);
   /// Asks for a connection; ends in kConnectReply (with `qp`: kEstablished), kRejected or kUnreachable.
-  /// @param qp  in Reset: it is connected when the reply comes, goes to Error when the connection ends, and
+  /// @param qp  in Reset or Init: it is connected when the reply comes, goes to Error when the connection
+  /// ends, and
   ///            outlives the id. nullptr: the application moves its QP itself.
   Status connect(CmId id, const CmConnect& ask, Qp* qp = nullptr);
   /// Takes a request; kEstablished follows. With `qp`, `answer.terms` need not name it.

@@ -18,8 +18,8 @@ namespace uroce {
 /// Threads: one at a time. Lifetime: the QP and the Cm outlive it.
 class Connection {
  public:
-  /// Connects `qp`, which is in Reset, to a listener. Options that both ends asked for with Qp::set_ece() are
-  /// switched on. Blocks for `ask.timeout` at most.
+  /// Connects `qp`, which is in Reset or Init, to a listener; receives can be posted before in Init. Options
+  /// that both ends asked for with Qp::set_ece() are switched on. Blocks for `ask.timeout` at most.
   /// @return kNotFound if no address reaches it, kTimeout if nobody answers, kPeer if the listener refuses.
   static Result<Connection> connect(Cm& cm, Qp& qp, const CmConnect& ask);
   Connection(Connection&&) noexcept = default;
@@ -68,7 +68,7 @@ class ConnectionRequest {
 
   /// Addresses, terms and private data.
   [[nodiscard]] const CmEvent& peer() const noexcept { return event_; }
-  /// Connects `qp`, which is in Reset. Blocks until the peer is ready, `timeout` at most.
+  /// Connects `qp`, which is in Reset or Init. Blocks until the peer is ready, `timeout` at most.
   /// @return kTimeout, kPeer if it gave up.
   Result<Connection> accept(Qp& qp, const CmAccept& answer,
                             std::chrono::milliseconds timeout = std::chrono::seconds(5));
