@@ -63,8 +63,8 @@ int run(const SharedOptions& shared, const LocalOptions& local, const TestSpec& 
   if (!config) return fail(config.error());
   if (auto pinned = pin_application(*config); !pinned) return fail(pinned.error());
   if (!local.is_client() && !shared.json()) {
-    fmt::print("{}: waiting for a client on TCP port {} (uroce perf {} HOST)\n", wish.name(), local.tcp_port,
-               wish.name());
+    fmt::print("{}: waiting for a client on {} port {} (uroce perf {} HOST)\n", wish.name(),
+               local.by_cm ? "RDMA-CM" : "TCP", local.tcp_port, wish.name());
     std::fflush(stdout);
   }
   const auto session = Session::open(*config, local, wish);
@@ -100,7 +100,9 @@ struct Command {
 void add_local_options(CLI::App& command, Command& own) {
   LocalOptions& local = own.local;
   command.add_option("host", local.host, "the server; without it, be the server");
-  command.add_option("-p,--tcp-port", local.tcp_port, "TCP port on which the two sides agree");
+  command.add_option("-p,--tcp-port", local.tcp_port,
+                     "port on which the two sides agree: of TCP, with -R of RDMA-CM");
+  command.add_flag("-R,--rdma_cm", local.by_cm, "agree and connect by RDMA-CM, without TCP");
   command.add_option("-x,--gid-index", local.gid_index, "GID index (default: the first IPv4 address)");
   command.add_flag("--report_gbits", local.gigabits, "bandwidth in Gb/sec");
   command.add_flag("-N,--no_peak", local.no_peak, "no peak bandwidth");

@@ -8,7 +8,6 @@
 namespace uroce::apps::perf {
 namespace {
 
-constexpr std::uint64_t kConnectNs = 5 * kSecond;
 constexpr std::uint64_t kAnswerNs = 20 * kSecond;
 constexpr std::size_t kMemoryBudget = 64U << 20U;  // bytes for all areas, unless one message needs more
 
@@ -23,32 +22,17 @@ Result<std::unique_ptr<Session>> Session::open(const Config& config, const Local
   auto device = Device::open(config);
   if (!device) return device.error();
   std::unique_ptr<Session> session(new Session(std::move(*device), local, wish));
-  for (const auto step : {&Session::meet, &Session::agree, &Session::make_queues, &Session::make_memory,
-                          &Session::exchange, &Session::post_receives}) {
+  auto control = (local.by_cm ? meet_by_cm : meet_over_tcp)(*session->device_, local);
+  if (!control) return control.error();
+  session->control_ = std::move(*control);
+  for (const auto step : {&Session::agree, &Session::make_queues, &Session::make_memory, &Session::exchange,
+                          &Session::post_receives}) {
     if (auto done = (session.get()->*step)(); !done) {
-      if (session->socket_.fd() >= 0 && !session->is_client())
-        (void)session->say({{"error", done.error().text}});
+      if (!session->is_client()) (void)session->say({{"error", done.error().text}});
       return done.error();
     }
   }
   return session;
-}
-
-Status Session::meet() {
-  if (is_client()) {
-    auto socket = tcp_connect(local_.host, local_.tcp_port, now_ns() + kConnectNs);
-    if (!socket) return socket.error();
-    socket_ = std::move(*socket);
-  } else {
-    auto listener = tcp_listen("", local_.tcp_port);
-    if (!listener) return listener.error();
-    if (auto ready = wait_readable(*device_, *listener, 0); !ready) return ready;
-    auto socket = tcp_accept(*listener, 0);
-    if (!socket) return socket.error();
-    socket_ = std::move(*socket);
-  }
-  tcp_tune(socket_);
-  return {};
 }
 
 /// The client's wishes become the server's; the path MTU is what both ports allow.
@@ -141,40 +125,15 @@ Status Session::post_receives() {
   return {};
 }
 
-Result<std::vector<QpAddress>> Session::swap_addresses(const std::vector<QpAddress>& mine) {
-  const std::uint64_t until = now_ns() + kAnswerNs;
-  std::vector<QpAddress> theirs;
-  for (const auto& address : mine) {
-    if (is_client()) {
-      if (auto sent = send_address(socket_, address, until); !sent) return sent.error();
-    }
-    if (auto ready = wait_readable(*device_, socket_, until); !ready) return ready.error();
-    auto peer = receive_address(socket_, until);
-    if (!peer) return peer.error();
-    theirs.push_back(*peer);
-    if (is_client()) continue;
-    if (auto sent = send_address(socket_, address, until); !sent) return sent.error();
-  }
-  return theirs;
-}
-
 Status Session::exchange() {
   const auto gid_index = choose_gid(*device_, local_.gid_index);
   if (!gid_index) return gid_index.error();
-  std::vector<QpAddress> mine;
-  for (const auto& qp : qps_) {
-    mine.push_back({.qpn = qp.qpn(), .psn = random_psn(), .gid = device_->gids().at(*gid_index).gid});
-  }
-  const auto theirs = swap_addresses(mine);
-  if (!theirs) return theirs.error();
-  const auto depth =
-      static_cast<std::uint8_t>(std::min(spec_.outstanding_reads, device_->limits().max_rd_atomic));
-  for (std::size_t i = 0; i < qps_.size(); ++i) {
-    QpAttr attr = connect_attributes(mine[i], (*theirs)[i], *path_mtu_, *gid_index);
-    attr.max_rd_atomic = attr.max_dest_rd_atomic = depth;
-    attr.timeout = static_cast<std::uint8_t>(spec_.timeout);
-    if (auto connected = qps_[i].connect(attr); !connected) return connected;
-  }
+  const Connecting with{
+      .path_mtu = *path_mtu_,
+      .depth = static_cast<std::uint8_t>(std::min(spec_.outstanding_reads, device_->limits().max_rd_atomic)),
+      .timeout = static_cast<std::uint8_t>(spec_.timeout),
+      .gid_index = *gid_index};
+  if (auto connected = control_->connect(qps_, with, now_ns() + kAnswerNs); !connected) return connected;
   if (auto said = say({{"addr", memory_->addr()}, {"rkey", raw(memory_->rkey())}}); !said) return said;
   const auto peer = hear(kAnswerNs);
   if (!peer) return peer.error();
@@ -184,13 +143,11 @@ Status Session::exchange() {
 }
 
 Status Session::say(const Json& message) {
-  return tcp_send_line(socket_, message.dump(), now_ns() + kAnswerNs);
+  return control_->send(message.dump(), now_ns() + kAnswerNs);
 }
 
 Result<Json> Session::hear(std::uint64_t timeout_ns) {
-  const std::uint64_t until = now_ns() + timeout_ns;
-  if (auto ready = wait_readable(*device_, socket_, until); !ready) return ready.error();
-  auto line = tcp_receive_line(socket_, until);
+  auto line = control_->receive(now_ns() + timeout_ns);
   if (!line) return line.error();
   Json message = Json::parse(*line, nullptr, false);
   if (!message.is_object()) {

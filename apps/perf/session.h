@@ -1,5 +1,4 @@
-/// Two programs that run the same test: their device, QPs and memory, and the TCP connection by which they
-/// agree.
+/// Two programs that run the same test: their device, QPs and memory, and the way by which they agree.
 #pragma once
 
 #include <sched.h>
@@ -12,7 +11,7 @@
 
 #include "apps/common/cores.h"
 #include "apps/common/endpoint.h"
-#include "apps/common/tcp.h"
+#include "apps/perf/control.h"
 #include "apps/perf/spec.h"
 
 namespace uroce::apps::perf {
@@ -35,10 +34,9 @@ struct Area {
 
 /// One side of a test.
 ///
-/// Threads: one. TCP protocol, one JSON object per line: the client sends its TestSpec, the server answers {}
-/// or
-/// {"error"}; then per QP the address in the form of ibv_rc_pingpong, and the memory {"addr", "rkey"}, client
-/// first. Then for each size: {"run": size} -> {"ready"}; the test; {"done": [sent per QP]} -> {"sent":
+/// Threads: one. Protocol, one JSON object per message: the client sends its TestSpec, the server answers
+/// {"path_mtu"} or {"error"}; then the QPs are connected, and both tell their memory {"addr", "rkey"}. Then
+/// for each size: {"run": size} -> {"ready"}; the test; {"done": [sent per QP]} -> {"sent":
 /// [...], "errors", ...}. At last
 /// {"end"}.
 class Session {
@@ -78,7 +76,7 @@ class Session {
   [[nodiscard]] bool post_receive(std::size_t qp, std::uint64_t slot) noexcept;
 
   /// Whether the peer has said something, or is gone.
-  [[nodiscard]] bool has_news() const noexcept { return tcp_is_readable(socket_); }
+  [[nodiscard]] bool has_news() { return control_->has_news(); }
   Status say(const Json& message);
   /// The peer's next message; keeps the device going while it waits.
   /// @return the failure that the peer reports; kPeer if it is gone; kTimeout.
@@ -92,36 +90,34 @@ class Session {
   Session(Device device, LocalOptions local, TestSpec spec)
       : device_(std::make_unique<Device>(std::move(device))), local_(std::move(local)), spec_(spec) {}
 
-  Status meet();
   Status agree();
   Status make_queues();
   Status make_memory();
   Status post_receives();
   Status exchange();
-  Result<std::vector<QpAddress>> swap_addresses(const std::vector<QpAddress>& mine);
 
   std::unique_ptr<Device> device_;
   LocalOptions local_;
   TestSpec spec_;
-  Socket socket_;
   std::optional<Pd> pd_;
   std::optional<Cq> cq_;
   std::optional<Mr> memory_;
   std::vector<Area> areas_;
   std::vector<Qp> qps_;
+  std::unique_ptr<Control> control_;  ///< ends the connections of the QPs
   std::optional<PathMtu> path_mtu_;
   std::uint32_t inline_limit_ = 0;
   std::uint64_t peer_addr_ = 0;
   Rkey peer_rkey_{};
 };
 
-/// Looks now and then, from a loop that polls, whether the peer speaks over TCP or is gone, and for how long
+/// Looks now and then, from a loop that polls, whether the peer speaks or is gone, and for how long
 /// nothing came.
 class Watch {
  public:
-  explicit Watch(const Session& session) : session_(session), give_way_(must_give_way(session.config())) {}
+  explicit Watch(Session& session) : session_(session), give_way_(must_give_way(session.config())) {}
   /// To be called after each poll without result.
-  [[nodiscard]] bool has_news() noexcept {
+  [[nodiscard]] bool has_news() {
     if (give_way_) ::sched_yield();
     if ((++polls_ & 0x3ffU) != 0) return false;
     const std::uint64_t now = now_ns();
@@ -136,7 +132,7 @@ class Watch {
  private:
   static constexpr std::uint64_t kSilenceNs = 10 * kSecond;
 
-  const Session& session_;
+  Session& session_;
   bool give_way_;
   std::uint32_t polls_ = 0;
   std::uint64_t silent_since_ = 0;

@@ -45,8 +45,9 @@ struct TestSpec {
 
 /// What concerns one side only.
 struct LocalOptions {
-  std::string host;  ///< empty: be the server
-  std::uint16_t tcp_port = 18515;
+  std::string host;                ///< empty: be the server
+  std::uint16_t tcp_port = 18515;  ///< with `by_cm` that of RDMA-CM
+  bool by_cm = false;
   std::optional<std::uint32_t> gid_index;
   bool gigabits = false;
   bool no_peak = false;

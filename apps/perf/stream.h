@@ -27,7 +27,7 @@ class Stream {
   [[nodiscard]] bool has_sent_all() const noexcept;
   /// The peer's messages, of which it has told how many there are, have come.
   [[nodiscard]] bool has_received_all() const noexcept;
-  /// Whether it is time to look at the TCP connection.
+  /// Whether it is time to look what the peer says.
   [[nodiscard]] bool has_news() noexcept { return idle_ && watch_.has_news(); }
   [[nodiscard]] bool is_silent() const noexcept { return watch_.is_silent(); }
 

@@ -81,7 +81,7 @@ class CommandLine(Case):
 
     def test_every_command_explains_itself(self):
         tests = [f"{verb}_{what}" for verb in ("send", "write", "read", "atomic") for what in ("lat", "bw")]
-        commands = (["demo"], ["pingpong"], ["info"], ["config"], ["bench", "link"])
+        commands = (["demo"], ["ping"], ["pingpong"], ["info"], ["config"], ["bench", "link"])
         for words in (*commands, *(["perf", test] for test in tests)):
             result = uroce(*words, "--help")
             self.assertEqual(result.returncode, 0, words)
@@ -242,6 +242,33 @@ class Perf(Case):
             _, err = client.communicate(timeout=20)
             self.assertEqual(client.returncode, PEER, err)
             self.assertEqual(len(err.strip().splitlines()), 1, err)
+
+    def test_rdma_cm_agrees_and_connects_without_tcp(self):
+        for test, words in (("send_lat", ["-s", 64]), ("write_lat", ["-s", 8]), ("read_lat", ["-s", 5000]),
+                            ("atomic_lat", []), ("send_bw", ["-s", 5000, "-q", 3]),
+                            ("write_bw", ["-q", 2, "-b"]),
+                            ("read_bw", ["-s", 9000, "-m", 1024]), ("atomic_bw", ["-q", 2])):
+            with self.subTest(test=test, words=words):
+                common = ["perf", test, "-R", "--port", self.link, "-p", self.port, "--no-huge", "-n", 300]
+                common += words
+                with started(*common, "--ip", "10.5.0.1/24") as server:
+                    client = uroce(*common, "--ip", "10.5.0.2/24", "--verify", "--json", "10.5.0.1")
+                    self.assertEqual(client.returncode, 0, client.stderr)
+                    result = json.loads(client.stdout)
+                    self.assertEqual((result["verified"], result["data_errors"]), (True, 0))
+                    out, err = server.communicate(timeout=SECONDS)
+                    self.assertEqual(server.returncode, 0, err)
+                    self.assertIn(f"RDMA-CM port {self.port}", out)
+
+    def test_rdma_cm_with_other_tests_or_nobody_there(self):
+        common = ["--port", self.link, "-p", self.port, "--no-huge", "-R"]
+        with started("perf", "send_bw", *common, "--ip", "10.5.0.1/24") as server:
+            client = uroce("perf", "write_bw", *common, "--ip", "10.5.0.2/24", "10.5.0.1")
+            self.assert_fails(client, PEER, "send_bw", "write_bw")
+            server.communicate(timeout=SECONDS)
+            self.assertEqual(server.returncode, PEER)
+        client = uroce("perf", "send_bw", *common, "--ip", "10.5.0.2/24", "10.5.0.1")
+        self.assert_fails(client, TIMEOUT, "10.5.0.1")
 
     def test_a_tcp_port_in_use_is_told(self):
         with socket.socket(socket.AF_INET6) as other:

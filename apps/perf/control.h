@@ -1,0 +1,49 @@
+/// How the two sides of a test speak to each other while they agree on it: one JSON object per message.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "apps/common/endpoint.h"
+#include "apps/common/tcp.h"
+#include "apps/perf/spec.h"
+#include "uroce/connection.h"
+
+namespace uroce::apps::perf {
+
+/// What the QPs of a test are connected with.
+struct Connecting {
+  PathMtu path_mtu = PathMtu::k1024;
+  std::uint8_t depth = 1;  ///< READs and atomics in flight, both ways
+  std::uint8_t timeout = 14;
+  std::uint32_t gid_index = 0;
+};
+
+/// Threads: one. Lifetime: the Device outlives it, it outlives the QPs' connections.
+class Control {
+ public:
+  virtual ~Control() = default;
+  /// Whether the peer has said something, or is gone.
+  [[nodiscard]] virtual bool has_news() = 0;
+  virtual Status send(const std::string& line, std::uint64_t until_ns) = 0;
+  /// Keeps the device going while it waits. @return kPeer if the peer is gone, kTimeout.
+  virtual Result<std::string> receive(std::uint64_t until_ns) = 0;
+  /// Connects the QPs, which are in Reset, with those of the peer in their order.
+  virtual Status connect(std::vector<Qp>& qps, const Connecting& with, std::uint64_t until_ns) = 0;
+
+ protected:
+  Control() = default;
+  Control(const Control&) = default;
+  Control& operator=(const Control&) = default;
+};
+
+/// Over TCP: a line each; a QP as ibv_rc_pingpong tells it.
+Result<std::unique_ptr<Control>> meet_over_tcp(Device& device, const LocalOptions& local);
+/// By RDMA-CM: a SEND of its own QP each; the private data of a request tell which QP it is for.
+Result<std::unique_ptr<Control>> meet_by_cm(Device& device, const LocalOptions& local);
+
+}  // namespace uroce::apps::perf

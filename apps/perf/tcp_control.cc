@@ -1,0 +1,75 @@
+// Agreeing over TCP.
+#include "apps/perf/control.h"
+
+namespace uroce::apps::perf {
+namespace {
+
+constexpr std::uint64_t kConnectNs = 5 * kSecond;
+
+class TcpControl final : public Control {
+ public:
+  TcpControl(Device& device, Socket socket, bool is_client)
+      : device_(device), socket_(std::move(socket)), is_client_(is_client) {}
+
+  bool has_news() override { return tcp_is_readable(socket_); }
+  Status send(const std::string& line, std::uint64_t until_ns) override {
+    return tcp_send_line(socket_, line, until_ns);
+  }
+  Result<std::string> receive(std::uint64_t until_ns) override {
+    if (auto ready = wait_readable(device_, socket_, until_ns); !ready) return ready.error();
+    return tcp_receive_line(socket_, until_ns);
+  }
+  Status connect(std::vector<Qp>& qps, const Connecting& with, std::uint64_t until_ns) override;
+
+ private:
+  Result<QpAddress> swap(const QpAddress& mine, std::uint64_t until_ns);
+
+  Device& device_;
+  Socket socket_;
+  bool is_client_;
+};
+
+/// Client first.
+Result<QpAddress> TcpControl::swap(const QpAddress& mine, std::uint64_t until_ns) {
+  if (is_client_) {
+    if (auto sent = send_address(socket_, mine, until_ns); !sent) return sent.error();
+  }
+  if (auto ready = wait_readable(device_, socket_, until_ns); !ready) return ready.error();
+  auto peer = receive_address(socket_, until_ns);
+  if (!peer || is_client_) return peer;
+  if (auto sent = send_address(socket_, mine, until_ns); !sent) return sent.error();
+  return peer;
+}
+
+Status TcpControl::connect(std::vector<Qp>& qps, const Connecting& with, std::uint64_t until_ns) {
+  for (Qp& qp : qps) {
+    const QpAddress mine = {
+        .qpn = qp.qpn(), .psn = random_psn(), .gid = device_.gids().at(with.gid_index).gid};
+    const auto theirs = swap(mine, until_ns);
+    if (!theirs) return theirs.error();
+    QpAttr attr = connect_attributes(mine, *theirs, with.path_mtu, with.gid_index);
+    attr.max_rd_atomic = attr.max_dest_rd_atomic = with.depth;
+    attr.timeout = with.timeout;
+    if (auto connected = qp.connect(attr); !connected) return connected;
+  }
+  return {};
+}
+
+Result<Socket> meet(Device& device, const LocalOptions& local) {
+  if (local.is_client()) return tcp_connect(local.host, local.tcp_port, now_ns() + kConnectNs);
+  auto listener = tcp_listen("", local.tcp_port);
+  if (!listener) return listener.error();
+  if (auto ready = wait_readable(device, *listener, 0); !ready) return ready.error();
+  return tcp_accept(*listener, 0);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Control>> meet_over_tcp(Device& device, const LocalOptions& local) {
+  auto socket = meet(device, local);
+  if (!socket) return socket.error();
+  tcp_tune(*socket);
+  return std::unique_ptr<Control>(new TcpControl(device, std::move(*socket), local.is_client()));
+}
+
+}  // namespace uroce::apps::perf
