@@ -107,6 +107,7 @@ struct CmServiceQuery {
   std::uint8_t traffic_class = 0;
   std::span<const std::byte> private_data{};  ///< at most kCmServiceRequestBytes
   std::chrono::milliseconds timeout{5000};
+  std::chrono::milliseconds patience{0};  ///< as of CmConnect
 };
 
 struct CmServiceReply {

@@ -308,6 +308,7 @@ Status Agent::resolve_service(CmId id, const CmServiceQuery& ask, const AhAttr& 
   Conversation& c = **started;
   c.remote = ask.to;
   c.path = path;
+  if (ask.patience.count() > 0) c.patience = now + ns(ask.patience);
   wire::SidrReq req{.request_id = raw(c.id), .service_id = service_id(c.space, c.remote.port)};
   IpHeader{.source_port = c.local.port, .source = c.local.ip, .destination = c.remote.ip}.emit(
       std::span{req.private_data}.first<IpHeader::kSize>());

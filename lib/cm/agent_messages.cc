@@ -432,6 +432,8 @@ void Agent::on_sidr_rep(const Received& in) {
     ++counters_.unexpected;
     return;
   }
+  // Asked again when the next repetition is due.
+  if (rep.status == kNoSuchService && c->patience.is_set() && in.now < c->patience) return;
   CmEvent event = event_of(*c, CmEventType::kServiceReply);
   event.service_status = rep.status;
   event.peer.type = QpType::kUd;

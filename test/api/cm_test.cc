@@ -191,6 +191,24 @@ TEST_CASE("a UD service is found by address and port, with the Q_Key to use", "[
   CHECK(event.service_status == 1);
 }
 
+TEST_CASE("a service that nobody offers yet is asked for again for as long as there is patience", "[cm]") {
+  Pair pair(Mode::kAuto);
+  CmChannel client = must(CmChannel::create(pair.cm_a));
+  const CmId query = must(client.create_id(PortSpace::kUdp));
+  REQUIRE(client.resolve_service(query, {.to = pair.at_b(9), .patience = 4s}));
+  CmEvent event;
+  CHECK_FALSE(client.wait(event, 200ms));
+  CmChannel server = must(CmChannel::create(pair.cm_b));
+  const CmId listener = must(server.create_id(PortSpace::kUdp));
+  REQUIRE(server.bind(listener, {{}, 9}));
+  REQUIRE(server.listen(listener, 4));
+  REQUIRE(server.wait(event, 5s));
+  REQUIRE(event.type == CmEventType::kServiceRequest);
+  REQUIRE(server.reply_service(event.id, {.qpn = Qpn{0x77}}));
+  REQUIRE(client.wait(event, 5s));
+  CHECK(event.service_status == 0);
+}
+
 TEST_CASE("the attributes that a connection gives its QPs are what both ends agreed on", "[cm]") {
   Pair pair(Mode::kAuto);
   Side client(pair.a, QpType::kRc);

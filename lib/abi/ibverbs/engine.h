@@ -20,8 +20,9 @@ class Context;
 struct QueuePair;
 struct SharedQueue;
 
-/// The configuration that programs get: that of the uroce program, but in Mode::kAuto and without hugepages
-/// unless it says otherwise. The other side of a one-sided operation never calls anything.
+/// The configuration that programs get: that of the uroce program, but in Mode::kAuto, without hugepages and
+/// with a long keepalive unless it says otherwise. The other side of a one-sided operation never calls
+/// anything.
 [[nodiscard]] Result<Config> read_config();
 /// Made from the configuration, so that it is known before the device is open. Network byte order.
 [[nodiscard]] __be64 guid_of(const Config& config) noexcept;

@@ -39,9 +39,11 @@ int Ucm::connect(const Call& call) {
   const auto bytes = private_data(cmd.conn_param.private_data, cmd.conn_param.private_data_len);
   id->tells_ece = cmd.ece.vendor_id != 0;
   if (id->is_datagram()) {
-    return errno_of(channel_->resolve_service(
-        *id->cm,
-        {.from = *id->local, .to = *id->remote, .traffic_class = id->traffic_class, .private_data = bytes}));
+    return errno_of(channel_->resolve_service(*id->cm, {.from = *id->local,
+                                                        .to = *id->remote,
+                                                        .traffic_class = id->traffic_class,
+                                                        .private_data = bytes,
+                                                        .patience = kPatience}));
   }
   return errno_of(channel_->connect(*id->cm, {.space = id->space,
                                               .from = *id->local,
