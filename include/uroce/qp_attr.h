@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "uroce/ah_attr.h"
 #include "uroce/types.h"
 
 namespace uroce {
@@ -67,6 +68,16 @@ struct QpAttr {
   std::uint8_t retry_cnt = 7;           ///< 0..7
   std::uint8_t rnr_retry = 7;           ///< 0..6, 7: for ever
   std::uint32_t qkey = 0;               ///< UD: what a sender must know, IBA 3.5.3 ?
+
+  /// The address vector among them.
+  [[nodiscard]] constexpr AhAttr path() const noexcept {
+    return {.dgid = dgid,
+            .sgid_index = sgid_index,
+            .traffic_class = traffic_class,
+            .hop_limit = hop_limit,
+            .flow_label = flow_label,
+            .sl = sl};
+  }
 };
 
 /// Which fields of QpAttr a modify() sets. Same values as enum ibv_qp_attr_mask.

@@ -493,13 +493,8 @@ wire::FrameTemplate PollLoop::frames_to(const AhAttr& attr, const MacAddress& ma
 void PollLoop::address(QueuePair& qp, const MacAddress& mac) noexcept {
   const transport::QpContext& ctx = qp.context();
   const QpAttr& attr = ctx.attr;
-  qp.set_resolved(frames_to({.dgid = attr.dgid,
-                             .sgid_index = attr.sgid_index,
-                             .traffic_class = attr.traffic_class,
-                             .hop_limit = attr.hop_limit,
-                             .flow_label = attr.flow_label,
-                             .sl = attr.sl},
-                            mac, wire::udp_source_port(attr.flow_label, ctx.qpn, attr.dest_qpn)));
+  qp.set_resolved(
+      frames_to(attr.path(), mac, wire::udp_source_port(attr.flow_label, ctx.qpn, attr.dest_qpn)));
 }
 
 /// One flow per handle: datagrams have no pair of QPs to make it from.

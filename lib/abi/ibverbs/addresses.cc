@@ -18,19 +18,6 @@ AhAttr path_of(const ibv_ah_attr& attr) noexcept {
   return path;
 }
 
-ibv_ah_attr address_of(const AhAttr& path) noexcept {
-  ibv_ah_attr attr{};
-  std::memcpy(attr.grh.dgid.raw, path.dgid.raw.data(), sizeof attr.grh.dgid.raw);
-  attr.grh.flow_label = path.flow_label;
-  attr.grh.sgid_index = static_cast<std::uint8_t>(path.sgid_index);
-  attr.grh.hop_limit = path.hop_limit;
-  attr.grh.traffic_class = path.traffic_class;
-  attr.sl = path.sl;
-  attr.is_global = 1;
-  attr.port_num = 1;
-  return attr;
-}
-
 namespace {
 
 /// The way back to the sender of a datagram.
@@ -74,7 +61,7 @@ int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port_num, ibv_wc* wc,
   if (!pd) return fail(to_errno(pd.error().code));
   const auto back = way_back(*pd, *wc, *grh);
   if (!back) return fail(to_errno(back.error().code));
-  *attr = address_of(back->attr());
+  *attr = address_of<ibv_ah_attr>(back->attr());
   return 0;
 }
 

@@ -109,6 +109,32 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
   return 0;
 }
 
+namespace {
+
+/// Calls `f` with the object that an event concerns, how many of its events programs have taken, and how many
+/// of those they have acknowledged.
+template <typename F>
+void with_object(const ibv_async_event& event, F&& f) {
+  const auto& element = event.element;
+  switch (event.event_type) {
+    case IBV_EVENT_CQ_ERR:
+      return f(*element.cq, cq_of(element.cq).async_events_taken, element.cq->async_events_completed);
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_COMM_EST:
+    case IBV_EVENT_SQ_DRAINED:
+    case IBV_EVENT_QP_LAST_WQE_REACHED:
+      return f(*element.qp, qp_of(element.qp).events_taken, element.qp->events_completed);
+    case IBV_EVENT_SRQ_LIMIT_REACHED:
+      return f(*element.srq, cast<SharedQueue>(element.srq).events_taken, element.srq->events_completed);
+    default:
+      break;
+  }
+}
+
+}  // namespace
+
 }  // namespace uroce::abi
 
 using namespace uroce;
@@ -198,57 +224,21 @@ void ibv_ack_cq_events(ibv_cq* base, unsigned nevents) {
 
 int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
   if (!Context::of(context).events.take(*event)) return -1;
-  const auto count = [](auto& object, std::uint32_t& taken) {
+  with_object(*event, [](auto& object, std::uint32_t& taken, std::uint32_t&) {
     pthread_mutex_lock(&object.mutex);
     ++taken;
     pthread_mutex_unlock(&object.mutex);
-  };
-  switch (event->event_type) {
-    case IBV_EVENT_CQ_ERR:
-      count(cq_of(event->element.cq), cq_of(event->element.cq).async_events_taken);
-      break;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-      count(*event->element.qp, qp_of(event->element.qp).events_taken);
-      break;
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-      count(*event->element.srq, cast<SharedQueue>(event->element.srq).events_taken);
-      break;
-    default:
-      break;
-  }
+  });
   return 0;
 }
 
 void ibv_ack_async_event(ibv_async_event* event) {
-  const auto acknowledge = [](auto& object, std::uint32_t& completed) {
+  with_object(*event, [](auto& object, std::uint32_t&, std::uint32_t& completed) {
     pthread_mutex_lock(&object.mutex);
     ++completed;
     pthread_cond_signal(&object.cond);
     pthread_mutex_unlock(&object.mutex);
-  };
-  switch (event->event_type) {
-    case IBV_EVENT_CQ_ERR:
-      acknowledge(*event->element.cq, event->element.cq->async_events_completed);
-      break;
-    case IBV_EVENT_QP_FATAL:
-    case IBV_EVENT_QP_REQ_ERR:
-    case IBV_EVENT_QP_ACCESS_ERR:
-    case IBV_EVENT_COMM_EST:
-    case IBV_EVENT_SQ_DRAINED:
-    case IBV_EVENT_QP_LAST_WQE_REACHED:
-      acknowledge(*event->element.qp, event->element.qp->events_completed);
-      break;
-    case IBV_EVENT_SRQ_LIMIT_REACHED:
-      acknowledge(*event->element.srq, event->element.srq->events_completed);
-      break;
-    default:
-      break;
-  }
+  });
 }
 
 }  // extern "C"

@@ -144,29 +144,9 @@ QpAttr to_engine(const ibv_qp_attr& attr, unsigned mask) noexcept {
 }
 
 ibv_qp_attr to_verbs(const QpAttr& attr, const ibv_qp_cap& cap) noexcept {
-  ibv_qp_attr out{};
+  auto out = attributes_of<ibv_qp_attr>(attr);
   out.qp_state = out.cur_qp_state = static_cast<ibv_qp_state>(attr.state);
-  out.path_mtu = static_cast<ibv_mtu>(attr.path_mtu);
-  out.path_mig_state = IBV_MIG_MIGRATED;
-  out.qkey = attr.qkey;
-  out.rq_psn = attr.rq_psn.value();
-  out.sq_psn = attr.sq_psn.value();
-  out.dest_qp_num = raw(attr.dest_qpn);
-  out.qp_access_flags = attr.access_flags;
   out.cap = cap;
-  out.ah_attr = address_of({.dgid = attr.dgid,
-                            .sgid_index = attr.sgid_index,
-                            .traffic_class = attr.traffic_class,
-                            .hop_limit = attr.hop_limit,
-                            .flow_label = attr.flow_label,
-                            .sl = attr.sl});
-  out.max_rd_atomic = attr.max_rd_atomic;
-  out.max_dest_rd_atomic = attr.max_dest_rd_atomic;
-  out.min_rnr_timer = attr.min_rnr_timer;
-  out.port_num = 1;
-  out.timeout = attr.timeout;
-  out.retry_cnt = attr.retry_cnt;
-  out.rnr_retry = attr.rnr_retry;
   return out;
 }
 

@@ -80,31 +80,6 @@ unsigned mask_of(ibv_qp_state state, QpType type) noexcept {
              : mask;
 }
 
-ib_uverbs_qp_attr kernel_attr(const QpAttr& attr) noexcept {
-  ib_uverbs_qp_attr out{};
-  out.path_mtu = raw(attr.path_mtu);
-  out.path_mig_state = IBV_MIG_MIGRATED;
-  out.qkey = attr.qkey;
-  out.rq_psn = attr.rq_psn.value();
-  out.sq_psn = attr.sq_psn.value();
-  out.dest_qp_num = raw(attr.dest_qpn);
-  out.qp_access_flags = attr.access_flags;
-  out.ah_attr = kernel_ah_attr({.dgid = attr.dgid,
-                                .sgid_index = attr.sgid_index,
-                                .traffic_class = attr.traffic_class,
-                                .hop_limit = attr.hop_limit,
-                                .flow_label = attr.flow_label,
-                                .sl = attr.sl});
-  out.max_rd_atomic = attr.max_rd_atomic;
-  out.max_dest_rd_atomic = attr.max_dest_rd_atomic;
-  out.min_rnr_timer = attr.min_rnr_timer;
-  out.port_num = 1;
-  out.timeout = attr.timeout;
-  out.retry_cnt = attr.retry_cnt;
-  out.rnr_retry = attr.rnr_retry;
-  return out;
-}
-
 }  // namespace
 
 Ucm::Command Ucm::command_of(std::uint32_t number) noexcept {
@@ -247,14 +222,14 @@ int Ucm::init_qp_attr(const Call& call) {
   if (state != IBV_QPS_INIT && state != IBV_QPS_RTR && state != IBV_QPS_RTS) return EINVAL;
   ib_uverbs_qp_attr response{};
   if (id->is_datagram()) {
-    response = kernel_attr({.qkey = kCmQkey});
+    response = attributes_of<ib_uverbs_qp_attr>({.qkey = kCmQkey});
     response.qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY;
   } else {
     auto attr = id->cm.has_value() ? channel_->qp_attr(*id->cm)
                                    : Result<QpAttr>(Error{Errc::kBadState, "not connected"});
     if (!attr && state != IBV_QPS_INIT) return EINVAL;
     if (attr && id->ack_timeout != 0) attr->timeout = id->ack_timeout;
-    response = kernel_attr(attr ? *attr : QpAttr{});
+    response = attributes_of<ib_uverbs_qp_attr>(attr ? *attr : QpAttr{});
     response.qp_attr_mask = mask_of(state, id->type);
   }
   response.qp_state = response.cur_qp_state = static_cast<__u8>(state);

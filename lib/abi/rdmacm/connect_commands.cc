@@ -121,7 +121,7 @@ int Ucm::join_ip_mcast(const Call& call) {
   event.response.event = raw(UcmEventType::kMulticastJoin);
   event.response.param.ud.qp_num = kMulticastQpn;
   event.response.param.ud.qkey = kCmQkey;
-  event.response.param.ud.ah_attr = kernel_ah_attr(*path);
+  event.response.param.ud.ah_attr = address_of<ib_uverbs_ah_attr>(*path);
   call.file->push(event);
   return respond(cmd.response, call.room, rdma_ucm_create_id_resp{.id = handle});
 }

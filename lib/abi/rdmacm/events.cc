@@ -36,7 +36,7 @@ rdma_ucm_ud_param service_from(const CmEvent& event) noexcept {
   rdma_ucm_ud_param param{};
   param.qp_num = raw(event.peer.qpn);
   param.qkey = event.peer.qkey;
-  param.ah_attr = kernel_ah_attr(event.path);
+  param.ah_attr = address_of<ib_uverbs_ah_attr>(event.path);
   copy_private(param.private_data, param.private_data_len, event);
   return param;
 }

@@ -38,17 +38,4 @@ sockaddr_in6 sockaddr_of(const std::optional<CmAddress>& address) noexcept {
   return out;
 }
 
-ib_uverbs_ah_attr kernel_ah_attr(const AhAttr& path) noexcept {
-  ib_uverbs_ah_attr attr{};
-  std::memcpy(attr.grh.dgid, path.dgid.raw.data(), sizeof attr.grh.dgid);
-  attr.grh.flow_label = path.flow_label;
-  attr.grh.sgid_index = static_cast<__u8>(path.sgid_index);
-  attr.grh.hop_limit = path.hop_limit;
-  attr.grh.traffic_class = path.traffic_class;
-  attr.sl = path.sl;
-  attr.is_global = 1;
-  attr.port_num = 1;
-  return attr;
-}
-
 }  // namespace uroce::abi

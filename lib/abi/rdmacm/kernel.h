@@ -2,7 +2,7 @@
 #pragma once
 
 #include <rdma/rdma_user_cm.h>
-#include "abi/ibverbs/verbs.h"
+#include "abi/ibverbs/addresses.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -52,7 +52,6 @@ template <typename T>
 [[nodiscard]] std::optional<CmAddress> address_of(const sockaddr_in6& from) noexcept;
 /// All zero if there is none.
 [[nodiscard]] sockaddr_in6 sockaddr_of(const std::optional<CmAddress>& address) noexcept;
-[[nodiscard]] ib_uverbs_ah_attr kernel_ah_attr(const AhAttr& path) noexcept;
 
 /// Bytes of private data in a command, of those that the message has room for.
 [[nodiscard]] inline std::span<const std::byte> private_data(const __u8 (&bytes)[RDMA_MAX_PRIVATE_DATA],
