@@ -36,6 +36,13 @@ bool CmChannel::Impl::pop(CmEvent& event) {
   return true;
 }
 
+Result<CmAddress> CmChannel::Impl::address(CmId id, CmAddress cm::Conversation::*which) const {
+  const std::lock_guard lock(cm.mutex);
+  const cm::Conversation* c = cm.agent.find(id);
+  if (c == nullptr) return Error{Errc::kInvalid, "no such connection id, or it is closed"};
+  return c->*which;
+}
+
 CmChannel::CmChannel(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
 CmChannel::CmChannel(CmChannel&&) noexcept = default;
 CmChannel& CmChannel::operator=(CmChannel&&) noexcept = default;
@@ -138,17 +145,11 @@ Result<QpAttr> CmChannel::qp_attr(CmId id) const {
 }
 
 Result<CmAddress> CmChannel::local(CmId id) const {
-  const std::lock_guard lock(impl_->cm.mutex);
-  const cm::Conversation* c = impl_->cm.agent.find(id);
-  if (c == nullptr) return Error{Errc::kInvalid, "no such connection id, or it is closed"};
-  return c->local;
+  return impl_->address(id, &cm::Conversation::local);
 }
 
 Result<CmAddress> CmChannel::remote(CmId id) const {
-  const std::lock_guard lock(impl_->cm.mutex);
-  const cm::Conversation* c = impl_->cm.agent.find(id);
-  if (c == nullptr) return Error{Errc::kInvalid, "no such connection id, or it is closed"};
-  return c->remote;
+  return impl_->address(id, &cm::Conversation::remote);
 }
 
 Status CmChannel::migrate(CmId id, CmChannel& to) {

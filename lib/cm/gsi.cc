@@ -77,8 +77,8 @@ bool Gsi::post(const Handle& handle, const wire::Mad& mad) {
   const SendWr wr{.wr_id = kSendMark | slot,
                   .sges = {&sge, 1},
                   .ah = handle.ah.id(),
-                  .remote_qpn = Qpn{wire::kGsiQpn},
-                  .remote_qkey = wire::kGsiQkey};
+                  .remote_qpn = kGsiQpn,
+                  .remote_qkey = kGsiQkey};
   if (!qp_->post_send(wr)) return false;
   free_sends_.pop_back();
   return true;

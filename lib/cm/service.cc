@@ -258,9 +258,6 @@ Status Cm::Impl::connect(CmId id, const CmConnect& ask, Qp* qp) {
     with_qp.terms.vendor_id = wanted.vendor_id;
     with_qp.terms.options = wanted.options;
   }
-  const cm::Conversation* c = agent.find(id);
-  if (c == nullptr) return Error{Errc::kInvalid, "no such connection id, or it is closed"};
-  with_qp.path_mtu = std::min(ask.path_mtu, device.active_mtu());
   const Gid source = device.gids()[path->sgid_index].gid;
   if (Status asked = agent.connect(id, with_qp, *path, source, now()); !asked) return asked;
   holders[raw(id)].qp = qp;

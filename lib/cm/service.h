@@ -30,6 +30,7 @@ struct CmChannel::Impl {
 
   void push(CmEvent&& event);
   bool pop(CmEvent& event);
+  Result<CmAddress> address(CmId id, CmAddress cm::Conversation::*which) const;
 };
 
 /// Threads: `mutex` guards all of it; the service thread runs run().

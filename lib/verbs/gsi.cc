@@ -9,8 +9,6 @@ namespace uroce {
 
 namespace {
 
-constexpr std::uint32_t kGsi = 1;  // QPN of the general services
-
 engine::LoopRunner& runner_of(Device& device, Qpn qpn) noexcept {
   auto& runners = device.impl().runners;
   return *runners[raw(qpn) & (runners.size() - 1)];
@@ -19,7 +17,7 @@ engine::LoopRunner& runner_of(Device& device, Qpn qpn) noexcept {
 }  // namespace
 
 unsigned gsi_loop(Device& device) noexcept {
-  return kGsi & static_cast<unsigned>(device.impl().runners.size() - 1);
+  return raw(kGsiQpn) & static_cast<unsigned>(device.impl().runners.size() - 1);
 }
 
 Result<AhAttr> route_to(Device& device, const Gid& to, const Gid& source) {
@@ -50,7 +48,7 @@ bool is_own_address(Device& device, const Gid& gid) {
 
 bool is_resolved(Device& device, const Ah& ah) {
   bool resolved = false;
-  runner_of(device, Qpn{kGsi}).execute([&](engine::PollLoop& loop, Ticks) {
+  runner_of(device, kGsiQpn).execute([&](engine::PollLoop& loop, Ticks) {
     resolved = loop.is_resolved(ah.id());
   });
   return resolved;

@@ -10,6 +10,10 @@
 
 namespace uroce {
 
+/// QP of the general services, and the Q_Key that it has everywhere. IBA 3.9.1.2 ?, 10.2.5 ?
+inline constexpr Qpn kGsiQpn{1};
+inline constexpr std::uint32_t kGsiQkey = 0x8001'0000;
+
 /// The loop that gets what is sent to QPN 1: the low bits of a QPN name its loop.
 [[nodiscard]] unsigned gsi_loop(Device& device) noexcept;
 /// QP 1 of the device: a UD QP with the Q_Key of the general services, in RTS. `cq` is of gsi_loop().

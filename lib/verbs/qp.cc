@@ -323,11 +323,10 @@ Result<Qp> make_gsi_qp(Pd& pd, Cq& cq, const QpInitAttr& attr) {
                               .pd = pd.number(),
                               .send_cq = &cq.impl(),
                               .recv_cq = &cq.impl(),
-                              .qpn = Qpn{1}},
+                              .qpn = kGsiQpn},
                              attr);
   if (!impl) return impl.error();
   Qp qp(std::move(*impl));
-  constexpr std::uint32_t kGsiQkey = 0x8001'0000;  // IBA 10.2.5 ?
   if (Status connected = qp.connect({.qkey = kGsiQkey}); !connected) return connected.error();
   return qp;
 }

@@ -9,10 +9,6 @@ namespace uroce::wire {
 inline constexpr std::size_t kMadBytes = 256;
 using Mad = std::array<std::byte, kMadBytes>;
 
-/// QP of the general services, and the Q_Key that it has everywhere. IBA 3.9.1.2 ?, 10.2.5 ?
-inline constexpr std::uint32_t kGsiQpn = 1;
-inline constexpr std::uint32_t kGsiQkey = 0x8001'0000;
-
 /// Common MAD header. IBA 13.4.2.
 ///
 ///    0  base version   1  management class   2  class version   3  R:1 method:7

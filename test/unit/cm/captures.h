@@ -17,10 +17,9 @@ inline std::vector<wire::Mad> mads_of(const std::filesystem::path& file) {
   std::vector<wire::Mad> mads;
   for (const auto& frame : read_pcap(file)) {
     wire::PacketView packet;
-    if (wire::parse_packet(frame, packet) != wire::ParseResult::kRoce ||
-        raw(packet.bth.dest_qpn) != wire::kGsiQpn)
+    if (wire::parse_packet(frame, packet) != wire::ParseResult::kRoce || raw(packet.bth.dest_qpn) != 1)
       continue;
-    CHECK(packet.deth().qkey == wire::kGsiQkey);
+    CHECK(packet.deth().qkey == 0x8001'0000);
     REQUIRE(packet.payload.size() == wire::kMadBytes);
     if (packet.payload[1] != std::byte{wire::kCmClass}) continue;
     std::copy(packet.payload.begin(), packet.payload.end(), mads.emplace_back().begin());
