@@ -59,6 +59,26 @@ std::thread serve(Listener& listener, F&& with_request) {
   });
 }
 
+struct Joint {
+  Connection connection;  ///< of the client
+  Connection served;
+};
+
+/// Connects both sides; the server takes the next request of its listener.
+Joint join(Cm& cm, Side& client, const CmConnect& ask, Listener& listener, Side& server,
+           const CmAccept& answer = {}) {
+  std::optional<Connection> served;
+  std::thread thread = serve(listener, [&](ConnectionRequest& request) {
+    auto accepted = request.accept(server.qp, answer);
+    if (accepted) served.emplace(std::move(*accepted));
+  });
+  auto connection = Connection::connect(cm, client.qp, ask);
+  thread.join();
+  if (!connection) FAIL(connection.error().text);
+  REQUIRE(served.has_value());
+  return {std::move(*connection), std::move(*served)};
+}
+
 }  // namespace
 
 TEST_CASE("two ends are connected by address and port, exchange data and end in good order", "[cm]") {
@@ -68,18 +88,10 @@ TEST_CASE("two ends are connected by address and port, exchange data and end in 
   Side client(pair.a, QpType::kRc);
   Side server(pair.b, QpType::kRc);
   Listener listener = must(Listener::create(pair.cm_b, {}));
-  std::optional<Connection> served;
-  std::string asked;
-  std::thread thread = serve(listener, [&](ConnectionRequest& request) {
-    asked = text_of(request.peer().private_data());
-    auto accepted = request.accept(server.qp, {.private_data = bytes_of("welcome")});
-    if (accepted) served.emplace(std::move(*accepted));
-  });
-  Connection connection = must(Connection::connect(
-      pair.cm_a, client.qp, {.to = pair.at_b(listener.port()), .private_data = bytes_of("hello")}));
-  thread.join();
-  REQUIRE(served.has_value());
-  CHECK(asked == "hello");
+  auto [connection, served] =
+      join(pair.cm_a, client, {.to = pair.at_b(listener.port()), .private_data = bytes_of("hello")}, listener,
+           server, {.private_data = bytes_of("welcome")});
+  CHECK(text_of(served.peer().private_data()) == "hello");
   CHECK(text_of(connection.peer().private_data()) == "welcome");
   CHECK(connection.peer().is_uroce);
   CHECK(connection.peer().remote == pair.at_b(listener.port()));
@@ -88,7 +100,7 @@ TEST_CASE("two ends are connected by address and port, exchange data and end in 
   send_one(server, client);
   connection.disconnect();
   CHECK(client.qp.query().state == QpState::kError);
-  CHECK(served->wait_end(5s));
+  CHECK(served.wait_end(5s));
   CHECK(server.qp.query().state == QpState::kError);
 }
 
@@ -214,23 +226,16 @@ TEST_CASE("the attributes that a connection gives its QPs are what both ends agr
   Side client(pair.a, QpType::kRc);
   Side server(pair.b, QpType::kRc);
   Listener listener = must(Listener::create(pair.cm_b, {}));
-  std::optional<Connection> served;
-  std::thread thread = serve(listener, [&](ConnectionRequest& request) {
-    CHECK(request.peer().peer.responder_resources == 5);
-    CHECK(request.peer().peer.initiator_depth == 9);
-    auto accepted = request.accept(
-        server.qp, {.terms = {.responder_resources = 4, .initiator_depth = 16, .rnr_retry = 3}});
-    if (accepted) served.emplace(std::move(*accepted));
-  });
-  Connection connection = must(Connection::connect(
-      pair.cm_a, client.qp,
-      {.to = pair.at_b(listener.port()),
-       .terms = {.responder_resources = 5, .initiator_depth = 9, .retry_cnt = 6, .rnr_retry = 2},
-       .traffic_class = 0x20,
-       .ack_timeout = 15,
-       .path_mtu = PathMtu::k1024}));
-  thread.join();
-  REQUIRE(served.has_value());
+  auto [connection, served] =
+      join(pair.cm_a, client,
+           {.to = pair.at_b(listener.port()),
+            .terms = {.responder_resources = 5, .initiator_depth = 9, .retry_cnt = 6, .rnr_retry = 2},
+            .traffic_class = 0x20,
+            .ack_timeout = 15,
+            .path_mtu = PathMtu::k1024},
+           listener, server, {.terms = {.responder_resources = 4, .initiator_depth = 16, .rnr_retry = 3}});
+  CHECK(served.peer().peer.responder_resources == 5);
+  CHECK(served.peer().peer.initiator_depth == 9);
   const QpAttr a = client.qp.query();
   const QpAttr b = server.qp.query();
   CHECK(a.path_mtu == PathMtu::k1024);
@@ -263,14 +268,7 @@ TEST_CASE("options are on if both ends asked for them", "[cm][ece]") {
   if (of_client) REQUIRE(client.qp.set_ece(masked));
   if (of_server) REQUIRE(server.qp.set_ece(masked));
   Listener listener = must(Listener::create(pair.cm_b, {}));
-  std::optional<Connection> served;
-  std::thread thread = serve(listener, [&](ConnectionRequest& request) {
-    auto accepted = request.accept(server.qp, {});
-    if (accepted) served.emplace(std::move(*accepted));
-  });
-  Connection connection = must(Connection::connect(pair.cm_a, client.qp, {.to = pair.at_b(listener.port())}));
-  thread.join();
-  REQUIRE(served.has_value());
+  const Joint joint = join(pair.cm_a, client, {.to = pair.at_b(listener.port())}, listener, server);
   const std::uint32_t agreed = of_client && of_server ? ece::kMaskedAtomics : 0;
   CHECK(client.qp.query_ece().options == agreed);
   CHECK(server.qp.query_ece().options == agreed);
@@ -316,18 +314,10 @@ TEST_CASE("lost messages of every kind cost repetitions, not the connection", "[
   for (int round = 0; round < 10; ++round) {
     Side client(pair.a, QpType::kRc);
     Side server(pair.b, QpType::kRc);
-    std::optional<Connection> served;
-    std::thread thread = serve(listener, [&](ConnectionRequest& request) {
-      auto accepted = request.accept(server.qp, {});
-      if (accepted) served.emplace(std::move(*accepted));
-    });
-    auto connection = Connection::connect(pair.cm_a, client.qp, {.to = pair.at_b(listener.port())});
-    thread.join();
-    if (!connection) FAIL(connection.error().text);
-    REQUIRE(served.has_value());
+    auto [connection, served] = join(pair.cm_a, client, {.to = pair.at_b(listener.port())}, listener, server);
     send_one(client, server);
-    connection->disconnect();
-    CHECK(served->wait_end(5s));
+    connection.disconnect();
+    CHECK(served.wait_end(5s));
   }
 }
 
@@ -337,14 +327,7 @@ TEST_CASE("a silent peer is noticed within the keepalive time, an idle living on
   Side client(pair.a, QpType::kRc);
   Side server(pair.b, QpType::kRc);
   Listener listener = must(Listener::create(pair.cm_b, {}));
-  std::optional<Connection> served;
-  std::thread thread = serve(listener, [&](ConnectionRequest& request) {
-    auto accepted = request.accept(server.qp, {});
-    if (accepted) served.emplace(std::move(*accepted));
-  });
-  Connection connection = must(Connection::connect(pair.cm_a, client.qp, {.to = pair.at_b(listener.port())}));
-  thread.join();
-  REQUIRE(served.has_value());
+  auto [connection, served] = join(pair.cm_a, client, {.to = pair.at_b(listener.port())}, listener, server);
   CHECK_FALSE(connection.wait_end(2s));
   CHECK(counter(pair.a.device, "requester_keepalives") > 0);
   // The server's QP forgets its connection, as that of a process that has died would.
@@ -373,16 +356,9 @@ TEST_CASE("a device connects to itself, with one loop and with two", "[cm][local
   Side client(end, init, 0);
   Side server(end, init, lcores.empty() ? 0 : 1);
   Listener listener = must(Listener::create(cm, {end.gid(), 0}));
-  std::optional<Connection> served;
-  std::thread thread = serve(listener, [&](ConnectionRequest& request) {
-    auto accepted = request.accept(server.qp, {});
-    if (accepted) served.emplace(std::move(*accepted));
-  });
-  Connection connection = must(Connection::connect(cm, client.qp, {.to = {end.gid(), listener.port()}}));
-  thread.join();
-  REQUIRE(served.has_value());
+  auto [connection, served] = join(cm, client, {.to = {end.gid(), listener.port()}}, listener, server);
   send_one(client, server);
-  served->disconnect();
+  served.disconnect();
   CHECK(connection.wait_end(5s));
 }
 

@@ -31,10 +31,7 @@ struct Ends {
       : send_cq(must(Cq::create(side.device, attr))),
         recv_cq(must(Cq::create(side.device, attr))),
         qp(must(Qp::create(side.pd, send_cq, recv_cq, {}))) {
-    side.own().qpns[0] = qp.qpn();
-    side.meet();
-    must(qp.connect(side.towards_peer()));
-    side.meet();
+    join(side, qp);
   }
   Cq send_cq;
   Cq recv_cq;

@@ -19,12 +19,17 @@ inline bool played(void (*play)(Side&), bool credits = false) {
   return in_two_processes(port + ",role=server", port + ",role=client", play, credits);
 }
 
-inline Qp connected(Side& side, const QpInitAttr& init) {
-  Qp qp = must(Qp::create(side.pd, side.cq, side.cq, init));
+/// Connects a QP to the peer's, which is at the same.
+inline void join(Side& side, Qp& qp) {
   side.own().qpns[0] = qp.qpn();
   side.meet();
   must(qp.connect(side.towards_peer()));
   side.meet();
+}
+
+inline Qp connected(Side& side, const QpInitAttr& init) {
+  Qp qp = must(Qp::create(side.pd, side.cq, side.cq, init));
+  join(side, qp);
   return qp;
 }
 
