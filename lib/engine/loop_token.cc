@@ -24,6 +24,7 @@ class LoopToken::Enrolment {
       here = pool.idle.back();
       pool.idle.pop_back();
     }
+    here->belong_to(this_thread());
   } catch (const std::bad_alloc&) {
     return;
   }
@@ -31,6 +32,7 @@ class LoopToken::Enrolment {
     if (here == nullptr) return;
     Pool& pool = the_pool();
     const std::lock_guard lock(pool.mutex);
+    here->belong_to(0);
     pool.idle.push_back(here);
     here = nullptr;
   }
@@ -62,7 +64,7 @@ bool LoopToken::try_take_contended() noexcept {
     return false;
   }
   former_ = nullptr;
-  taken_by_favour_ = false;
+  holder_ = nullptr;
   streak_ = last_ == here ? streak_ + 1 : 0;
   last_ = here;
   if (streak_ >= needed_ && here != nullptr)

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/asymmetric_barrier.h"
+#include "base/this_thread.h"
 
 namespace uroce::engine {
 
@@ -27,22 +28,22 @@ class LoopToken {
   explicit LoopToken(const Streaks& streaks) noexcept : longest_(streaks.longest), needed_(streaks.first) {}
 
   [[nodiscard]] bool try_take() noexcept {
-    Taker* const me = here;
-    if (me != nullptr && favourite_.load(std::memory_order_relaxed) == me) {
-      me->enter();
+    Taker* const favourite = favourite_.load(std::memory_order_acquire);  // with what it points to
+    if (favourite != nullptr && favourite->is_me()) {
+      favourite->enter();
       light_barrier();  // pairs with end_favour()
-      if (favourite_.load(std::memory_order_relaxed) == me) {
-        taken_by_favour_ = true;
+      if (favourite_.load(std::memory_order_relaxed) == favourite) {
+        holder_ = favourite;
         return true;
       }
-      me->leave();
+      favourite->leave();
     }
     return try_take_contended();
   }
 
   void release() noexcept {
-    if (taken_by_favour_) {
-      here->leave();  // pairs with try_take_contended()
+    if (holder_ != nullptr) {
+      holder_->leave();  // pairs with try_take_contended()
     } else {
       owned_.store(false, std::memory_order_release);  // likewise
     }
@@ -53,6 +54,11 @@ class LoopToken {
   /// try_take() may go on when others have been the favourite since, and must disturb none of them.
   class Taker {
    public:
+    /// Whose it is; 0: nobody's. By that thread only.
+    void belong_to(std::uintptr_t thread) noexcept { thread_.store(thread, std::memory_order_relaxed); }
+    [[nodiscard]] bool is_me() const noexcept {
+      return thread_.load(std::memory_order_relaxed) == this_thread();
+    }
     void enter() noexcept {
       held_.store(held_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
@@ -64,6 +70,7 @@ class LoopToken {
 
    private:
     alignas(64) std::atomic<std::uint32_t> held_{0};
+    std::atomic<std::uintptr_t> thread_{0};
   };
   class Enrolment;
 
@@ -75,7 +82,7 @@ class LoopToken {
   alignas(64) std::atomic<Taker*> favourite_{nullptr};  // changed by the holder of `owned_` only
   std::atomic<bool> owned_{false};                      // somebody holds it in the ordinary way, or tries to
   // The holder's own.
-  bool taken_by_favour_ = false;
+  Taker* holder_ = nullptr;  // that took it as the favourite; nullptr: it was taken in the ordinary way
   // Guarded by `owned_`.
   Taker* former_ = nullptr;      // a favourite that may still hold the token
   const Taker* last_ = nullptr;  // who took it in the ordinary way

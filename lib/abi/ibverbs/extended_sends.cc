@@ -9,37 +9,42 @@ namespace uroce::abi {
 
 namespace {
 
-using Send = StagedSends::Send;
+using Rest = StagedSends::Rest;
 
 /// What a setter changes after something went wrong: nothing that counts.
-Send& scratch() noexcept {
-  static thread_local Send send;
-  return send;
+template <typename Part>
+Part& scratch() noexcept {
+  static thread_local Part part;
+  return part;
 }
 
-Send& stage(ibv_qp_ex* base, WrOpcode opcode) noexcept {
+SendWr& stage(ibv_qp_ex* base, WrOpcode opcode) noexcept {
   StagedSends& staged = qp_of(base).staged;
+  if ((base->wr_flags & IBV_SEND_IP_CSUM) != 0) staged.error = EINVAL;
   try {
-    Send& send = staged.sends.emplace_back();
-    send.wr.wr_id = base->wr_id;
-    send.wr.flags =
+    staged.rests.emplace_back();
+    SendWr& wr = staged.wrs.emplace_back();
+    wr.wr_id = base->wr_id;
+    wr.flags =
         static_cast<std::uint8_t>(base->wr_flags & (IBV_SEND_FENCE | IBV_SEND_SIGNALED | IBV_SEND_SOLICITED));
-    send.wr.opcode = opcode;
-    if ((base->wr_flags & IBV_SEND_IP_CSUM) != 0) staged.error = EINVAL;
-    return send;
+    wr.opcode = opcode;
+    return wr;
   } catch (const std::bad_alloc&) {
     staged.error = ENOMEM;
-    return scratch();
+    return scratch<SendWr>();
   }
 }
 
-Send& last(ibv_qp_ex* base) noexcept {
-  StagedSends& staged = qp_of(base).staged;
-  return staged.sends.empty() ? scratch() : staged.sends.back();
+template <typename Part>
+Part& last(std::vector<Part>& parts) noexcept {
+  return parts.empty() ? scratch<Part>() : parts.back();
+}
+SendWr& last(ibv_qp_ex* base) noexcept {
+  return last(qp_of(base).staged.wrs);
 }
 
 SendWr& stage_remote(ibv_qp_ex* base, WrOpcode opcode, std::uint32_t rkey, std::uint64_t addr) noexcept {
-  SendWr& wr = stage(base, opcode).wr;
+  SendWr& wr = stage(base, opcode);
   wr.rkey = Rkey{rkey};
   wr.remote_addr = addr;
   return wr;
@@ -47,33 +52,43 @@ SendWr& stage_remote(ibv_qp_ex* base, WrOpcode opcode, std::uint32_t rkey, std::
 
 void set_sges(ibv_qp_ex* base, std::span<const Sge> sges) noexcept {
   StagedSends& staged = qp_of(base).staged;
-  Send& send = last(base);
+  Rest& rest = last(staged.rests);
   try {
-    send.first_sge = staged.sges.size();
-    send.sges = sges.size();
+    rest.first_sge = staged.sges.size();
+    rest.sges = sges.size();
     staged.sges.insert(staged.sges.end(), sges.begin(), sges.end());
   } catch (const std::bad_alloc&) {
     staged.error = ENOMEM;
   }
 }
 
-/// The program may change its buffer at once: the data is copied.
+/// The program may change its buffer at once: the data is copied. What is added to it follows it.
 void add_inline(ibv_qp_ex* base, const void* data, std::size_t bytes) noexcept {
   QueuePair& qp = qp_of(base);
-  Send& send = last(base);
-  send.wr.flags |= send_flag::kInline;
-  if (send.bytes + bytes > qp.init.cap.max_inline_data) {
+  SendWr& wr = last(base);
+  if ((wr.flags & send_flag::kInline) == 0) {
+    wr.flags |= send_flag::kInline;
+    const Sge none{.addr = qp.staged.inline_data.size()};
+    set_sges(base, std::span{&none, 1});
+  }
+  Sge& sge = last(qp.staged.sges);
+  if (sge.length + bytes > qp.init.cap.max_inline_data) {
     qp.staged.error = ENOMEM;
     return;
   }
   try {
-    if (send.bytes == 0) send.first_byte = qp.staged.inline_data.size();
     const auto* const first = static_cast<const std::byte*>(data);
     qp.staged.inline_data.insert(qp.staged.inline_data.end(), first, first + bytes);
-    send.bytes += bytes;
+    sge.length += static_cast<std::uint32_t>(bytes);
   } catch (const std::bad_alloc&) {
     qp.staged.error = ENOMEM;
   }
+}
+
+/// Of data that was set twice the last counts.
+void replace_sges(ibv_qp_ex* base, std::span<const Sge> sges) noexcept {
+  last(base).flags &= static_cast<std::uint8_t>(~send_flag::kInline);
+  set_sges(base, sges);
 }
 
 void wr_start(ibv_qp_ex* base) {
@@ -86,32 +101,21 @@ void wr_abort(ibv_qp_ex* base) {
   qp_of(base).sending.unlock();
 }
 
-/// The bytes of an inline send as its only SGE.
-Sge sge_of(const StagedSends& staged, const Send& send) noexcept {
-  return {.addr = reinterpret_cast<std::uintptr_t>(staged.inline_data.data() + send.first_byte),
-          .length = static_cast<std::uint32_t>(send.bytes)};
+/// Makes a request whole, once nothing moves any longer.
+void complete(StagedSends& staged, SendWr& wr, const Rest& rest) noexcept {
+  const auto sges = std::span(staged.sges).subspan(rest.first_sge, rest.sges);
+  if ((wr.flags & send_flag::kInline) != 0)
+    sges.front().addr += reinterpret_cast<std::uintptr_t>(staged.inline_data.data());
+  if (wr.opcode == WrOpcode::kBindMw) wr.bind = &rest.bind;
+  wr.sges = sges;
 }
 
 int post(QueuePair& qp) {
   StagedSends& staged = qp.staged;
   if (staged.error != 0) return staged.error;
-  std::array<Sge, 16> inlines;
-  for (std::size_t next = 0; next < staged.sends.size();) {
-    std::size_t count = 0;
-    for (; count < qp.sends.size() && next + count < staged.sends.size(); ++count) {
-      Send& send = staged.sends[next + count];
-      inlines[count] = sge_of(staged, send);
-      const bool is_inline = (send.wr.flags & send_flag::kInline) != 0;
-      send.wr.sges = is_inline ? std::span<const Sge>(&inlines[count], 1)
-                               : std::span<const Sge>(staged.sges).subspan(send.first_sge, send.sges);
-      if (send.wr.opcode == WrOpcode::kBindMw) send.wr.bind = &send.bind;
-      qp.sends[count] = send.wr;
-    }
-    const std::size_t taken = qp.qp->post_send(std::span(qp.sends).first(count));
-    if (taken != count) return why_not_taken(qp, qp.sends[taken]);
-    next += count;
-  }
-  return 0;
+  for (std::size_t i = 0; i < staged.wrs.size(); ++i) complete(staged, staged.wrs[i], staged.rests[i]);
+  const std::size_t taken = qp.qp->post_send(staged.wrs);
+  return taken == staged.wrs.size() ? 0 : why_not_taken(qp, staged.wrs[taken]);
 }
 
 int wr_complete(ibv_qp_ex* base) {
@@ -138,17 +142,16 @@ void wr_atomic_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t addr, cons
 }
 
 void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
-  Send& send = stage(qp, WrOpcode::kBindMw);
-  send.wr.rkey = Rkey{rkey};
-  send.bind = {.mr = Lkey{info->mr == nullptr ? 0 : info->mr->lkey},
-               .addr = info->addr,
-               .length = info->length,
-               .access = info->mw_access_flags & kWindowRights};
+  stage(qp, WrOpcode::kBindMw).rkey = Rkey{rkey};
+  last(qp_of(qp).staged.rests).bind = {.mr = Lkey{info->mr == nullptr ? 0 : info->mr->lkey},
+                                       .addr = info->addr,
+                                       .length = info->length,
+                                       .access = info->mw_access_flags & kWindowRights};
   mw->rkey = rkey;
 }
 
 void wr_local_inv(ibv_qp_ex* qp, std::uint32_t rkey) {
-  stage(qp, WrOpcode::kLocalInv).wr.invalidate_rkey = Rkey{rkey};
+  stage(qp, WrOpcode::kLocalInv).invalidate_rkey = Rkey{rkey};
 }
 
 void wr_rdma_read(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t addr) {
@@ -168,22 +171,22 @@ void wr_send(ibv_qp_ex* qp) {
 }
 
 void wr_send_imm(ibv_qp_ex* qp, __be32 imm_data) {
-  stage(qp, WrOpcode::kSendWithImm).wr.imm_data = imm_data;
+  stage(qp, WrOpcode::kSendWithImm).imm_data = imm_data;
 }
 
 void wr_send_inv(ibv_qp_ex* qp, std::uint32_t rkey) {
-  stage(qp, WrOpcode::kSendWithInv).wr.invalidate_rkey = Rkey{rkey};
+  stage(qp, WrOpcode::kSendWithInv).invalidate_rkey = Rkey{rkey};
 }
 
 void wr_set_ud_addr(ibv_qp_ex* qp, ibv_ah* ah, std::uint32_t remote_qpn, std::uint32_t remote_qkey) {
-  SendWr& wr = last(qp).wr;
+  SendWr& wr = last(qp);
   wr.ah = cast<AddressHandle>(ah).ah->id();
   wr.remote_qpn = Qpn{remote_qpn};
   wr.remote_qkey = remote_qkey;
 }
 
 void wr_set_xrc_srqn(ibv_qp_ex* qp, std::uint32_t remote_srqn) {
-  last(qp).wr.remote_srq = remote_srqn;
+  last(qp).remote_srq = remote_srqn;
 }
 
 void wr_set_inline_data(ibv_qp_ex* qp, void* addr, std::size_t length) {
@@ -196,11 +199,11 @@ void wr_set_inline_data_list(ibv_qp_ex* qp, std::size_t num_buf, const ibv_data_
 
 void wr_set_sge(ibv_qp_ex* qp, std::uint32_t lkey, std::uint64_t addr, std::uint32_t length) {
   const Sge sge{.addr = addr, .length = length, .lkey = Lkey{lkey}};
-  set_sges(qp, std::span{&sge, 1});
+  replace_sges(qp, std::span{&sge, 1});
 }
 
 void wr_set_sge_list(ibv_qp_ex* qp, std::size_t num_sge, const ibv_sge* list) {
-  set_sges(qp, sges_of(list, static_cast<int>(num_sge)));
+  replace_sges(qp, sges_of(list, static_cast<int>(num_sge)));
 }
 
 }  // namespace

@@ -20,10 +20,10 @@ Lock::Lock(bool is_needed) noexcept : is_needed_(is_needed), is_mutex_(!is_neede
 
 void Lock::lock_mutex() {
   mutex_.lock();
-  const pthread_t owner = owner_.load(std::memory_order_relaxed);
-  if (owner == pthread_t{}) {
-    owner_.store(pthread_self(), std::memory_order_relaxed);
-  } else if (owner != pthread_self() && !is_mutex_.load(std::memory_order_relaxed)) {
+  const std::uintptr_t owner = owner_.load(std::memory_order_relaxed);
+  if (owner == 0) {
+    owner_.store(this_thread(), std::memory_order_relaxed);
+  } else if (owner != this_thread() && !is_mutex_.load(std::memory_order_relaxed)) {
     revoke();
   }
   is_by_mutex_ = true;

@@ -1,10 +1,11 @@
 /// Mutual exclusion of application threads.
 #pragma once
 
-#include <pthread.h>
-
 #include <atomic>
+#include <cstdint>
 #include <mutex>
+
+#include "base/this_thread.h"
 
 namespace uroce::abi {
 
@@ -21,7 +22,7 @@ class Lock {
   explicit Lock(bool is_needed) noexcept;
 
   void lock() {
-    if (owner_.load(std::memory_order_relaxed) == pthread_self()) [[likely]] {
+    if (owner_.load(std::memory_order_relaxed) == this_thread()) [[likely]] {
       is_held_.store(true, std::memory_order_relaxed);
       std::atomic_signal_fence(std::memory_order_seq_cst);  // pairs with the barrier in revoke()
       if (!is_mutex_.load(std::memory_order_relaxed)) return;
@@ -44,9 +45,9 @@ class Lock {
 
   const bool is_needed_;
   std::atomic<bool> is_mutex_;
-  std::atomic<bool> is_held_{false};  // by the owner, with plain stores
-  std::atomic<pthread_t> owner_{};    // changed by the holder of the mutex
-  bool is_by_mutex_ = false;          // how it is held; by whoever holds it
+  std::atomic<bool> is_held_{false};      // by the owner, with plain stores
+  std::atomic<std::uintptr_t> owner_{0};  // changed by the holder of the mutex
+  bool is_by_mutex_ = false;              // how it is held; by whoever holds it
   std::mutex mutex_;
 };
 

@@ -134,21 +134,21 @@ struct SharedQueue : ibv_srq {
 
 /// Sends that wait for ibv_wr_complete().
 struct StagedSends {
-  struct Send {
-    SendWr wr;
-    MwBind bind;
+  /// What becomes part of a request once its place is known: the lists grow, and move.
+  struct Rest {
     std::size_t first_sge = 0;
     std::size_t sges = 0;
-    std::size_t first_byte = 0;
-    std::size_t bytes = 0;
+    MwBind bind;
   };
-  std::vector<Send> sends;
-  std::vector<Sge> sges;
+  std::vector<SendWr> wrs;
+  std::vector<Rest> rests;  // of `wrs`
+  std::vector<Sge> sges;    // that of inline data has its place in `inline_data` for an address
   std::vector<std::byte> inline_data;
   int error = 0;
 
   void clear() noexcept {
-    sends.clear();
+    wrs.clear();
+    rests.clear();
     sges.clear();
     inline_data.clear();
     error = 0;
