@@ -28,10 +28,10 @@ OneAtATime::OneAtATime(Session& session, std::uint32_t size)
 bool OneAtATime::turn(std::uint64_t number) noexcept {
   switch (spec_.verb) {
     case Verb::kSend:
-      return post(number, area_.tx, number % kSignalEvery == 0) && wait_for_message() && repost();
+      return post_message(number, area_.tx) && wait_for_message() && repost();
     case Verb::kWrite:
       session_.bytes(area_.tx + size_ - 1, 1)[0] = mark_of(number);
-      return post(number, area_.tx, number % kSignalEvery == 0) && wait_for_mark(number);
+      return post_message(number, area_.tx) && wait_for_mark(number);
     case Verb::kRead:
     case Verb::kAtomic:
       return post(number, spec_.verb == Verb::kRead ? area_.rx : area_.tx, true) && wait_for_completion();
@@ -40,16 +40,15 @@ bool OneAtATime::turn(std::uint64_t number) noexcept {
 }
 
 bool OneAtATime::answer(std::uint64_t number) noexcept {
-  const bool signaled = number % kSignalEvery == 0;
   if (spec_.verb == Verb::kSend) {
     if (!wait_for_message()) return false;
     // The slot is posted again after the answer: the client sends nothing before it has that.
-    return post(number, incoming(), signaled) && repost();
+    return post_message(number, incoming()) && repost();
   }
   if (!wait_for_mark(number)) return false;
   const std::size_t from = spec_.verify ? area_.rx : area_.tx;
   if (!spec_.verify) session_.bytes(from + size_ - 1, 1)[0] = mark_of(number);
-  return post(number, from, signaled);
+  return post_message(number, from);
 }
 
 void OneAtATime::wait_for_news() noexcept {
@@ -83,6 +82,14 @@ bool OneAtATime::give_up(const char* why) noexcept {
 
 bool OneAtATime::repost() noexcept {
   return session_.post_receive(0, last_slot_) || give_up("the receive queue took no more work requests");
+}
+
+/// One way of a ping-pong.
+bool OneAtATime::post_message(std::uint64_t number, std::size_t from) noexcept {
+  const std::uint32_t waits = spec_.cq_mod;
+  if (waits == 0) return post(number, from, number % kSignalEvery == 0);
+  const bool signaled = number % waits == 0;
+  return post(number, from, signaled) && (!signaled || wait_for_completion());
 }
 
 bool OneAtATime::post(std::uint64_t number, std::size_t from, bool signaled) noexcept {

@@ -32,6 +32,7 @@ class OneAtATime {
   /// @return whether something completed.
   bool poll() noexcept;
   [[nodiscard]] bool is_over() const noexcept { return error_.has_value() || has_news_; }
+  [[nodiscard]] bool post_message(std::uint64_t number, std::size_t from) noexcept;
   [[nodiscard]] bool post(std::uint64_t number, std::size_t from, bool signaled) noexcept;
   [[nodiscard]] bool repost() noexcept;
   [[nodiscard]] bool wait_for_message() noexcept;

@@ -87,6 +87,7 @@ TestSpec defaults(Verb verb, bool latency) {
   spec.size = verb == Verb::kAtomic ? 8 : latency ? 2 : 65536;
   spec.iterations = latency ? kLatencyIterations : kBandwidthIterations;
   if (!latency && verb != Verb::kSend) spec.rx_depth = 1;
+  if (latency) spec.cq_mod = 0;
   return spec;
 }
 
@@ -135,6 +136,13 @@ void add_test_options(CLI::App& command, Command& own) {
   command.add_option("-u,--qp-timeout", spec.timeout, "acknowledgement timeout: 4.096 us << N")
       ->check(CLI::Range(0U, 31U));
   command.add_flag("--verify", spec.verify, "check the data of every operation");
+  if (spec.latency && spec.is_ping_pong()) {
+    command
+        .add_option("-Q,--cq-mod", spec.cq_mod,
+                    "wait for the completion of every N-th message before the next comes or goes, 0 of none; "
+                    "perftest waits for each: -Q 1")
+        ->check(CLI::Range(0U, 32768U));
+  }
   if (spec.latency) return;
   command.add_option("-q,--qp", spec.qps, "number of QPs")->check(CLI::Range(1U, 16384U));
   command.add_option("-l,--post_list", spec.post_list, "work requests posted at a time")

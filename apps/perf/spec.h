@@ -26,7 +26,7 @@ struct TestSpec {
   std::uint32_t path_mtu = 0;  ///< bytes; 0: what the client's port allows
   std::uint32_t inline_bytes = 0;
   std::uint32_t post_list = 1;
-  std::uint32_t cq_mod = 100;
+  std::uint32_t cq_mod = 100;  ///< one completion for so many; latency: one of so many is waited for, 0 none
   std::uint32_t outstanding_reads = 16;
   std::uint32_t timeout = 14;  ///< ack timeout code
   bool compare_swap = false;   ///< atomics: else fetch and add
