@@ -19,6 +19,14 @@ enum class Mode : std::uint8_t {
   kAuto,   ///< the application while it polls, else a helper thread that sleeps until something happens
 };
 
+/// What keeps connections from filling the queues of a network.
+enum class CongestionControl : std::uint8_t {
+  kNone,
+  /// Marks of switches (ECN, RFC 3168) are told to the sender by CNPs, which cut its rate: IBA A17.9.3 and
+  /// Zhu et al., SIGCOMM 2015. RC, UC and XRC. CNPs are the same with network cards.
+  kDcqcn,
+};
+
 /// Everything a device can be told. Defaults are those of config/uroce.toml.
 struct Config {
   std::string port = "shm:uroce";  ///< port specification: driver:argument[,key=value...]
@@ -44,6 +52,11 @@ struct Config {
   /// Srq), and what a peer says so is not exceeded. Meant for both ends; an end without neither counts nor
   /// looks, and RNR NAKs go on to do the work.
   bool credits = false;
+  /// To no avail on links that mark nothing, so off unless asked for.
+  CongestionControl congestion = CongestionControl::kNone;
+  std::uint32_t line_mbps = 100'000;  ///< highest rate of a connection that is controlled, 10..1000000 Mb/s
+  std::uint32_t cnp_us = 50;          ///< least time between two CNPs of a connection, 1..1000000 us
+  std::uint32_t cnp_dscp = 48;        ///< DSCP of CNPs, 0..63
 };
 
 /// How a value is written in the file.

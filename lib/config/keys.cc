@@ -134,6 +134,25 @@ std::string get_mode(const Config& config) {
   return row == kModes.end() ? std::string() : std::string(row->name);
 }
 
+struct CongestionName {
+  CongestionControl control{};
+  std::string_view name;
+};
+constexpr std::array kCongestion = {CongestionName{.control = CongestionControl::kNone, .name = "none"},
+                                    CongestionName{.control = CongestionControl::kDcqcn, .name = "dcqcn"}};
+
+Status set_congestion(Config& config, std::string_view text) {
+  const auto* row = std::ranges::find(kCongestion, text, &CongestionName::name);
+  if (row == kCongestion.end()) return refused("congestion", text, "is no congestion control");
+  config.congestion = row->control;
+  return {};
+}
+
+std::string get_congestion(const Config& config) {
+  const auto* row = std::ranges::find(kCongestion, config.congestion, &CongestionName::control);
+  return row == kCongestion.end() ? std::string() : std::string(row->name);
+}
+
 Status set_lcores(Config& config, std::string_view text) {
   if (!text.empty()) {
     if (auto cores = parse_core_list(text); !cores) {
@@ -314,6 +333,43 @@ constexpr std::array kKeys = {
               .is_flag = true,
               .set = [](Config& c, std::string_view t) { return set_boolean("credits", t, c.credits); },
               .get = [](const Config& c) { return boolean_text(c.credits); }},
+    ConfigKey{
+        .name = "congestion",
+        .metavar = "CONTROL",
+        .help = "slow down when switches mark packets (ECN) and the peer tells it by CNPs: dcqcn, or none",
+        .allowed = "none or dcqcn",
+        .set = set_congestion,
+        .get = get_congestion},
+    ConfigKey{.name = "line-mbps",
+              .metavar = "MBPS",
+              .help = "highest rate of a connection that congestion control has slowed down",
+              .allowed = "10..1000000",
+              .type = ConfigType::kInteger,
+              .set =
+                  [](Config& c, std::string_view t) {
+                    return set_number("line-mbps", t, {10, 1'000'000}, c.line_mbps);
+                  },
+              .get = [](const Config& c) { return std::to_string(c.line_mbps); }},
+    ConfigKey{.name = "cnp-us",
+              .metavar = "US",
+              .help = "least microseconds between two CNPs of a connection",
+              .allowed = "1..1000000",
+              .type = ConfigType::kInteger,
+              .set =
+                  [](Config& c, std::string_view t) {
+                    return set_number("cnp-us", t, {1, 1'000'000}, c.cnp_us);
+                  },
+              .get = [](const Config& c) { return std::to_string(c.cnp_us); }},
+    ConfigKey{.name = "cnp-dscp",
+              .metavar = "N",
+              .help = "DSCP of CNPs",
+              .allowed = "0..63",
+              .type = ConfigType::kInteger,
+              .set =
+                  [](Config& c, std::string_view t) {
+                    return set_number("cnp-dscp", t, {0, 63}, c.cnp_dscp);
+                  },
+              .get = [](const Config& c) { return std::to_string(c.cnp_dscp); }},
 };
 
 Error refused(std::string_view key, std::string_view text, std::string_view why) {

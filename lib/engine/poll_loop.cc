@@ -491,10 +491,16 @@ wire::FrameTemplate PollLoop::frames_to(const AhAttr& attr, const MacAddress& ma
 }
 
 void PollLoop::address(QueuePair& qp, const MacAddress& mac) noexcept {
-  const transport::QpContext& ctx = qp.context();
-  const QpAttr& attr = ctx.attr;
-  qp.set_resolved(
-      frames_to(attr.path(), mac, wire::udp_source_port(attr.flow_label, ctx.qpn, attr.dest_qpn)));
+  transport::QpContext& ctx = qp.context();
+  AhAttr path = ctx.attr.path();
+  const std::uint16_t port = wire::udp_source_port(path.flow_label, ctx.qpn, ctx.attr.dest_qpn);
+  if (ctx.congestion != nullptr) {
+    constexpr std::uint8_t kEct0 = 2;  // RFC 3168
+    const std::uint8_t asked = std::exchange(path.traffic_class, ctx.congestion->cnp_traffic_class);
+    ctx.congestion->cnp_head = frames_to(path, mac, port);
+    path.traffic_class = static_cast<std::uint8_t>((asked & 3) == 0 ? asked | kEct0 : asked);
+  }
+  qp.set_resolved(frames_to(path, mac, port));
 }
 
 /// One flow per handle: datagrams have no pair of QPs to make it from.

@@ -3,12 +3,14 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 
 #include "base/counters.h"
 #include "base/time.h"
 #include "mem/key_table.h"
 #include "port/port.h"
 #include "transport/address_handles.h"
+#include "transport/congestion.h"
 #include "transport/cq_ring.h"
 #include "transport/faults.h"
 #include "transport/receives.h"
@@ -79,8 +81,9 @@ struct QpContext {
                                       ///< acknowledged, but smaller ones were; else 0
   std::uint32_t carried_bytes = 0;    ///< the largest of these
 
-  std::uint32_t ece = 0;             ///< options of ece::kVendor that are switched on
-  std::atomic<bool> credits{false};  ///< end-to-end credits are in use; RC only
+  std::unique_ptr<Congestion> congestion;  ///< connections only; nullptr: none is controlled
+  std::uint32_t ece = 0;                   ///< options of ece::kVendor that are switched on
+  std::atomic<bool> credits{false};        ///< end-to-end credits are in use; RC only
   /// The peer may send nothing more that takes a receive: a post of receives must ring the doorbell.
   std::atomic<bool> is_peer_out_of_credits{false};
 

@@ -42,8 +42,10 @@ class FrameWriter {
     std::byte* at = head.emit_head(frame_, roce_len);
     const wire::Bth bth{.opcode = opcode,
                         .solicited = solicited,
+                        .mig_req = opcode != wire::Opcode::kCnp,
                         .pad = static_cast<std::uint8_t>(pad),
                         .pkey = kDefaultPkey,
+                        .becn = opcode == wire::Opcode::kCnp,
                         .dest_qpn = dest,
                         .ack_req = ack_req,
                         .psn = psn};
@@ -71,6 +73,8 @@ class FrameWriter {
     sink_.tx_commit();
     --tx.budget;
     qp.counters.add(Count::kTxRoce);
+    if (qp.congestion != nullptr) [[unlikely]]
+      qp.congestion->rate.on_sent(frame_len_, tx.now);
   }
 
  private:

@@ -1,5 +1,8 @@
 #include "transport/queue_pair.h"
 
+#include <cstring>
+
+#include "transport/frame_writer.h"
 #include "uroce/ece.h"
 
 namespace uroce::transport {
@@ -9,6 +12,12 @@ namespace {
 constexpr std::uint64_t kErrorRecheckNs =
     1'000'000;                             // posts that raced with the move to Error are flushed then
 constexpr std::uint32_t kSilentLooks = 5;  // in a row: the peer is gone; it is asked after each but the last
+
+/// What follows the BTH of a CNP.
+struct CnpReserved {
+  static constexpr std::size_t kSize = 16;
+  void emit(std::span<std::byte, kSize> out) const noexcept { std::memset(out.data(), 0, kSize); }
+};
 
 }  // namespace
 
@@ -24,6 +33,33 @@ void QueuePair::note_established() noexcept {
   if (established_reported_) return;
   established_reported_ = true;
   raise(AsyncEventType::kCommEst);
+}
+
+[[gnu::noinline]] void QueuePair::note_mark(const wire::PacketView& packet, Ticks now) noexcept {
+  constexpr std::uint8_t kCongestionExperienced = 3;  // RFC 3168
+  if (packet.ecn() != kCongestionExperienced) return;
+  ctx_.counters.add(Count::kMarkedPackets);
+  ctx_.congestion->marks.on_mark(now);
+}
+
+/// To the peer's QP: a CNP concerns what that sends. IBA A17.9.3 ?
+[[gnu::noinline]] void QueuePair::send_cnp(TxContext& tx) noexcept {
+  if (!owes_cnp() || tx.budget == 0) return;
+  Congestion& congestion = *ctx_.congestion;
+  FrameWriter frame(tx.port);
+  if (!frame.begin(congestion.cnp_head, ctx_.attr.dest_qpn, tx, wire::Opcode::kCnp, Psn{}, 0, false, false))
+    return;
+  frame.put(CnpReserved{});
+  frame.send(ctx_, tx);
+  congestion.marks.on_sent(tx.now);
+  ctx_.counters.add(Count::kCnpsSent);
+}
+
+Count QueuePair::on_cnp(Ticks now) noexcept {
+  if (ctx_.congestion == nullptr) return Count::kCnpsIgnored;
+  ctx_.congestion->rate.on_cnp(now);
+  ctx_.counters.add(Count::kCnpsHandled);
+  return Count::kRxRoce;
 }
 
 void QueuePair::housekeeping(Ticks now) noexcept {
@@ -114,6 +150,10 @@ void QueuePair::reset() noexcept {
   ctx_.full_cq = nullptr;
   ctx_.lost_bytes = ctx_.carried_bytes = 0;
   ctx_.resolved = false;
+  if (ctx_.congestion != nullptr) {
+    ctx_.congestion->rate.reset();
+    ctx_.congestion->marks.reset();
+  }
   keepalive_due_ = Ticks{};
   keepalive_wanted_ = false;
   recheck_at(Ticks{});

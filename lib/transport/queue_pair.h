@@ -7,6 +7,7 @@
 
 #include "base/mpsc_list.h"
 #include "base/timer_wheel.h"
+#include "transport/congestion.h"
 #include "transport/context.h"
 #include "transport/next_hop.h"
 #include "uroce/async_event.h"
@@ -25,6 +26,7 @@ struct QpBounds {
   std::uint64_t rnr_cap_ns = 0;      ///< 0: none
   std::uint64_t probe_floor_ns = 0;  ///< 0: no probes
   bool credits = false;              ///< Config::credits
+  CongestionSettings congestion;     ///< Config::congestion
 };
 
 /// One QP. IBA 10.3.1. What is particular to a transport is in QueuePairOf.
@@ -119,6 +121,13 @@ class QueuePair : public MpscNode, public TimerNode {
   [[nodiscard]] Ticks housekeeping_due() const noexcept { return housekeeping_due_; }
   /// Flushes what was posted while the QP moved to Error; looks whether the peer is alive.
   void housekeeping(Ticks now) noexcept;
+
+  // Congestion control, where it is on.
+  void note_mark(const wire::PacketView& packet, Ticks now) noexcept;
+  [[nodiscard]] bool owes_cnp() const noexcept { return ctx_.resolved && ctx_.congestion->marks.is_due(); }
+  void send_cnp(TxContext& tx) noexcept;
+  /// Also where it is off. @return kRxRoce if it was heeded.
+  Count on_cnp(Ticks now) noexcept;
 
   QpContext ctx_;
 

@@ -30,10 +30,14 @@ class QueuePairOf final : public QueuePair {
   }
 
   Count on_packet(const wire::PacketView& packet, const Gid& local, Ticks now) noexcept override {
+    if (packet.op->transport != Receiver::kTransport) [[unlikely]]
+      return on_foreign_packet(packet, local, now);
     Count verdict = refuse(packet);
     if (verdict == Count::kRxRoce) verdict = Receiver::refuse_addresses(ctx_, packet, local);
     if (verdict != Count::kRxRoce) return verdict;
     ctx_.heard = true;
+    if (ctx_.congestion != nullptr) [[unlikely]]
+      note_mark(packet, now);
     if (packet.op->is_response) {
       sender_.on_response(packet, now);
     } else {
@@ -47,6 +51,8 @@ class QueuePairOf final : public QueuePair {
   /// Requests leave first: a reply that the application waits for goes out before the ACK of what it answers.
   /// While responses are due they have half of the budget.
   bool transmit(TxContext& tx) noexcept override {
+    if (ctx_.congestion != nullptr) [[unlikely]]
+      send_cnp(tx);
     const bool responses = ctx_.resolved && receiver_.has_responses();
     const unsigned reserve = responses ? tx.budget / 2 : 0;
     tx.budget -= reserve;
@@ -72,19 +78,27 @@ class QueuePairOf final : public QueuePair {
 
   void on_timer(Ticks now) noexcept override {
     housekeeping(now);
+    if (ctx_.congestion != nullptr) ctx_.congestion->rate.on_timer(now);
     if (state() == QpState::kRts || state() == QpState::kSqd) sender_.on_timer(now);
     settle(now);
   }
 
   [[nodiscard]] Ticks deadline() const noexcept override {
-    return earlier(sender_.deadline(), housekeeping_due());
+    const Ticks ordinary = earlier(sender_.deadline(), housekeeping_due());
+    if (ctx_.congestion == nullptr) [[likely]]
+      return ordinary;
+    return earlier(ordinary, ctx_.congestion->rate.deadline());
   }
 
   [[nodiscard]] bool wants_transmit(Ticks now) const noexcept override {
-    if (ctx_.resolved && receiver_.has_responses()) return true;
+    if (ctx_.congestion != nullptr && owes_cnp()) [[unlikely]]
+      return true;
+    if (ctx_.resolved && receiver_.has_responses() && !is_response_held(now)) return true;
     const Gate gate = sender_.gate(now);
     // Unresolved, or without credits: once, for the timer that bounds the wait.
     const bool waits = gate == Gate::kUnresolved || gate == Gate::kNoCredits;
+    if (gate == Gate::kPaced) [[unlikely]]
+      return !ctx_.congestion->rate.deadline().is_set();
     return gate == Gate::kOpen || gate == Gate::kAskCredits || (waits && !sender_.deadline().is_set());
   }
 
@@ -97,7 +111,6 @@ class QueuePairOf final : public QueuePair {
   /// Why a packet is none of this QP's business; kRxRoce if it is. IBA 9.6.1.
   [[nodiscard]] Count refuse(const wire::PacketView& packet) const noexcept {
     const wire::OpcodeInfo& op = *packet.op;
-    if (op.transport != Receiver::kTransport) return Count::kDropWrongTransport;
     if (op.is_response ? !Sender::kSends : !Receiver::kReceives) return Count::kDropWrongTransport;
     const QpState now = state();
     const bool receives =
@@ -105,6 +118,25 @@ class QueuePairOf final : public QueuePair {
     if (!receives || (op.is_response && now == QpState::kRtr)) return Count::kDropQpState;
     if (!pkeys_match(packet.bth.pkey, kDefaultPkey)) return Count::kDropBadPkey;
     return Count::kRxRoce;
+  }
+
+  /// A CNP, if it is anything that concerns a QP. IBA A17.9.3 ?
+  [[gnu::cold]] Count on_foreign_packet(const wire::PacketView& packet, const Gid& local,
+                                        Ticks now) noexcept {
+    if (packet.op->transport != wire::Transport::kCnp || !Receiver::kIsConnected)
+      return Count::kDropWrongTransport;
+    if (!pkeys_match(packet.bth.pkey, kDefaultPkey)) return Count::kDropBadPkey;
+    const Count verdict = Receiver::refuse_addresses(ctx_, packet, local);
+    return verdict == Count::kRxRoce ? on_cnp(now) : verdict;
+  }
+  /// A READ response that is due and may not leave yet, and is waited for.
+  [[nodiscard]] bool is_response_held(Ticks now) const noexcept {
+    if constexpr (requires { receiver_.is_held(now); }) {
+      if (ctx_.congestion == nullptr) [[likely]]
+        return false;
+      return receiver_.is_held(now) && ctx_.congestion->rate.deadline().is_set();
+    }
+    return false;
   }
 
   void fail_silent() noexcept override {

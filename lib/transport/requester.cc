@@ -91,6 +91,8 @@ Gate Requester::gate(Ticks now) const noexcept {
   if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.attr.max_rd_atomic) {
     return Gate::kReadDepth;
   }
+  if (qp_.congestion != nullptr && !qp_.congestion->rate.may_send(now)) [[unlikely]]
+    return Gate::kPaced;
   return Gate::kOpen;
 }
 
@@ -142,6 +144,10 @@ Gate Requester::transmit(TxContext& tx) noexcept {
       break;
     case Gate::kReadDepth:
       qp_.counters.add(Count::kGateReadDepth);
+      break;
+    case Gate::kPaced:
+      qp_.congestion->rate.hold();
+      qp_.counters.add(Count::kGatePaced);
       break;
     default:
       break;

@@ -26,7 +26,8 @@ enum class Gate : std::uint8_t {
   kNoCredits,   ///< the peer has no receive for it
   kAskCredits,  ///< likewise, and it is time to ask
   kWindowFull,
-  kReadDepth
+  kReadDepth,
+  kPaced,  ///< congestion control: not yet
 };
 
 /// Requester and completer of one RC QP. IBA 9.7.5, 9.7.6, 9.9.2.

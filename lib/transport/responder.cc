@@ -255,6 +255,10 @@ void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
 bool Responder::transmit(TxContext& tx) noexcept {
   while (ResponderResource* request = resources_.front()) {
     if (tx.budget == 0) return false;
+    if (qp_.congestion != nullptr && is_held(tx.now)) [[unlikely]] {
+      qp_.congestion->rate.hold();
+      return true;
+    }
     const bool sent =
         request->is_atomic() ? emit_atomic_response(tx, *request) : emit_read_response(tx, *request);
     if (!sent) return false;

@@ -42,6 +42,11 @@ class Responder : private MessageSink {
   [[nodiscard]] bool has_responses() const noexcept {
     return resources_.has_queued() || ack_pending_ || nak_pending_ != 0 || owes_credits();
   }
+  /// Whether what is due next is a READ's response that congestion control keeps back.
+  [[nodiscard]] bool is_held(Ticks now) const noexcept {
+    const ResponderResource* const next = resources_.front();
+    return next != nullptr && !next->is_atomic() && !qp_.congestion->rate.may_send(now);
+  }
   /// Sends what is due, in request order. @return false if budget or room ended it.
   bool transmit(TxContext& tx) noexcept;
 

@@ -57,6 +57,9 @@ class ResponderResources {
   [[nodiscard]] ResponderResource* front() noexcept {
     return queued_ == 0 ? nullptr : &entries_[order_[order_head_]];
   }
+  [[nodiscard]] const ResponderResource* front() const noexcept {
+    return queued_ == 0 ? nullptr : &entries_[order_[order_head_]];
+  }
   [[nodiscard]] bool has_queued() const noexcept { return queued_ != 0; }
   /// The front has been answered.
   void pop() noexcept;

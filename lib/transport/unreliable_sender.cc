@@ -44,14 +44,17 @@ bool UnreliableSender::is_resolved(const SendWqe& wqe) const noexcept {
   return handle == nullptr || handle->resolved;
 }
 
-Gate UnreliableSender::gate(Ticks) const noexcept {
+Gate UnreliableSender::gate(Ticks now) const noexcept {
   if (head_ == qp_.sq.tail()) return Gate::kIdle;
   const QpState state = qp_.state.load(std::memory_order_relaxed);
   const bool sends = state == QpState::kRts || (state == QpState::kSqd && sent_packets_ > 0);
   if (!sends || qp_.has_failed() || qp_.send_fault != Fault::kNone) return Gate::kStopped;
   const SendWqe& wqe = qp_.sq.at(head_);
   // What cannot be sent at all need not wait for an address.
-  return is_resolved(wqe) || check(wqe) != Fault::kNone ? Gate::kOpen : Gate::kUnresolved;
+  if (check(wqe) != Fault::kNone) return Gate::kOpen;
+  if (!is_resolved(wqe)) return Gate::kUnresolved;
+  const bool is_paced = qp_.congestion != nullptr && !wqe.is_local() && !qp_.congestion->rate.may_send(now);
+  return is_paced ? Gate::kPaced : Gate::kOpen;
 }
 
 Gate UnreliableSender::transmit(TxContext& tx) noexcept {
@@ -67,6 +70,10 @@ Gate UnreliableSender::transmit(TxContext& tx) noexcept {
     give_up_ = until;
   } else {
     give_up_ = Ticks{};
+  }
+  if (why == Gate::kPaced) {
+    qp_.congestion->rate.hold();
+    qp_.counters.add(Count::kGatePaced);
   }
   return why;
 }

@@ -116,6 +116,13 @@ struct Qp::Impl {
     if (parts.send_cq != nullptr) parts.send_cq->purge(qp->context().qpn);
     if (parts.recv_cq != nullptr && parts.recv_cq != parts.send_cq) parts.recv_cq->purge(qp->context().qpn);
   }
+  [[nodiscard]] transport::CongestionSettings congestion() const noexcept {
+    const Config& config = device.config;
+    return {.is_on = config.congestion == CongestionControl::kDcqcn,
+            .line_bps = std::uint64_t{config.line_mbps} * 1'000'000,
+            .cnp_gap_ns = std::uint64_t{config.cnp_us} * 1000,
+            .cnp_traffic_class = static_cast<std::uint8_t>(config.cnp_dscp << 2)};
+  }
   [[nodiscard]] transport::QpBounds bounds() const noexcept {
     return {.active_mtu = device.active_mtu(),
             .gid_count = device.gid_count(),
@@ -124,7 +131,8 @@ struct Qp::Impl {
             .hardened = device.config.hardened,
             .rnr_cap_ns = std::uint64_t{device.config.rnr_cap_ms} * 1'000'000,
             .probe_floor_ns = std::uint64_t{device.config.probe_us} * 1000,
-            .credits = device.config.credits};
+            .credits = device.config.credits,
+            .congestion = congestion()};
   }
 
   /// Makes the QP known to its loop and to those that it shares something with.

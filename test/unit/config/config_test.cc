@@ -93,6 +93,10 @@ const std::map<std::string, Sample, std::less<>> kSamples = {
     {"probe-us", {"250", "250", {R"("1ms")", "0.5"}, {"1000001", "-1"}}},
     {"keepalive-ms", {"500", "500", {R"("1s")", "0.5"}, {"9", "60001"}}},
     {"credits", {"true", "true", {"1", R"("true")", R"("yes")"}, {}}},
+    {"congestion", {R"("dcqcn")", "dcqcn", {"1", "true"}, {R"("")", R"("DCQCN")", R"("timely")"}}},
+    {"line-mbps", {"10000", "10000", {R"("10G")", "0.5"}, {"9", "1000001"}}},
+    {"cnp-us", {"4", "4", {R"("1us")", "0.5"}, {"0", "1000001"}}},
+    {"cnp-dscp", {"0", "0", {R"("cs6")", "0.5"}, {"64", "-1"}}},
     {"rnr-cap-ms", {"655", "655", {R"("1ms")", "0.5"}, {"656", "-1"}}},
     {"arp-timeout-ms", {"60000", "60000", {R"("1s")", "0.2"}, {"0", "60001"}}},
 };
@@ -120,11 +124,11 @@ std::string error_of(const Result<Config>& result) {
 }  // namespace
 
 TEST_CASE("every field of Config has a key, and every key a sample in these tests", "[config]") {
-  // Nineteen names: a field that is added fails to compile here until it gets its key.
+  // Twenty-three names: a field that is added fails to compile here until it gets its key.
   [[maybe_unused]] const auto& [port, ip, gateway, roce_v1, mtu, mode, lcores, no_huge, fault, pcap, seed,
-                                max_qp, max_unacked, arp, hardened, probe, keepalive, rnr_cap, credits] =
-      Config{};
-  CHECK(config_keys().size() == 19);
+                                max_qp, max_unacked, arp, hardened, probe, keepalive, rnr_cap, credits,
+                                congestion, line, cnp_gap, cnp_dscp] = Config{};
+  CHECK(config_keys().size() == 23);
   CHECK(kSamples.size() == config_keys().size());
   std::set<std::string_view> names;
   for (const auto& key : config_keys()) {
