@@ -26,7 +26,7 @@ struct QpBounds {
   std::uint64_t rnr_cap_ns = 0;      ///< 0: none
   std::uint64_t probe_floor_ns = 0;  ///< 0: no probes
   bool credits = false;              ///< Config::credits
-  CongestionSettings congestion;     ///< Config::congestion
+  CongestionSettings congestion{};   ///< Config::congestion
 };
 
 /// One QP. IBA 10.3.1. What is particular to a transport is in QueuePairOf.

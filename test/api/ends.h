@@ -31,12 +31,15 @@ struct End {
                   const std::string& fault = "", std::uint32_t probe_us = 100, bool credits = false) {
     Config config;
     config.port = port;
-    config.no_huge = true;
     config.mode = mode;
     config.max_qp = max_qp;
     config.fault = fault;
     config.probe_us = probe_us;
     config.credits = credits;
+    return open(std::move(config));
+  }
+  static End open(Config config) {
+    config.no_huge = true;
     Device device = must(Device::open(config));
     Pd pd = must(Pd::create(device));
     return {std::move(device), std::move(pd)};

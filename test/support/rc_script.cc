@@ -66,7 +66,8 @@ RcScript::RcScript(const ScriptConfig& config)
               .hardened = config.hardened,
               .rnr_cap_ns = config.rnr_cap_ns,
               .probe_floor_ns = config.probe_floor_ns,
-              .credits = config.credits},
+              .credits = config.credits,
+              .congestion = config.congestion},
       v6_(config.v6),
       source(keys_, kPd, config.area_bytes, 0, 0x10),
       sink(keys_, kPd, config.area_bytes, access::kLocalWrite, 0x50),
@@ -138,6 +139,10 @@ void RcScript::connect(const ScriptConfig& config) {
   step(QpState::kRtr, rtr_mask(config.type));
   if (config.resolved && !ud && raw(config.state) >= raw(QpState::kRtr)) {
     qp_->set_resolved(wire::FrameTemplate{address});
+    if (qp_->context().congestion != nullptr) {
+      address.traffic_class = config.congestion.cnp_traffic_class;
+      qp_->context().congestion->cnp_head = wire::FrameTemplate{address};
+    }
   }
   step(QpState::kRts, rts_mask(config.type));
 }
@@ -350,7 +355,7 @@ void RcScript::collect() {
     INFO(in_words(port_.frames.front()));
     REQUIRE(wire::parse_packet(port_.frames.front(), view) == wire::ParseResult::kRoce);
     REQUIRE(wire::icrc_ok(view));
-    REQUIRE(view.bth.mig_req);
+    REQUIRE(view.bth.mig_req == (view.op->transport != wire::Transport::kCnp));
     REQUIRE(view.bth.dest_qpn == kPeer);
     sent_.push_back({std::move(port_.frames.front()), now_});
   }

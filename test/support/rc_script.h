@@ -47,7 +47,8 @@ struct ScriptConfig {
   std::uint64_t rnr_cap_ns = 0;
   std::uint64_t probe_floor_ns = 0;  ///< Config::probe_us; 0: no probes
   bool credits = false;              ///< Config::credits
-  std::uint32_t ece = 0;             ///< options that are switched on
+  transport::CongestionSettings congestion{};
+  std::uint32_t ece = 0;  ///< options that are switched on
   std::uint32_t access_flags = kAllRights;
   bool sig_all = true;
   std::uint32_t send_wrs = 64;

@@ -1,0 +1,180 @@
+// ECN marks and CNPs. IBA A17.9.3 ?; Zhu et al., SIGCOMM 2015.
+#include <catch2/catch.hpp>
+
+#include "script/remote.h"
+#include "wire/packet.h"
+
+using namespace uroce;
+using namespace uroce::test;
+
+namespace {
+
+constexpr std::uint64_t kGapNs = 50'000;
+constexpr std::uint8_t kCnpClass = 48 << 2;
+constexpr std::uint32_t kFrame = 14 + 20 + 8 + 12 + 16 + 1024 + 4;  // a WRITE of one packet
+
+ScriptConfig controlled(QpType type = QpType::kRc) {
+  return {.type = type,
+          .timeout = 0,
+          .congestion = {.is_on = true, .line_bps = 10'000'000'000, .cnp_gap_ns = kGapNs}};
+}
+
+wire::FrameAddress marked(const RcScript& qp, std::uint8_t ecn = 3) {
+  wire::FrameAddress address = qp.peer_address();
+  address.traffic_class = ecn;
+  return address;
+}
+
+Packet write_in(RcScript& qp, std::uint32_t psn) {
+  return {.opcode = kRcWriteOnly, .psn = psn, .payload = 4, .ack_req = true, .reth = own(qp, 4)};
+}
+
+/// Ten WRITEs of 1024 bytes within 100 us, then a CNP: about 440 Mb/s from now on, 20 us a packet.
+void slow_down(RcScript& qp) {
+  qp.at(0us).together([](RcScript& script) {
+    for (int i = 0; i < 10; ++i) script.post_write(1024);
+  });
+  qp.forget();
+  qp.at(100us).in({.opcode = kCnp});
+  qp.in(Ack{9});
+  qp.forget();
+  CHECK(qp.context().congestion->rate.is_limited());
+}
+
+}  // namespace
+
+TEST_CASE("a responder answers marks with one CNP a gap, to the peer's QP", "[rc][dcqcn]") {
+  RcScript qp{controlled()};
+  qp.in_from(marked(qp), write_in(qp, 0), Count::kRxRoce);
+  const Bytes cnp = qp.take_frame();
+  wire::PacketView view;
+  REQUIRE(wire::parse_packet(cnp, view) == wire::ParseResult::kRoce);
+  CHECK(view.bth.opcode == kCnp);
+  CHECK(view.bth.becn);
+  CHECK_FALSE(view.bth.mig_req);
+  CHECK_FALSE(view.bth.ack_req);
+  CHECK(view.bth.psn == Psn{});
+  CHECK(view.bth.dest_qpn == RcScript::kPeer);
+  CHECK(view.traffic_class() == kCnpClass);
+  CHECK(wire::icrc_ok(view));
+  CHECK(cnp.size() == 14 + 60);
+  for (std::size_t i = cnp.size() - 20; i < cnp.size() - 4; ++i) CHECK(cnp[i] == std::byte{0});
+  qp.out(Ack{0, 1});
+
+  qp.at(49us).in_from(marked(qp), write_in(qp, 1), Count::kRxRoce).out(Ack{1, 2});
+  qp.at(50us).in_from(marked(qp), write_in(qp, 2), Count::kRxRoce).out({.opcode = kCnp}).out(Ack{2, 3});
+  qp.counted(Count::kMarkedPackets, 3).counted(Count::kCnpsSent, 2);
+}
+
+TEST_CASE("packets that could be marked and are not bring no CNP", "[rc][dcqcn]") {
+  RcScript qp{controlled()};
+  for (const std::uint8_t ecn : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{2}})
+    qp.in_from(marked(qp, ecn), write_in(qp, ecn), Count::kRxRoce).out(Ack{ecn, ecn + 1U});
+  qp.counted(Count::kMarkedPackets, 0).counted(Count::kCnpsSent, 0);
+}
+
+TEST_CASE("a requester answers marks of responses too", "[rc][dcqcn]") {
+  RcScript qp{controlled()};
+  qp.at(0us).post_read(4).out({.opcode = kRcReadRequest, .psn = 0, .ack_req = true});
+  const Packet response{
+      .opcode = kRcReadResponseOnly, .psn = 0, .payload = 4, .aeth = wire::Aeth{.syndrome = 0x1f}};
+  qp.at(5us).in_from(marked(qp), response, Count::kRxRoce).out({.opcode = kCnp}).completes(1);
+}
+
+TEST_CASE("marks of a packet from elsewhere, or sent twice, are no reason to believe it", "[rc][dcqcn]") {
+  RcScript qp{controlled()};
+  wire::FrameAddress other = marked(qp);
+  other.sgid = Gid::from_v4({10, 9, 9, 9});
+  qp.in_from(other, write_in(qp, 0), Count::kDropWrongAddress);
+  qp.in_from(other, {.opcode = kCnp}, Count::kDropWrongAddress);
+  CHECK_FALSE(qp.context().congestion->rate.is_limited());
+  qp.counted(Count::kCnpsSent, 0).counted(Count::kCnpsHandled, 0);
+}
+
+TEST_CASE("after a CNP requests leave at half of what they did before", "[rc][dcqcn]") {
+  RcScript qp{controlled()};
+  slow_down(qp);
+  const std::uint64_t apart_ns =
+      std::uint64_t{kFrame} * 8 * 1'000'000'000 / qp.context().congestion->rate.rate_bps();
+  CHECK(apart_ns > 19'000);
+  CHECK(apart_ns < 22'000);
+  qp.at(150us).together([](RcScript& script) {
+    for (int i = 0; i < 4; ++i) script.post_write(1024);
+  });
+  const auto next = [&](std::uint32_t psn) {
+    qp.out({.opcode = kRcWriteOnly, .psn = psn, .payload = 1024, .ack_req = true});
+    return qp.left_at();
+  };
+  CHECK(next(10) == 150us);
+  qp.at(300us);
+  const auto second = next(11);
+  const auto third = next(12);
+  const auto fourth = next(13);
+  CHECK(second - 150us > 10us);  // it may make up for 8 us
+  CHECK(third - second > 12us);  // the rate rises every 55 us
+  CHECK(fourth - third > 12us);
+  CHECK(fourth - third < 21us);
+  qp.in(Ack{13, 14});
+  qp.forget();
+  CHECK(qp.counters().get(Count::kGatePaced) >= 3);
+  qp.counted(Count::kCnpsHandled, 1).counted(Count::kRequesterTimeouts, 0);
+}
+
+TEST_CASE("a QP that is slowed down answers at once all the same", "[rc][dcqcn]") {
+  RcScript qp{controlled()};
+  slow_down(qp);
+  qp.at(150us).together([](RcScript& script) {
+    for (int i = 0; i < 3; ++i) script.post_write(1024);
+  });
+  qp.out({.opcode = kRcWriteOnly, .psn = 10, .payload = 1024, .ack_req = true});
+  qp.in(write_in(qp, 0)).out(Ack{0, 1});  // before the second WRITE
+  qp.at(400us).in(Ack{12}).forget();
+}
+
+TEST_CASE("READ responses are slowed down like requests, and what follows them waits", "[rc][dcqcn]") {
+  RcScript qp{controlled()};
+  slow_down(qp);
+  const Packet read{.opcode = kRcReadRequest, .psn = 0, .ack_req = true, .reth = own(qp, 3 * 1024)};
+  qp.at(150us).in({read, write_in(qp, 3)});
+  qp.out({.opcode = kRcReadResponseFirst, .psn = 0, .payload = 1024});
+  qp.quiet();
+  qp.at(400us);
+  qp.out({.opcode = kRcReadResponseMiddle, .psn = 1, .payload = 1024});
+  CHECK(qp.left_at() > 160us);
+  qp.out({.opcode = kRcReadResponseLast, .psn = 2, .payload = 1024});
+  CHECK(qp.left_at() > 170us);
+  qp.out(Ack{3, 2});
+}
+
+TEST_CASE("a UC sender is slowed down, a UD one knows nothing of it", "[uc][ud][dcqcn]") {
+  RcScript uc{controlled(QpType::kUc)};
+  uc.at(0us).together([](RcScript& script) {
+    for (int i = 0; i < 10; ++i) script.post_write(1024);
+  });
+  uc.forget();
+  uc.at(100us).in({.opcode = kCnp});
+  uc.at(150us).together([](RcScript& script) {
+    for (int i = 0; i < 2; ++i) script.post_write(1024);
+  });
+  uc.out({.opcode = kUcWriteOnly, .psn = 10, .payload = 1024}).completes(11).quiet();
+  uc.at(300us).out({.opcode = kUcWriteOnly, .psn = 11, .payload = 1024}).completes(12);
+  CHECK(uc.left_at() > 160us);
+
+  RcScript ud{controlled(QpType::kUd)};
+  CHECK(ud.context().congestion == nullptr);
+  ud.in_refused({.opcode = kCnp}, Count::kDropWrongTransport);
+}
+
+TEST_CASE("without congestion control marks mean nothing and CNPs are counted", "[rc][dcqcn]") {
+  RcScript qp;
+  qp.in_from(marked(qp), write_in(qp, 0), Count::kRxRoce).out(Ack{0, 1});
+  qp.in_refused({.opcode = kCnp}, Count::kCnpsIgnored);
+  qp.counted(Count::kCnpsSent, 0);
+}
+
+TEST_CASE("a QP that is used again has no limit", "[rc][dcqcn]") {
+  RcScript qp{controlled()};
+  slow_down(qp);
+  qp.move_to(QpState::kReset);
+  CHECK_FALSE(qp.context().congestion->rate.is_limited());
+}
