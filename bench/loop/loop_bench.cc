@@ -5,6 +5,8 @@
 #include <memory>
 #include <vector>
 
+#include "bench/cycles.h"
+#include "bench/reference.h"
 #include "engine/poll_loop.h"
 #include "loop/memory_port.h"
 #include "transport/rc_qp.h"
@@ -14,6 +16,7 @@ namespace uroce::bench {
 namespace {
 
 constexpr std::uint32_t kBuffer = 1 << 20;
+constexpr std::uint32_t kPathMtu = 4096;
 
 /// One side: loop, QP, CQ and registered memory.
 struct End {
@@ -87,29 +90,35 @@ struct Pair {
   std::unique_ptr<End> b;
 };
 
+/// Packets that carry a message's data.
+std::int64_t packets_of(std::uint32_t bytes) {
+  return (bytes + kPathMtu - 1) / kPathMtu;
+}
+
+BENCHMARK(BM_Reference);
+
 /// One SEND, post to receive completion, with its ACK: both sides' CPU cost, without any link.
 /// Arg: message bytes. Time: per message.
 void BM_Send(benchmark::State& state) {
   const auto bytes = static_cast<std::uint32_t>(state.range(0));
   Pair pair;
   Wc wc[8];
-  for (auto _ : state) {
+  measure(state, packets_of(bytes), [&] {
     pair.b->post_recv(bytes);
     pair.a->post({.flags = send_flag::kSignaled}, bytes);
     while (pair.a->cq.poll(wc) == 0) pair.step();
     benchmark::DoNotOptimize(pair.b->cq.poll(wc));
-  }
-  state.SetItemsProcessed(state.iterations());
+  });
 }
 BENCHMARK(BM_Send)->Arg(64)->Arg(288)->Arg(4096);
 
-/// SENDs in batches of 32: what coalescing and bursts save. Arg: message bytes. Items: messages.
+/// SENDs in batches of 32: what coalescing and bursts save. Arg: message bytes.
 void BM_SendBatch(benchmark::State& state) {
   const auto bytes = static_cast<std::uint32_t>(state.range(0));
   constexpr int kBatch = 32;
   Pair pair;
   Wc wc[kBatch];
-  for (auto _ : state) {
+  measure(state, kBatch * packets_of(bytes), [&] {
     for (int i = 0; i < kBatch; ++i) {
       pair.b->post_recv(bytes);
       pair.a->post({.flags = i + 1 == kBatch ? send_flag::kSignaled : std::uint8_t{0}}, bytes);
@@ -117,8 +126,7 @@ void BM_SendBatch(benchmark::State& state) {
     while (pair.a->cq.poll(wc) == 0) pair.step();
     std::size_t received = 0;
     while (received < kBatch) received += pair.b->cq.poll(wc);
-  }
-  state.SetItemsProcessed(state.iterations() * kBatch);
+  });
 }
 BENCHMARK(BM_SendBatch)->Arg(64);
 
@@ -128,14 +136,14 @@ void BM_Write(benchmark::State& state) {
   Pair pair;
   Wc wc[8];
   const std::uint64_t target = pair.b->sge(0).addr;
-  for (auto _ : state) {
+  measure(state, packets_of(bytes), [&] {
     pair.a->post({.opcode = WrOpcode::kRdmaWrite,
                   .flags = send_flag::kSignaled,
                   .remote_addr = target,
                   .rkey = Rkey{pair.b->key}},
                  bytes);
     while (pair.a->cq.poll(wc) == 0) pair.step();
-  }
+  });
   state.SetBytesProcessed(state.iterations() * bytes);
 }
 BENCHMARK(BM_Write)->Arg(64)->Arg(4096)->Arg(65536);
@@ -146,25 +154,25 @@ void BM_Read(benchmark::State& state) {
   Pair pair;
   Wc wc[8];
   const std::uint64_t target = pair.b->sge(0).addr;
-  for (auto _ : state) {
+  measure(state, packets_of(bytes), [&] {
     pair.a->post({.opcode = WrOpcode::kRdmaRead,
                   .flags = send_flag::kSignaled,
                   .remote_addr = target,
                   .rkey = Rkey{pair.b->key}},
                  bytes);
     while (pair.a->cq.poll(wc) == 0) pair.step();
-  }
+  });
   state.SetBytesProcessed(state.iterations() * bytes);
 }
 BENCHMARK(BM_Read)->Arg(64)->Arg(65536);
 
-/// An iteration that finds nothing: what polling costs.
+/// An iteration that finds nothing: what polling costs. It stands for the packet that is counted.
 void BM_IdleIteration(benchmark::State& state) {
   Pair pair;
-  for (auto _ : state) {
+  measure(state, 1, [&] {
     pair.now = pair.now + 100;
     benchmark::DoNotOptimize(pair.a->loop.run_once(pair.now));
-  }
+  });
 }
 BENCHMARK(BM_IdleIteration);
 

@@ -4,11 +4,18 @@
 
 #include <vector>
 
+#include "bench/cycles.h"
+#include "bench/reference.h"
 #include "wire/frame_template.h"
 #include "wire/packet.h"
 
 namespace uroce::wire {
 namespace {
+
+using bench::BM_Reference;
+using bench::measure;
+
+BENCHMARK(BM_Reference);
 
 FrameAddress address(bool v6) {
   return {.src_mac = {{2, 0, 0, 0, 0, 1}},
@@ -41,14 +48,13 @@ std::vector<std::byte> write_frame(bool v6, std::uint32_t payload) {
 /// Receive: all checks of the headers, without the ICRC. Arg: 0 IPv4, 1 IPv6. Time: per packet.
 void BM_Parse(benchmark::State& state) {
   const auto frame = write_frame(state.range(0) == 1, 64);
-  for (auto _ : state) {
+  measure(state, 1, [&] {
     const std::byte* data = frame.data();
     benchmark::DoNotOptimize(data);
     PacketView packet;
     benchmark::DoNotOptimize(parse_packet({data, frame.size()}, packet));
     benchmark::DoNotOptimize(packet);
-  }
-  state.SetItemsProcessed(state.iterations());
+  });
 }
 BENCHMARK(BM_Parse)->Arg(0)->Arg(1);
 
@@ -57,12 +63,14 @@ void BM_IcrcOk(benchmark::State& state) {
   const auto payload = static_cast<std::uint32_t>(state.range(0));
   const auto frame = write_frame(state.range(1) == 1, payload);
   PacketView packet;
-  if (parse_packet(frame, packet) != ParseResult::kRoce || !icrc_ok(packet)) state.SkipWithError("bad frame");
-  for (auto _ : state) {
+  if (parse_packet(frame, packet) != ParseResult::kRoce || !icrc_ok(packet)) {
+    state.SkipWithError("bad frame");
+    return;
+  }
+  measure(state, 1, [&] {
     benchmark::DoNotOptimize(packet);
     benchmark::DoNotOptimize(icrc_ok(packet));
-  }
-  state.SetItemsProcessed(state.iterations());
+  });
   state.SetBytesProcessed(state.iterations() * payload);
 }
 BENCHMARK(BM_IcrcOk)->ArgsProduct({{0, 64, 256, 1024, 4096}, {0, 1}});
@@ -72,12 +80,11 @@ void BM_EmitHeaders(benchmark::State& state) {
   const FrameTemplate head{address(state.range(0) == 1)};
   std::vector<std::byte> frame(256);
   Psn psn;
-  for (auto _ : state) {
+  measure(state, 1, [&] {
     benchmark::DoNotOptimize(emit_write(frame.data(), head, 64, psn));
     benchmark::ClobberMemory();
     psn = psn + 1;
-  }
-  state.SetItemsProcessed(state.iterations());
+  });
 }
 BENCHMARK(BM_EmitHeaders)->Arg(0)->Arg(1);
 
@@ -89,12 +96,11 @@ void BM_EmitAndSeal(benchmark::State& state) {
   std::vector<std::byte> frame(
       head.frame_len(info(Opcode::kRcWriteOnly).header_bytes, payload, pad_for(payload)));
   Psn psn;
-  for (auto _ : state) {
+  measure(state, 1, [&] {
     head.seal(frame.data(), emit_write(frame.data(), head, payload, psn));
     benchmark::ClobberMemory();
     psn = psn + 1;
-  }
-  state.SetItemsProcessed(state.iterations());
+  });
   state.SetBytesProcessed(state.iterations() * payload);
 }
 BENCHMARK(BM_EmitAndSeal)->ArgsProduct({{0, 64, 256, 1024, 4096}, {0, 1}});
@@ -106,15 +112,14 @@ void BM_EmitAck(benchmark::State& state) {
   const std::uint32_t size = head.frame_len(header_bytes, 0, 0);
   std::vector<std::byte> frame(size);
   Psn psn;
-  for (auto _ : state) {
+  measure(state, 1, [&] {
     std::byte* at = head.emit_head(frame.data(), FrameTemplate::roce_len(header_bytes, 0, 0));
     at = emit_at(at, Bth{.opcode = Opcode::kRcAck, .dest_qpn = Qpn{0x11}, .psn = psn});
     emit_at(at, Aeth{.msn = psn.value()});
     head.seal(frame.data(), size);
     benchmark::ClobberMemory();
     psn = psn + 1;
-  }
-  state.SetItemsProcessed(state.iterations());
+  });
 }
 BENCHMARK(BM_EmitAck);
 
