@@ -21,6 +21,7 @@ SHORT_LINK = ((256, 1000), (1024, 4096), (1024, 65536))  # on a link of 1500
 UNRELIABLE = (("uc", 256, 1), ("uc", 1024, 1000), ("uc", 4096, 65536), ("uc", 1024, 65536),
               ("ud", 4096, 1), ("ud", 4096, 1000), ("ud", 4096, 4096))
 SHARED = ((256, 1), (1024, 1000), (1024, 4096), (4096, 65536))
+CONTROLLED = (("rc", 1024, 64), ("rc", 4096, 65536), ("uc", 1024, 1000))  # with DCQCN on uroce's side
 LIMIT_SECONDS = 25
 PCAPS_KEPT = 3
 
@@ -35,6 +36,7 @@ class Case:
     loss: float = 0.0
     link: int = 4200
     type: str = "rc"
+    marked: float = 0.0  # congestion control is on, and so many packets from the guest have marks
 
     @property
     def gid(self):
@@ -42,6 +44,7 @@ class Case:
 
     def __str__(self):
         loss = f", {self.loss:.0%} loss" if self.loss else ""
+        loss += f", DCQCN with {self.marked:.0%} marked" if self.marked else ""
         path = f"link {self.link}, path MTU {self.mtu}"
         kind = self.type.upper()
         return f"{kind}, uroce as {self.role}, {self.family}, {path}, {self.size} B{loss}"
@@ -58,6 +61,8 @@ def cases():
         yield Case(role, family, mtu, size, 4 * ITERATIONS[size], type="srq")
         if size == 1000:
             yield Case(role, family, mtu, size, 4 * ITERATIONS[size], type="srq", loss=0.01)
+    for role, family, (kind, mtu, size) in itertools.product(("client", "server"), FAMILIES, CONTROLLED):
+        yield Case(role, family, mtu, size, ITERATIONS[size], type=kind, marked=0.5)
     for role, family, (mtu, size) in itertools.product(("client", "server"), FAMILIES, SHORT_LINK):
         yield Case(role, family, mtu, size, ITERATIONS[size], link=1500)
 
@@ -75,7 +80,8 @@ class Pair:
         self.stock = shlex.join(map(str, [f"ibv_{case.type}_pingpong", "-d", "rxe0", *options, *check]))
         options += ["--type", case.type, "-c"]
         addresses = [word for ip, bits in zip(ENGINE_IPS, PREFIXES) for word in ("--ip", f"{ip}/{bits}")]
-        self.uroce = [*uroce, "--port", "af_packet:eng0", *addresses, "--no-huge", *options]
+        control = ["--congestion", "dcqcn", "--fault", f"ce={case.marked}"] if case.marked else []
+        self.uroce = [*uroce, "--port", "af_packet:eng0", *addresses, "--no-huge", *control, *options]
 
     def run(self):
         """Both programs to their end; fails unless both succeed."""
