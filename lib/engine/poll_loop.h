@@ -182,6 +182,7 @@ class PollLoop {
   }
   void make_local();
   port::FrameSink& sink_to(const Gid& dgid, std::uint32_t sgid_index);
+  void answer_last(transport::QueuePair& qp, Ticks now) noexcept;
   void resolve(transport::QueuePair& qp, Ticks now);
   [[nodiscard]] std::optional<MacAddress> mac_of(const Gid& dgid, std::uint32_t sgid_index,
                                                  transport::NextHop& held, Ticks now);

@@ -6,9 +6,13 @@
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <rdma/rdma_user_cm.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "test/abi/verbs_side.h"
@@ -150,6 +154,26 @@ int connect(const File& file, std::uint32_t id, std::uint32_t qpn, const char* t
   return file.say(RDMA_USER_CM_CMD_CONNECT, body);
 }
 
+int accept(const File& file, std::uint32_t id, std::uint64_t uid, std::uint32_t qpn) {
+  rdma_ucm_accept body{};
+  body.id = id;
+  body.uid = uid;
+  body.conn_param.valid = 1;
+  body.conn_param.qp_num = qpn;
+  return file.say(RDMA_USER_CM_CMD_ACCEPT, body);
+}
+
+/// A program that connects and exits, without closing anything.
+[[noreturn]] void connect_and_exit(const char* ip) noexcept {
+  const File file;
+  const std::uint32_t id = resolved(file, 2, ip, 7000);
+  if (connect(file, id, 0x78, "") != 0 || file.next().event != kConnectResponse) _exit(1);
+  rdma_ucm_accept ready{};
+  ready.id = id;
+  if (file.say(RDMA_USER_CM_CMD_ACCEPT, ready) != 0) _exit(2);
+  std::exit(0);
+}
+
 }  // namespace
 
 TEST_CASE("an id is bound to an address of the port, and AF_IB is unknown", "[abi][rdmacm]") {
@@ -241,12 +265,7 @@ TEST_CASE("a connection is asked for, accepted, established and ended", "[abi][r
   CHECK(request.param.conn.responder_resources == 2);
   CHECK(request.param.conn.private_data_len == 56);
   CHECK(std::memcmp(request.param.conn.private_data, "hello", 6) == 0);
-  rdma_ucm_accept accept{};
-  accept.id = request.id;
-  accept.uid = 3;
-  accept.conn_param.valid = 1;
-  accept.conn_param.qp_num = peer.qp->qp_num;
-  REQUIRE(file.say(RDMA_USER_CM_CMD_ACCEPT, accept) == 0);
+  REQUIRE(accept(file, request.id, 3, peer.qp->qp_num) == 0);
   const auto reply = file.next();
   CHECK(reply.event == kConnectResponse);
   CHECK(reply.uid == 2);
@@ -269,6 +288,37 @@ TEST_CASE("a connection is asked for, accepted, established and ended", "[abi][r
   CHECK(file.next().event == kDisconnected);
   CHECK(file.next().event == kDisconnected);
   CHECK(file.destroy(listener) == 1);
+}
+
+TEST_CASE("a process that exits ends its connections first", "[abi][rdmacm]") {
+  VerbsSide::use_own_link();
+  int is_heard[2] = {-1, -1};
+  REQUIRE(pipe(is_heard) == 0);
+  std::fflush(stdout);  // the child exits, too
+  const pid_t child = fork();
+  setenv("UROCE_IP", child == 0 ? "10.77.0.2/24" : "10.77.0.1/24", 1);
+  char go = 0;
+  if (child == 0) {
+    if (read(is_heard[0], &go, 1) != 1) _exit(3);
+    connect_and_exit("10.77.0.1");
+  }
+  {
+    const File file;
+    listening(file, 1, "10.77.0.1", 7000);
+    REQUIRE(write(is_heard[1], &go, 1) == 1);
+    const auto request = file.next();
+    CHECK(request.event == kConnectRequest);
+    REQUIRE(accept(file, request.id, 3, 0x77) == 0);  // nobody looks at the QPs
+    CHECK(file.next().event == kEstablished);
+    REQUIRE(file.is_readable(3000));
+    CHECK(file.next().event == kDisconnected);
+  }
+  unsetenv("UROCE_IP");
+  close(is_heard[0]);
+  close(is_heard[1]);
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("whoever asks where nobody listens, or is refused, hears REJECTED", "[abi][rdmacm]") {

@@ -23,7 +23,8 @@ PROGRAMS = (["bin/dash", "bin/ip", "usr/bin/rdma", "sbin/ethtool"] +
                                         "uc_pingpong", "ud_pingpong", "srq_pingpong")] +
             [f"usr/bin/ib_{verb}_{what}" for verb in ("send", "write", "read", "atomic")
              for what in ("bw", "lat")] +
-            [f"usr/bin/{name}" for name in ("rping", "ucmatose", "udaddy", "mckey", "cmtime")])
+            [f"usr/bin/{name}" for name in ("rping", "ucmatose", "udaddy", "mckey", "cmtime", "rstream",
+                                        "riostream", "rcopy")])
 OPENED_LIBRARIES = ("libgcc_s.so.1",)  # by the C library, when a thread ends itself
 LIBRARY_FOLDERS = ("usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu", "usr/lib", "lib", "lib64")
 MODULES = ("virtio_pci", "virtio_net", "virtio_console", "virtio_rng", "crc32_generic", "crc32c_generic",

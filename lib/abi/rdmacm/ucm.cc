@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <future>
 
 #include "abi/ibverbs/engine.h"
 #include "abi/ibverbs/errors.h"
@@ -85,15 +87,39 @@ int Ucm::close(int fd) {
     if (found == files_.end()) return fail(EBADF), -1;
     const std::shared_ptr<UcmFile> file = found->second;
     files_.erase(found);
-    for (std::size_t i = 0; i < ids_.size(); ++i) {
-      if (ids_[i] != nullptr && ids_[i]->file == file.get()) destroy(*ids_[i]);
-    }
-    file->closed = true;
+    end(*file);
     is_last = files_.empty();
   }
   const int closed = ::close(fd);
   if (is_last && Engine::instance().is_here()) close_cm();
   return closed;
+}
+
+/// Its ids are over, and commands that still come for it fail.
+void Ucm::end(UcmFile& file) {
+  for (std::size_t i = 0; i < ids_.size(); ++i) {
+    if (ids_[i] != nullptr && ids_[i]->file == &file) destroy(*ids_[i]);
+  }
+  file.closed = true;
+}
+
+/// As the kernel closes the files of a process that ends: peers hear of it. By a thread of its own, which is
+/// not waited for in vain: a signal handler that calls exit() may have interrupted whoever holds a lock.
+void Ucm::at_exit() {
+  constexpr auto kMost = std::chrono::milliseconds(500);
+  if (!Engine::instance().is_here()) return;
+  const auto ended = std::make_shared<std::promise<void>>();
+  const std::future<void> is_over = ended->get_future();
+  const NoSignals signals;
+  std::thread([this, ended] {
+    {
+      const std::lock_guard lock(mutex_);
+      for (const auto& [fd, file] : std::exchange(files_, {})) end(*file);
+    }
+    close_cm();
+    ended->set_value();
+  }).detach();
+  is_over.wait_for(kMost);
 }
 
 // The Cm, and the thread that hears from it.
@@ -120,6 +146,8 @@ Status Ucm::open_cm() {
   stopping_ = false;
   const NoSignals signals;
   thread_ = std::thread([this] { run(); });
+  static const int registered = std::atexit([] { instance().at_exit(); });
+  (void)registered;
   return {};
 }
 

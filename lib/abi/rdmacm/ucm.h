@@ -117,6 +117,8 @@ class Ucm {
   };
 
   // ucm.cc: files, ids, the Cm
+  void end(UcmFile& file);
+  void at_exit();
   Status open_cm();
   void close_cm();
   void run();

@@ -170,6 +170,34 @@ TEST_CASE("what is posted to a QP in Error by the owner of its loop is flushed a
   CHECK(wcs[0].status == WcStatus::kWrFlushErr);
 }
 
+TEST_CASE("a QP that the application ends still sends the ACK of what it has taken", "[engine][loop]") {
+  // What was taken is known to the application, which may end the QP before the loop's next iteration.
+  const auto end = GENERATE(QpState::kError, QpState::kReset, QpState::kRts);
+  CAPTURE(raw(end));
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  introduce(f);
+  f.give(frame_of(
+      {.opcode = wire::Opcode::kRcWriteOnly, .ack_req = true, .reth = wire::Reth{}, .dest_qpn = Qpn{0x10}},
+      f.from_peer(), {}));
+  f.link.advance_to(f.now_ns += 100);
+  f.loop.run_once(f.now());
+  REQUIRE(qp->responder().msn() == 1);
+  REQUIRE(f.taken().empty());
+  if (end == QpState::kRts) {
+    f.loop.remove(*qp, f.now());
+  } else {
+    REQUIRE(f.loop.modify(*qp, {.state = end}, qp_attr::kState, {}, f.now()));
+  }
+  f.run(5000);
+  const auto acks = roce(f.taken());
+  REQUIRE(acks.size() == 1);
+  CHECK(acks[0].opcode == wire::Opcode::kRcAck);
+  CHECK(acks[0].psn == Psn{0});
+  if (end != QpState::kRts) f.loop.remove(*qp, f.now());
+}
+
 TEST_CASE("what waited for the peer's Ethernet address is sent once, however late and often it is told",
           "[engine][loop][neighbours]") {
   LoopFixture f;

@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+"""Stock programs at both ends: one on the drop-in libraries (`uroce run`), one on the kernel's Soft-RoCE."""
+import contextlib
+import itertools
+import shlex
+import shutil
+import subprocess
+import time
+from pathlib import Path
+
+from agent import GuestError
+from lab import ENGINE_IPS, GUEST_IPS, HOST_IPS, PREFIXES, lab
+from packages import Unavailable
+from report import clean_kernel_log, main, require, require_equal, tail
+
+ROLES = ("client", "server")  # uroce's
+CM_THREAD = "uroce-rdma-cm"  # of a program that is about to bind an address
+PERFTEST_PORT = 18515  # TCP, for the exchange of those that do without RDMA-CM
+LIMIT_SECONDS = 60
+# The server's command line and the client's; "&": the server goes on until it is ended.
+STREAMS = (
+    ("rstream -S 1024 -C 100 -I 10", "rstream -S 1024 -C 100 -I 10 -s {server}"),
+    ("rstream -S 65536 -C 20 -I 5 -T b", "rstream -S 65536 -C 20 -I 5 -T b -s {server}"),
+    ("riostream -S 4096 -C 20 -I 10", "riostream -S 4096 -C 20 -I 10 -s {server}"),
+    ("rcopy &", "rcopy {sent} {server}:{received}"),
+    ("rping -s -C 10 -V", "rping -c -a {server} -C 10 -V"),
+    ("ucmatose -C 20 -S 1000", "ucmatose -C 20 -S 1000 -s {server}"),
+)
+PERFTEST = tuple((command, command + " {server}") for command in (
+    "ib_send_bw -n 100", "ib_send_bw -R -n 100", "ib_write_lat -n 100", "ib_write_lat -R -n 100",
+    "ib_read_bw -n 50", "ib_read_bw -R -n 50", "ib_atomic_lat -n 100", "ib_atomic_lat -R -n 100"))
+HERE = {"rping": "rdmacm-utils", "ib_send_bw": "perftest"}
+SENT, RECEIVED = "/tmp/uroce-stock-sent", "/tmp/uroce-stock-received"
+MAKE_SENT = f"rm -f {RECEIVED}; seq 1 20000 > {SENT}"
+SHOW_SUM = "md5sum < "
+
+
+def begins_with_cm(program):
+    """Returns a moment after a program of ours has begun with RDMA-CM, or once it is over."""
+    end = time.monotonic() + LIMIT_SECONDS
+    while program.poll() is None and time.monotonic() < end:
+        for comm in Path(f"/proc/{program.pid}/task").glob("*/comm"):
+            with contextlib.suppress(OSError):
+                if comm.read_text(encoding="ascii").strip() == CM_THREAD:
+                    return time.sleep(0.3)
+        time.sleep(0.02)
+    return None
+
+
+class Meeting:
+    """Two programs, each at its own end."""
+
+    def __init__(self, used, uroce, server, client):
+        self.used = used
+        self.guest = used.guest
+        self.uroce = uroce
+        self.server = server.rstrip("& ")
+        self.client = client
+        self.ends_by_itself = not server.endswith("&")
+        self.has_tcp = client.startswith("ib_") and "-R" not in client.split()
+        self.copies = "{received}" in client
+
+    def run(self, role):
+        with clean_kernel_log(self.guest):
+            if role == "client":
+                self.as_client()
+            else:
+                self.as_server()
+
+    def as_client(self):
+        subprocess.run(MAKE_SENT, shell=True, check=True)
+        self.guest.run(f"rm -f {RECEIVED}")
+        there = self.guest.start(self.server, LIMIT_SECONDS)
+        try:
+            self.await_guest()
+            with self.ours(self.client_words(GUEST_IPS[0])) as here:
+                self.finish(here)
+                if self.ends_by_itself:
+                    self.ends_well(there)
+            if self.copies:
+                here = subprocess.run(SHOW_SUM + SENT, shell=True, check=True, capture_output=True, text=True)
+                require_equal(self.guest.run(SHOW_SUM + RECEIVED).out, here.stdout, "what arrived")
+        finally:
+            self.end(there)
+
+    def as_server(self):
+        self.guest.run(MAKE_SENT)
+        Path(RECEIVED).unlink(missing_ok=True)
+        with self.ours(self.server) as here:
+            self.await_ours(here)
+            at = HOST_IPS[0] if self.has_tcp else ENGINE_IPS[0]
+            there = self.guest.start(self.client_words(at), LIMIT_SECONDS)
+            try:
+                self.ends_well(there)
+                if self.ends_by_itself:
+                    self.finish(here)
+            finally:
+                self.end(there)
+        if self.copies:
+            here = subprocess.run(SHOW_SUM + RECEIVED, shell=True, check=True, capture_output=True, text=True)
+            require_equal(here.stdout, self.guest.run(SHOW_SUM + SENT).out, "what arrived")
+
+    def client_words(self, server):
+        return self.client.format(server=server, sent=SENT, received=RECEIVED)
+
+    def await_guest(self):
+        if self.has_tcp:
+            return self.guest.wait_listening(PERFTEST_PORT)
+        name = self.server.split()[0]
+        listens = f"rdma resource show cm_id | grep -q 'LISTEN.*{name}'"
+        return self.guest.run(f"until {listens}; do usleep 20000; done", 20)
+
+    def await_ours(self, program):
+        if self.has_tcp:
+            return self.used.wait_listening(program, PERFTEST_PORT, LIMIT_SECONDS)
+        return begins_with_cm(program)
+
+    @contextlib.contextmanager
+    def ours(self, command):
+        """The program on uroce; what it has said is told if anything fails."""
+        addresses = ",".join(f"{ip}/{bits}" for ip, bits in zip(ENGINE_IPS, PREFIXES))
+        port = ["--port", "af_packet:eng0", "--ip", addresses]
+        program = self.used.popen(self.uroce, "run", *port, "--", *shlex.split(command),
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        try:
+            yield program
+        except (AssertionError, GuestError) as fault:
+            raise AssertionError(f"{fault}\non uroce:\n{tail(self.output_of(program))}") from fault
+        finally:
+            self.output_of(program)
+
+    @staticmethod
+    def output_of(program):
+        """All that it has said, once; it does not go on."""
+        if program.poll() is None:
+            program.kill()
+        return "" if program.stdout.closed else program.communicate(timeout=5)[0]
+
+    def finish(self, program):
+        try:
+            program.wait(LIMIT_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise AssertionError("the program on uroce does not end") from None
+        require_equal(program.returncode, 0, "exit code on uroce")
+
+    @staticmethod
+    def ends_well(job):
+        outcome = job.wait()
+        require(outcome.ok, f"in the guest: {outcome.text()}")
+
+    @staticmethod
+    def end(job):
+        if not job.ended():
+            job.kill()
+            job.wait()
+
+
+def meet(used, uroce, role, server, client):
+    """These programs have bounds of their own that a busy machine may pass: once is no failure, but told."""
+    try:
+        Meeting(used, uroce, server, client).run(role)
+    except (AssertionError, GuestError) as fault:
+        print(f"again {client}: {fault}", flush=True)
+        Meeting(used, uroce, server, client).run(role)
+
+
+def run(arguments, report):
+    missing = [package for program, package in HERE.items() if shutil.which(program) is None]
+    if missing:
+        raise Unavailable(f"programs are missing: apt-get install {' '.join(missing)}")
+    uroce = arguments.uroce.resolve()
+    with lab() as used:
+        for role, (server, client) in itertools.product(ROLES, STREAMS + PERFTEST):
+            report.case(f"{client}, uroce as {role}", meet, used, uroce, role, server, client)
+
+
+def add_arguments(parser):
+    parser.add_argument("--uroce", type=Path, required=True, help="the uroce binary")
+
+
+if __name__ == "__main__":
+    main(run, __doc__, add_arguments)
