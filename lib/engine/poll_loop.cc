@@ -532,6 +532,8 @@ Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
     return Error{Errc::kInvalid, "dgid is a multicast group: only datagrams go there"};
   }
   if ((mask & qp_attr::kAv) != 0) neighbours_.make_room();
+  const bool ends = attr.state == QpState::kError || attr.state == QpState::kReset;
+  if ((mask & qp_attr::kState) != 0 && ends) answer(qp, now);
   if (Status status = qp.modify(attr, mask, bounds); !status) return status;
   if ((mask & qp_attr::kAv) != 0) resolve(qp, now);
   if (qp.state() == QpState::kReset) let_go(qp.neighbour);
@@ -540,13 +542,17 @@ Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
   return {};
 }
 
+/// Before a QP stops to answer: a peer whose last message was taken must not wait for its ACK.
+void PollLoop::answer(QueuePair& qp, Ticks now) noexcept {
+  if (qp.context().sink == nullptr) return;  // it was never added
+  transport::TxContext last_words{.port = *qp.context().sink, .now = now, .budget = kTurn};
+  qp.answer(last_words);
+  port_.tx_flush();
+}
+
 void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   now_ = now;
-  if (qp.context().sink != nullptr) {  // it was added
-    transport::TxContext last_words{.port = *qp.context().sink, .now = now, .budget = kTurn};
-    qp.answer(last_words);  // a peer whose last message was taken must not wait for its ACK
-    port_.tx_flush();
-  }
+  answer(qp, now);
   take_doorbells();
   // Another thread that was interrupted half-way through ring() hides what was put into the list after it.
   while (qp.doorbell.load(std::memory_order_acquire)) {

@@ -186,6 +186,7 @@ class PollLoop {
   [[nodiscard]] std::optional<MacAddress> mac_of(const Gid& dgid, std::uint32_t sgid_index,
                                                  transport::NextHop& held, Ticks now);
   void let_go(transport::NextHop& held) noexcept;
+  void answer(transport::QueuePair& qp, Ticks now) noexcept;
   void address(transport::QueuePair& qp, const MacAddress& mac) noexcept;
   void address(transport::AddressHandle& handle, const MacAddress& mac) noexcept;
   [[nodiscard]] wire::FrameTemplate frames_to(const AhAttr& attr, const MacAddress& mac,
