@@ -91,7 +91,7 @@ ibv_mw* alloc_mw(ibv_pd* base, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* mw) {
-  if (Engine::instance().is_here()) delete &cast<Window>(mw);
+  if (is_here(*mw)) delete &cast<Window>(mw);
   return 0;
 }
 
@@ -183,7 +183,7 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* addr, std::size_t le
 
 int ibv_dereg_mr(ibv_mr* base) {
   auto& region = cast<Region>(base);
-  if (!Engine::instance().is_here()) return 0;
+  if (!is_here(*base)) return 0;
   if (const Status status = region.mr->dereg(); !status) return answer(status);
   delete &region;
   return 0;

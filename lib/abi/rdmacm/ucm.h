@@ -21,6 +21,7 @@
 
 namespace uroce::abi {
 
+class Engine;
 struct UcmFile;
 
 /// What the program calls an id: a struct rdma_cm_id.
@@ -84,7 +85,8 @@ struct UcmFile {
 /// The commands of <rdma/rdma_user_cm.h> for IPv4 and IPv6. AF_IB is refused as by kernels that lack it, so
 /// QUERY, RESOLVE_ADDR and JOIN_MCAST are not asked for.
 ///
-/// Threads: any. Lifetime: for ever. The Cm is open while there are files that have used it.
+/// Threads: any. Lifetime: for ever. The Cm is open while there are files that have used it. A child that was
+/// forked meanwhile hears EIO.
 class Ucm {
  public:
   static Ucm& instance();
@@ -158,6 +160,7 @@ class Ucm {
   void tell(UcmId& id, UcmEventType event, int status = 0);
 
   std::mutex opening_;                                       // one at a time opens or closes the Cm
+  std::atomic<Engine*> engine_{nullptr};                     // of the files
   std::mutex mutex_;                                         // guards what follows
   std::unordered_map<int, std::shared_ptr<UcmFile>> files_;  // by descriptor
   std::vector<std::unique_ptr<UcmId>> ids_;                  // by handle
