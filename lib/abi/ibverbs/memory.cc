@@ -9,7 +9,7 @@ namespace {
 
 /// Hints that a copying engine needs not, and those that programs may give to any device.
 constexpr unsigned kIgnored = unsigned{IBV_ACCESS_HUGETLB} | IBV_ACCESS_OPTIONAL_RANGE;
-constexpr unsigned kUnsupported = IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND;
+constexpr unsigned kUnsupported = IBV_ACCESS_ON_DEMAND;
 
 std::atomic<std::uint32_t> next_handle{1};
 
@@ -98,7 +98,7 @@ int dealloc_mw(ibv_mw* mw) {
 int bind_mw(ibv_qp* base, ibv_mw* mw, ibv_mw_bind* bind) {
   QueuePair& qp = qp_of(base);
   const ibv_mw_bind_info& info = bind->bind_info;
-  if (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) return EOPNOTSUPP;
+  if (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) return EINVAL;  // type 1 has no such windows
   const MwBind to{.mr = Lkey{info.mr == nullptr ? 0 : info.mr->lkey},
                   .addr = info.addr,
                   .length = info.length,
