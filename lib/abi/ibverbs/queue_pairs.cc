@@ -245,6 +245,7 @@ int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
 
 int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
   const Ece known = qp_of(qp).qp->query_ece();
+  if (known.vendor_id == 0) return EOPNOTSUPP;  // none until a peer's are set: librdmacm takes no empty ones
   *ece = {.vendor_id = known.vendor_id, .options = known.options, .comp_mask = 0};
   return 0;
 }

@@ -142,6 +142,7 @@ class Ucm {
   int init_qp_attr(const Call& call);
   int set_option(const Call& call);
   int migrate_id(const Call& call);
+  [[nodiscard]] std::optional<CmAddress> on_port(std::optional<CmAddress> address, bool is_remote) const;
   int bind_id(UcmId& id, const CmAddress& address);
 
   // connect_commands.cc
@@ -159,8 +160,8 @@ class Ucm {
   void deliver_request(const CmEvent& event);
   void tell(UcmId& id, UcmEventType event, int status = 0);
 
-  std::mutex opening_;                                       // one at a time opens or closes the Cm
   std::atomic<Engine*> engine_{nullptr};                     // of the files
+  std::mutex opening_;                                       // one at a time opens or closes the Cm
   std::mutex mutex_;                                         // guards what follows
   std::unordered_map<int, std::shared_ptr<UcmFile>> files_;  // by descriptor
   std::vector<std::unique_ptr<UcmId>> ids_;                  // by handle
