@@ -1,5 +1,6 @@
 // uroce run: programs written for libibverbs and librdmacm, unmodified, on this machine's uroce port.
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -50,12 +51,34 @@ std::string in_front_of(const fs::path& path, const char* variable) {
   return others == nullptr || *others == '\0' ? path.string() : path.string() + ":" + others;
 }
 
+/// Whether the other end of the link is a process of this machine.
+bool has_two_ends(const Config& config) {
+  return config.port.starts_with("shm:") || config.port.starts_with("memif:");
+}
+
+/// What programs look for in an adapter's folder of sysfs: the network interface that has its addresses. For
+/// a link within the machine that is the loopback interface, whose addresses its ends answer to.
+/// @return the folder that stands for it; empty where there is none.
+std::string sysfs_folder(const Config& config) {
+  if (!has_two_ends(config)) return {};
+  const char* runtime = std::getenv("UROCE_RUNTIME_DIR");
+  const fs::path base = runtime != nullptr && *runtime != '\0' ? runtime : "/dev/shm";
+  const fs::path folder = base / ("uroce-" + std::to_string(geteuid()) + ".sysfs");
+  std::error_code error;
+  fs::create_directories(folder / "device/net/lo", error);
+  struct stat made {};
+  const bool is_own = lstat(folder.c_str(), &made) == 0 && S_ISDIR(made.st_mode) && made.st_uid == geteuid();
+  return error || !is_own ? std::string() : folder.string();
+}
+
 /// What makes a program find the library, and the library its port.
 Result<std::vector<Variable>> variables(const SharedOptions& options, const Config& config) {
   const auto folder = library_folder();
   if (!folder) return folder.error();
   std::vector<Variable> set{{"LD_LIBRARY_PATH", in_front_of(*folder, "LD_LIBRARY_PATH")},
                             {"LD_PRELOAD", in_front_of(preloaded(*folder), "LD_PRELOAD")}};
+  if (const std::string device = sysfs_folder(config); !device.empty())
+    set.push_back({"UROCE_SYSFS", device});
   if (const std::string file = options.file(); !file.empty()) {
     set.push_back({"UROCE_CONFIG", fs::absolute(file).string()});
   }
@@ -73,7 +96,7 @@ std::string describe(const Config& config) {
     const auto gid = Gid::parse(ip.substr(0, ip.find_first_of("/@")));
     return port + ", address " + ip + ", GID " + (gid ? to_string(*gid) : "?") + " (index 1)";
   }
-  if (config.port.starts_with("shm:") || config.port.starts_with("memif:")) {
+  if (has_two_ends(config)) {
     return port + ", address 10.77.0.1 or, at the other end, 10.77.0.2, GID ::ffff:10.77.0.x (index 1)";
   }
   return port + ", no address but the link-local one (GID index 0; more with --ip)";

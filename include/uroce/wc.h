@@ -51,6 +51,14 @@ enum class WcOpcode : std::uint8_t {
   kRecvRdmaWithImm = 129,
 };
 
+/// What the network header is that a UD receive has before its payload: the last 20 of its 40 bytes if
+/// kIpv4, else all of them.
+enum class NetworkHeader : std::uint8_t {
+  kGrh = 0,
+  kIpv6 = 1,
+  kIpv4 = 2,
+};
+
 /// Bits of Wc::flags. Same values as enum ibv_wc_flags.
 namespace wc_flag {
 inline constexpr std::uint8_t kGrh = 1;
@@ -71,10 +79,11 @@ struct Wc {
   Qpn src_qpn{};               ///< remote QP
   WcStatus status = WcStatus::kSuccess;
   WcOpcode opcode = WcOpcode::kSend;
-  std::uint8_t flags = 0;       ///< wc_flag bits
-  std::uint8_t vendor_err = 0;  ///< the transport's Fault number; see describe_vendor_err()
-  std::uint8_t sl = 0;          ///< UD receive: priority in the VLAN tag
-  std::uint16_t vlan = 0;       ///< UD receive: VLAN it came in; 0: none
+  std::uint8_t flags = 0;                       ///< wc_flag bits
+  std::uint8_t vendor_err = 0;                  ///< the transport's Fault number; see describe_vendor_err()
+  std::uint8_t sl = 0;                          ///< UD receive: priority in the VLAN tag
+  NetworkHeader network = NetworkHeader::kGrh;  ///< UD receive
+  std::uint16_t vlan = 0;                       ///< UD receive: VLAN it came in; 0: none
 
   [[nodiscard]] bool ok() const noexcept { return status == WcStatus::kSuccess; }
 };

@@ -21,8 +21,8 @@ std::string key_name(std::string_view variable) {
 }
 
 /// Variables that are no keys: they belong to the machine or to a test, not to a device.
-constexpr std::array<std::string_view, 4> kOtherVariables = {"UROCE_CONFIG", "UROCE_RUNTIME_DIR",
-                                                             "UROCE_EAL_LOG", "UROCE_HUGEPAGE_POOL"};
+constexpr std::array<std::string_view, 5> kOtherVariables = {
+    "UROCE_CONFIG", "UROCE_RUNTIME_DIR", "UROCE_SYSFS", "UROCE_EAL_LOG", "UROCE_HUGEPAGE_POOL"};
 constexpr std::array<std::string_view, 2> kOtherPrefixes = {"UROCE_TEST_", "UROCE_INTEROP_"};
 
 bool is_no_key(std::string_view variable) {

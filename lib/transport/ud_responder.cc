@@ -8,6 +8,15 @@
 
 namespace uroce::transport {
 
+namespace {
+
+NetworkHeader network_of(const wire::PacketView& packet) noexcept {
+  if (!packet.is_v6) return NetworkHeader::kIpv4;
+  return packet.gid_type == GidType::kRoceV1 ? NetworkHeader::kGrh : NetworkHeader::kIpv6;
+}
+
+}  // namespace
+
 /// A datagram that finds no receive, or one that is too small, is dropped; the receive stays. IBA 9.8.3.2 ?
 void UdResponder::on_request(const wire::PacketView& packet) noexcept {
   if (!qp_.receives.available()) {
@@ -40,6 +49,7 @@ void UdResponder::on_request(const wire::PacketView& packet) noexcept {
         .opcode = WcOpcode::kRecv,
         .flags = wc_flag::kGrh,
         .sl = packet.priority(),
+        .network = network_of(packet),
         .vlan = packet.vlan_id()};
   if (packet.op->has_imm) {
     wc.imm_data = network_order(packet.imm().value);

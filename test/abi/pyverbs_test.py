@@ -20,7 +20,7 @@ PYTHON = "/usr/bin/python3"  # the one that Debian's packages are for
 SECONDS = 60
 SKIPPED = 77
 MODULES = ("addr", "atomic", "cq", "cq_events", "cqex", "device", "fork", "mr", "odp", "parent_domain", "pd",
-           "qp", "qpex", "relaxed_ordering", "shared_pd")
+           "qp", "qpex", "rdmacm", "relaxed_ordering", "shared_pd")
 # test: why it cannot pass
 EXPECTED = {}
 

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 #include "test/abi/verbs_side.h"
 
@@ -38,6 +39,12 @@ sockaddr_in6 address(const char* ip, std::uint16_t port) {
   sockaddr_in6 out{};
   std::memcpy(&out, &v4, sizeof v4);
   return out;
+}
+
+std::string text_of(const sockaddr_in6& from) {
+  sockaddr_in v4{};
+  std::memcpy(&v4, &from, sizeof v4);
+  return inet_ntoa(v4.sin_addr);
 }
 
 /// One rdma_event_channel.
@@ -200,6 +207,19 @@ TEST_CASE("an id is bound to an address of the port, and AF_IB is unknown", "[ab
   CHECK(file.say(RDMA_USER_CM_CMD_CREATE_ID, unknown) == EINVAL);
   unknown.ps = RDMA_PS_TCP;
   CHECK(file.say(RDMA_USER_CM_CMD_CREATE_ID, unknown, 2) == ENOSPC);
+}
+
+TEST_CASE("addresses of the loopback interface stand for the port's, and for the other end's",
+          "[abi][rdmacm]") {
+  Own own;
+  File file;
+  const std::uint32_t listener = listening(file, 1, "127.0.0.1", 7200);
+  CHECK(text_of(file.query(listener).src_addr) == own.ip);
+  const std::uint32_t here = resolved(file, 2, "127.0.0.1", 7200);  // somebody in this process listens
+  CHECK(text_of(file.query(here).dst_addr) == own.ip);
+  const std::uint32_t there = file.create(3);
+  REQUIRE(file.resolve(there, "127.0.0.1", 7201) == 0);
+  CHECK(text_of(file.query(there).dst_addr) == "10.77.0.2");
 }
 
 TEST_CASE("DESTROY_ID tells how many events were read, and removes the others", "[abi][rdmacm]") {

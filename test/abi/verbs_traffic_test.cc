@@ -145,6 +145,47 @@ TEST_CASE("a region under other addresses is read and added to by them", "[abi][
   CHECK(ibv_dereg_mr(mr) == 0);
 }
 
+TEST_CASE("a zero-based region, and a zero-based window on it, name bytes by their place",
+          "[abi][zero_based]") {
+  Pair it;
+  fill(it.b, 128);
+  const auto all = unsigned{IBV_ACCESS_LOCAL_WRITE} | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_MW_BIND;
+  ibv_mr* mr = ibv_reg_mr(it.b.pd, it.b.memory.data(), 128, all | IBV_ACCESS_ZERO_BASED);
+  REQUIRE(mr != nullptr);
+  ibv_qp_ex* qp = ibv_qp_to_qp_ex(it.a.qp);
+  qp->wr_flags = IBV_SEND_SIGNALED;
+  const auto local = reinterpret_cast<std::uintptr_t>(it.a.memory.data());
+  const auto read = [&](std::uint32_t rkey, std::uint64_t from) {
+    ibv_wr_start(qp);
+    ibv_wr_rdma_read(qp, rkey, from);
+    ibv_wr_set_sge(qp, it.a.mr->lkey, local, 16);
+    REQUIRE(ibv_wr_complete(qp) == 0);
+    return it.a.take().status;
+  };
+  CHECK(read(mr->rkey, 8) == IBV_WC_SUCCESS);
+  CHECK(std::memcmp(it.a.memory.data(), it.b.memory.data() + 8, 16) == 0);
+
+  ibv_mw* mw = ibv_alloc_mw(it.b.pd, IBV_MW_TYPE_2);
+  REQUIRE(mw != nullptr);
+  ibv_send_wr bind{};
+  ibv_send_wr* bad = nullptr;
+  bind.opcode = IBV_WR_BIND_MW;
+  bind.send_flags = IBV_SEND_SIGNALED;
+  bind.bind_mw.mw = mw;
+  bind.bind_mw.rkey = ibv_inc_rkey(mw->rkey);
+  bind.bind_mw.bind_info = {.mr = mr,
+                            .addr = 64,
+                            .length = 32,
+                            .mw_access_flags = unsigned{IBV_ACCESS_REMOTE_READ} | IBV_ACCESS_ZERO_BASED};
+  REQUIRE(ibv_post_send(it.b.qp, &bind, &bad) == 0);
+  CHECK(it.b.take().status == IBV_WC_SUCCESS);
+  CHECK(read(mw->rkey, 4) == IBV_WC_SUCCESS);
+  CHECK(std::memcmp(it.a.memory.data(), it.b.memory.data() + 68, 16) == 0);
+  CHECK(read(mw->rkey, 64) == IBV_WC_REM_ACCESS_ERR);
+  CHECK(ibv_dealloc_mw(mw) == 0);
+  CHECK(ibv_dereg_mr(mr) == 0);
+}
+
 TEST_CASE("a sleeper on a channel is told which of its queues has something", "[abi][events]") {
   Pair it;
   ibv_cq* other = ibv_create_cq(it.b.context, 4, nullptr, it.b.channel, 0);

@@ -48,6 +48,28 @@ TEST_CASE("a QP takes no CQ of another device", "[lifetimes][qp]") {
   }
 }
 
+TEST_CASE("a QP that is moved to Error or Reset has acknowledged what it took", "[lifetimes][qp]") {
+  const QpState last = GENERATE(QpState::kError, QpState::kReset);
+  Joined link(Mode::kApp);
+  Cq cq_a = must(Cq::create(link.a.device, 4));
+  Cq cq_b = must(Cq::create(link.b.device, 4));
+  Qp a = must(Qp::create(link.a.pd, cq_a, cq_a, {}));
+  Qp b = must(Qp::create(link.b.pd, cq_b, cq_b, {}));
+  REQUIRE(join(link.a, a, link.b, b));
+  REQUIRE(b.post_recv({.wr_id = 1}));
+  REQUIRE(a.post_send({.wr_id = 2, .flags = send_flag::kSignaled}));
+  Wc wc;
+  REQUIRE(within(5s, [&] {
+    link.a.device.progress();
+    return cq_b.poll({&wc, 1}) == 1;
+  }));
+  CHECK(wc.ok());
+  REQUIRE(b.modify({.state = last}, qp_attr::kState));  // from here on nothing makes b's device go on
+  REQUIRE(within(5s, [&] { return cq_a.poll({&wc, 1}) == 1; }));
+  CHECK(wc.wr_id == 2);
+  CHECK(wc.ok());
+}
+
 TEST_CASE("waiting for ever is a wait like any other", "[lifetimes][cq]") {
   for (const Mode mode : {Mode::kApp, Mode::kAuto, Mode::kLcore}) {
     Joined link(mode);

@@ -134,6 +134,7 @@ TEST_CASE("a datagram tells its VLAN, and is answered there, by the same version
     REQUIRE(received.ok());
     CHECK(received.vlan == from.vlan);
     CHECK(received.sl == (from.vlan == 0 ? 0 : 3));
+    CHECK(received.network == (from.type == GidType::kRoceV1 ? NetworkHeader::kGrh : NetworkHeader::kIpv4));
     CHECK(a.next().ok());
     const auto grh = b.memory.memory().first<kGrhBytes>();
     if (from.type == GidType::kRoceV1) {

@@ -72,7 +72,7 @@ ibv_ah* ibv_create_ah_from_wc(ibv_pd* pd, ibv_wc* wc, ibv_grh* grh, std::uint8_t
 }
 
 int ibv_destroy_ah(ibv_ah* ah) {
-  if (Engine::instance().is_here()) delete &cast<AddressHandle>(ah);
+  if (is_here(*ah)) delete &cast<AddressHandle>(ah);
   return 0;
 }
 

@@ -181,7 +181,7 @@ int ibv_resize_cq(ibv_cq* base, int cqe) {
 int ibv_destroy_cq(ibv_cq* base) {
   CompletionQueue& cq = cq_of(base);
   if (cq.users != 0) return fail(EBUSY);
-  if (!Engine::instance().is_here()) return 0;
+  if (!is_here(*base)) return 0;
   if (base->channel != nullptr) leave(channel_of(base->channel), cq);
   Context::of(base->context).events.purge(base);
   await_acks(cq, cq.comp_events_completed, cq.comp_events_taken);

@@ -25,12 +25,21 @@ class Context final : public verbs_context {
   [[nodiscard]] Device& device() noexcept { return *device_; }
   /// In a child that was forked: operations that post and poll fail from now on.
   void die() noexcept;
+  /// Whether this is the process that opened it.
+  [[nodiscard]] bool is_here() const noexcept { return is_here_; }
 
   EventQueue events;
 
  private:
   Device* device_ = nullptr;
+  bool is_here_ = true;
 };
+
+/// Whether this is the process that made the object; in its children there is nothing behind it.
+template <typename Object>
+[[nodiscard]] bool is_here(const Object& object) noexcept {
+  return Context::of(object.context).is_here();
+}
 
 // What the headers of rdma-core call through the context. Each stands in the file of its object.
 int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input, ibv_device_attr_ex* attr,

@@ -83,6 +83,7 @@ Status Context::open() {
 }
 
 void Context::die() noexcept {
+  is_here_ = false;
   context.ops.poll_cq = [](ibv_cq*, int, ibv_wc*) { return -EIO; };
   context.ops.req_notify_cq = [](ibv_cq*, int) { return EIO; };
   context.ops.post_send = [](ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad_wr) {
@@ -144,7 +145,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
 }
 
 int ibv_close_device(ibv_context* context) {
-  if (!Engine::instance().is_here()) return 0;
+  if (!Context::of(context).is_here()) return 0;
   delete &Context::of(context);
   return 0;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 
 #include "abi/ibverbs/context.h"
@@ -16,6 +17,15 @@
 namespace uroce::abi {
 
 namespace {
+
+/// The process whose device a fork took away from this one; 0: none.
+pid_t forked_from = 0;
+
+/// shm:NAME,ring=1M becomes shm:NAME-of-7,ring=1M.
+void rename_link(std::string& port) {
+  if (!port.starts_with("shm:")) return;
+  port.insert(std::min(port.find(','), port.size()), "-of-" + std::to_string(forked_from));
+}
 
 constexpr ibv_event_type to_verbs(AsyncEventType type) noexcept {
   return static_cast<ibv_event_type>(type);
@@ -33,7 +43,9 @@ Result<Config> read_config() {
     if (!loaded) return loaded;
     config = std::move(*loaded);
   }
-  return apply_environment(std::move(config));
+  auto all = apply_environment(std::move(config));
+  if (all && forked_from != 0) rename_link(all->port);
+  return all;
 }
 
 __be64 guid_of(const Config& config) noexcept {
@@ -49,12 +61,14 @@ __be64 guid_of(const Config& config) noexcept {
 }
 
 Engine& Engine::instance() {
-  static auto* engine = new Engine;  // its threads may outlive static objects
-  return *engine;
+  [[maybe_unused]] static const int once =
+      pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child) + std::atexit(at_exit);
+  return *current().load(std::memory_order_acquire);
 }
 
-Engine::Engine() {
-  pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+std::atomic<Engine*>& Engine::current() {
+  static std::atomic<Engine*> engine = new Engine;  // its threads may outlive static objects
+  return engine;
 }
 
 void Engine::before_fork() {
@@ -63,11 +77,27 @@ void Engine::before_fork() {
 void Engine::after_fork_in_parent() {
   instance().mutex_.unlock();
 }
+/// The parent's device, with its threads, is not here: what is left of it is never touched again.
 void Engine::after_fork_in_child() {
+  Engine& parents = instance();
+  if (parents.has_users()) {
+    forked_from = getppid();
+    for (Context* context : parents.contexts_) context->die();
+    current().store(new Engine, std::memory_order_release);
+  }
+  parents.mutex_.unlock();
+}
+
+/// The process ends with the device open: what it was sent is acknowledged, as an adapter would. A thread may
+/// have been interrupted anywhere by a signal whose handler ends the process, so it is not waited for without
+/// end.
+void Engine::at_exit() {
+  constexpr std::chrono::milliseconds kPatience{100};
   Engine& engine = instance();
-  if (engine.has_users()) engine.is_child_.store(true);
-  for (Context* context : engine.contexts_) context->die();
-  engine.mutex_.unlock();
+  const std::unique_lock opening(engine.opening_, std::try_to_lock);
+  if (!opening.owns_lock() || !engine.device_) return;
+  engine.stop_events();
+  (void)engine.settled_.try_acquire_for(kPatience);
 }
 
 Result<Device*> Engine::enter(Context& context) {
@@ -116,10 +146,13 @@ void Engine::leave_cm() {
 }
 
 Status Engine::open() {
-  if (!is_here()) return Error{Errc::kUnsupported, "a process that was forked with an open device has none"};
   if (device_) return {};
   auto config = read_config();
   if (!config) return config.error();
+  if (forked_from != 0 && !config->port.starts_with("shm:")) {
+    return Error{Errc::kUnsupported,
+                 "port " + config->port + " is open in the process that this was forked from"};
+  }
   const NoSignals signals;
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
   if (stop_fd_ < 0) return Error{Errc::kSystem, "no descriptor is left for another eventfd"};
@@ -133,10 +166,15 @@ Status Engine::open() {
   return {};
 }
 
-void Engine::close() {
+void Engine::stop_events() const {
   const std::uint64_t one = 1;
   [[maybe_unused]] const auto bytes = write(stop_fd_, &one, sizeof one);
+}
+
+void Engine::close() {
+  stop_events();
   events_.join();
+  (void)settled_.try_acquire();
   device_.reset();
   ::close(stop_fd_);
 }
@@ -148,6 +186,12 @@ void Engine::run_events() {
     AsyncEvent event;
     while (device_->next_async_event(event)) dispatch(event);
   }
+  for (int i = 0; i < 2;
+       ++i) {  // acknowledgements leave in the iteration after the one that told of messages
+    (void)device_->port_state();
+    device_->progress();
+  }
+  settled_.release();
 }
 
 void Engine::tell_all(ibv_event_type type) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <semaphore>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -22,14 +23,14 @@ struct SharedQueue;
 
 /// The configuration that programs get: that of the uroce program, but in Mode::kAuto, without hugepages and
 /// with a long keepalive unless it says otherwise. The other side of a one-sided operation never calls
-/// anything.
+/// anything. Processes that were forked with the device open meet on a shm link of their own.
 [[nodiscard]] Result<Config> read_config();
 /// Made from the configuration, so that it is known before the device is open. Network byte order.
 [[nodiscard]] __be64 guid_of(const Config& config) noexcept;
 
 /// Opens the device with its first user, a context or whoever wants the Cm, and closes it with the last, and
-/// hands its events to the contexts that they concern. A child that was forked has contexts, but no device:
-/// its calls fail.
+/// hands its events to the contexts that they concern. A child that was forked has its parent's contexts, but
+/// not the device: calls there fail. With those that it opens it has an engine of its own.
 ///
 /// Threads: any. Lifetime: for ever.
 class Engine {
@@ -49,13 +50,12 @@ class Engine {
   void add(SharedQueue& srq);
   void remove(SharedQueue& srq);
 
-  /// Whether this is the process that opened the device.
-  [[nodiscard]] bool is_here() const noexcept { return !is_child_.load(std::memory_order_relaxed); }
-
  private:
-  Engine();
+  Engine() = default;
+  static std::atomic<Engine*>& current();
   Status open();
   void close();
+  void stop_events() const;
   [[nodiscard]] bool has_users() const noexcept { return !contexts_.empty() || cm_.has_value(); }
   void run_events();
   void dispatch(const AsyncEvent& event);
@@ -65,6 +65,7 @@ class Engine {
   static void before_fork();
   static void after_fork_in_parent();
   static void after_fork_in_child();
+  static void at_exit();
 
   std::mutex opening_;  // one context at a time comes or goes
   std::mutex mutex_;    // guards what follows; never held while something waits for a loop
@@ -75,8 +76,8 @@ class Engine {
   std::optional<Device> device_;
   std::optional<Cm> cm_;
   std::thread events_;
+  std::binary_semaphore settled_{0};  // the thread has ended
   int stop_fd_ = -1;
-  std::atomic<bool> is_child_{false};
 };
 
 }  // namespace uroce::abi

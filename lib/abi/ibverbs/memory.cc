@@ -9,7 +9,7 @@ namespace {
 
 /// Hints that a copying engine needs not, and those that programs may give to any device.
 constexpr unsigned kIgnored = unsigned{IBV_ACCESS_HUGETLB} | IBV_ACCESS_OPTIONAL_RANGE;
-constexpr unsigned kUnsupported = IBV_ACCESS_ZERO_BASED | IBV_ACCESS_ON_DEMAND;
+constexpr unsigned kUnsupported = IBV_ACCESS_ON_DEMAND;
 
 std::atomic<std::uint32_t> next_handle{1};
 
@@ -91,14 +91,14 @@ ibv_mw* alloc_mw(ibv_pd* base, ibv_mw_type type) {
 }
 
 int dealloc_mw(ibv_mw* mw) {
-  if (Engine::instance().is_here()) delete &cast<Window>(mw);
+  if (is_here(*mw)) delete &cast<Window>(mw);
   return 0;
 }
 
 int bind_mw(ibv_qp* base, ibv_mw* mw, ibv_mw_bind* bind) {
   QueuePair& qp = qp_of(base);
   const ibv_mw_bind_info& info = bind->bind_info;
-  if (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) return EOPNOTSUPP;
+  if (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) return EINVAL;  // type 1 has no such windows
   const MwBind to{.mr = Lkey{info.mr == nullptr ? 0 : info.mr->lkey},
                   .addr = info.addr,
                   .length = info.length,
@@ -183,7 +183,7 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* addr, std::size_t le
 
 int ibv_dereg_mr(ibv_mr* base) {
   auto& region = cast<Region>(base);
-  if (!Engine::instance().is_here()) return 0;
+  if (!is_here(*base)) return 0;
   if (const Status status = region.mr->dereg(); !status) return answer(status);
   delete &region;
   return 0;

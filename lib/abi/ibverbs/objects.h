@@ -192,7 +192,7 @@ struct QueuePair : ibv_qp_ex {
 /// What a window can give to peers. Programs also name local rights, which mean nothing there.
 inline constexpr std::uint32_t kWindowRights = access::kRemoteWrite | access::kRemoteRead |
                                                access::kRemoteAtomic | access::kFlushGlobal |
-                                               access::kFlushPersistent;
+                                               access::kFlushPersistent | access::kZeroBased;
 
 /// What a program says about mutual exclusion of the objects that it makes in a protection domain.
 [[nodiscard]] inline bool is_shared(const ibv_pd* pd) noexcept {

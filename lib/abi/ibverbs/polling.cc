@@ -8,6 +8,14 @@ namespace uroce::abi {
 
 namespace {
 
+/// Of a datagram what kind of packet it was, as ConnectX tells in the place of the service level, which RoCE
+/// does not have: UCX looks for the network header by it.
+std::uint8_t sl_of(const Wc& wc) noexcept {
+  constexpr std::uint8_t kHasUdp = 8;
+  if ((wc.flags & wc_flag::kGrh) == 0) return 0;
+  return static_cast<std::uint8_t>(wc.network == NetworkHeader::kGrh ? 0 : kHasUdp | raw(wc.network));
+}
+
 void to_verbs(const Wc& wc, ibv_wc& out) noexcept {
   out.wr_id = wc.wr_id;
   out.status = static_cast<ibv_wc_status>(wc.status);
@@ -20,7 +28,7 @@ void to_verbs(const Wc& wc, ibv_wc& out) noexcept {
   out.wc_flags = wc.flags;
   out.pkey_index = 0;
   out.slid = 0;
-  out.sl = wc.sl;
+  out.sl = sl_of(wc);
   out.dlid_path_bits = 0;
 }
 
@@ -92,7 +100,7 @@ void set_extended_polling(CompletionQueue& cq, std::uint64_t wc_flags) noexcept 
     cq.read_slid = [](ibv_cq_ex*) { return std::uint32_t{0}; };
   }
   if (asked(IBV_WC_EX_WITH_SL)) {
-    cq.read_sl = [](ibv_cq_ex* c) { return own(c).current.sl; };
+    cq.read_sl = [](ibv_cq_ex* c) { return sl_of(own(c).current); };
   }
   if (asked(IBV_WC_EX_WITH_DLID_PATH_BITS)) {
     cq.read_dlid_path_bits = [](ibv_cq_ex*) { return std::uint8_t{0}; };

@@ -221,7 +221,7 @@ int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_at
 
 int ibv_destroy_qp(ibv_qp* base) {
   QueuePair& qp = qp_of(base);
-  if (!Engine::instance().is_here()) return 0;
+  if (!is_here(*base)) return 0;
   Engine::instance().remove(qp);
   Context::of(base->context).events.purge(base);
   await_acks(*base, base->events_completed, qp.events_taken);
@@ -245,6 +245,7 @@ int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
 
 int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
   const Ece known = qp_of(qp).qp->query_ece();
+  if (known.vendor_id == 0) return EOPNOTSUPP;  // none until a peer's are set: librdmacm takes no empty ones
   *ece = {.vendor_id = known.vendor_id, .options = known.options, .comp_mask = 0};
   return 0;
 }

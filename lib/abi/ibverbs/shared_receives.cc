@@ -119,7 +119,7 @@ int close_xrcd(ibv_xrcd* base) {
   auto& domain = cast<XrcDomain>(base);
   const std::lock_guard lock(named_domains().mutex);
   if (domain.opened == 1 && domain.users != 0) return EBUSY;
-  if (--domain.opened != 0 || !Engine::instance().is_here()) return 0;
+  if (--domain.opened != 0 || !is_here(*base)) return 0;
   std::erase(named_domains().domains, &domain);
   delete &domain;
   return 0;
@@ -163,7 +163,7 @@ int ibv_query_srq(ibv_srq* base, ibv_srq_attr* attr) {
 int ibv_destroy_srq(ibv_srq* base) {
   auto& srq = cast<SharedQueue>(base);
   if (srq.users != 0) return fail(EBUSY);
-  if (!Engine::instance().is_here()) return 0;
+  if (!is_here(*base)) return 0;
   Engine::instance().remove(srq);
   Context::of(base->context).events.purge(base);
   await_acks(*base, base->events_completed, srq.events_taken);

@@ -1,6 +1,7 @@
 // Commands that concern one end: ids, addresses, routes, attributes.
 #include <endian.h>
 
+#include <algorithm>
 #include <array>
 
 #include "abi/ibverbs/engine.h"
@@ -36,6 +37,11 @@ bool is_known(PortSpace space) noexcept {
 
 bool is_any(const Gid& ip) noexcept {
   return ip.is_zero() || ip == Gid::from_v4({0, 0, 0, 0});
+}
+
+bool is_loopback(const Gid& ip) noexcept {
+  constexpr std::uint8_t kLoopbackNet = 127;
+  return ip.is_v4() && ip.raw[12] == kLoopbackNet;
 }
 
 /// Why an address cannot be had.
@@ -127,6 +133,27 @@ int Ucm::destroy_id(const Call& call) {
   return respond(cmd.response, call.room, response);
 }
 
+/// Addresses of the loopback interface stand for the port's, as they do in the kernel. Where two processes of
+/// this machine are the ends of a link and its addresses are derived, one that is connected to and that
+/// nobody in this process listens at is the other end's.
+std::optional<CmAddress> Ucm::on_port(std::optional<CmAddress> address, bool is_remote) const {
+  if (!address.has_value() || !is_loopback(address->ip)) return address;
+  const Device& device = cm_->device();
+  const auto gids = device.gids();
+  const auto own =
+      std::find_if(gids.begin(), gids.end(), [](const GidEntry& gid) { return gid.gid.is_v4(); });
+  if (own == gids.end()) return address;
+  address->ip = own->gid;
+  const bool is_here = std::any_of(ids_.begin(), ids_.end(), [&](const auto& id) {
+    return id != nullptr && id->backlog != 0 && id->local->port == address->port;
+  });
+  constexpr std::uint8_t kOtherEnd = 1 ^ 2;
+  if (is_remote && !is_here && device.is_two_ended() && device.config().ip.empty()) {
+    address->ip.raw.back() ^= kOtherEnd;
+  }
+  return address;
+}
+
 int Ucm::bind_id(UcmId& id, const CmAddress& address) {
   if (Status made = give_cm_id(id); !made) return to_errno(made.error().code);
   if (Status bound = channel_->bind(*id.cm, address); !bound) return bind_errno(bound);
@@ -140,7 +167,7 @@ int Ucm::bind_id(UcmId& id, const CmAddress& address) {
 int Ucm::bind_ip(const Call& call) {
   const auto cmd = body_of<rdma_ucm_bind_ip>(call.in);
   UcmId* id = find(call, cmd.id);
-  const auto address = address_of(cmd.addr);
+  const auto address = on_port(address_of(cmd.addr), false);
   if (id == nullptr || !address.has_value()) return EINVAL;
   return bind_id(*id, *address);
 }
@@ -148,9 +175,9 @@ int Ucm::bind_ip(const Call& call) {
 int Ucm::resolve_ip(const Call& call) {
   const auto cmd = body_of<rdma_ucm_resolve_ip>(call.in);
   UcmId* id = find(call, cmd.id);
-  const auto to = address_of(cmd.dst_addr);
+  const auto to = on_port(address_of(cmd.dst_addr), true);
   if (id == nullptr || !to.has_value() || id->is_resolved || id->is_resolving) return EINVAL;
-  const auto from = address_of(cmd.src_addr);
+  const auto from = on_port(address_of(cmd.src_addr), false);
   if (!id->local.has_value() && from.has_value()) {
     if (const int error = bind_id(*id, *from); error != 0) return error;
   }

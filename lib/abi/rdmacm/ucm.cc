@@ -45,6 +45,7 @@ int Ucm::open(int flags) {
   if (fd < 0) return -1;
   static_assert(EFD_CLOEXEC == O_CLOEXEC && EFD_NONBLOCK == O_NONBLOCK);
   const std::lock_guard lock(mutex_);
+  if (files_.empty()) engine_ = &Engine::instance();
   files_[fd] = std::make_shared<UcmFile>(fd);
   return fd;
 }
@@ -57,7 +58,7 @@ std::shared_ptr<UcmFile> Ucm::file_of(int fd) {
 
 ssize_t Ucm::write(int fd, std::span<const std::byte> command) {
   if (command.size() < sizeof(rdma_ucm_cmd_hdr)) return fail(EINVAL), -1;
-  if (!Engine::instance().is_here()) return fail(EIO), -1;
+  if (engine_ != &Engine::instance()) return fail(EIO), -1;
   rdma_ucm_cmd_hdr header{};
   std::memcpy(&header, command.data(), sizeof header);
   const auto body = command.subspan(sizeof header);
@@ -91,7 +92,7 @@ int Ucm::close(int fd) {
     is_last = files_.empty();
   }
   const int closed = ::close(fd);
-  if (is_last && Engine::instance().is_here()) close_cm();
+  if (is_last && engine_ == &Engine::instance()) close_cm();
   return closed;
 }
 

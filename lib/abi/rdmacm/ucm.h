@@ -21,6 +21,7 @@
 
 namespace uroce::abi {
 
+class Engine;
 struct UcmFile;
 
 /// What the program calls an id: a struct rdma_cm_id.
@@ -84,7 +85,8 @@ struct UcmFile {
 /// The commands of <rdma/rdma_user_cm.h> for IPv4 and IPv6. AF_IB is refused as by kernels that lack it, so
 /// QUERY, RESOLVE_ADDR and JOIN_MCAST are not asked for.
 ///
-/// Threads: any. Lifetime: for ever. The Cm is open while there are files that have used it.
+/// Threads: any. Lifetime: for ever. The Cm is open while there are files that have used it. A child that was
+/// forked meanwhile hears EIO.
 class Ucm {
  public:
   static Ucm& instance();
@@ -142,6 +144,7 @@ class Ucm {
   int init_qp_attr(const Call& call);
   int set_option(const Call& call);
   int migrate_id(const Call& call);
+  [[nodiscard]] std::optional<CmAddress> on_port(std::optional<CmAddress> address, bool is_remote) const;
   int bind_id(UcmId& id, const CmAddress& address);
 
   // connect_commands.cc
@@ -159,6 +162,7 @@ class Ucm {
   void deliver_request(const CmEvent& event);
   void tell(UcmId& id, UcmEventType event, int status = 0);
 
+  std::atomic<Engine*> engine_{nullptr};                     // of the files
   std::mutex opening_;                                       // one at a time opens or closes the Cm
   std::mutex mutex_;                                         // guards what follows
   std::unordered_map<int, std::shared_ptr<UcmFile>> files_;  // by descriptor

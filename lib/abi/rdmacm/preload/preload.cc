@@ -1,5 +1,7 @@
 // liburoce-preload.so: gives the stock librdmacm its /dev/infiniband/rdma_cm. That path, and descriptors that
-// it was opened as, are handed to uroce's libibverbs.so.1; all else goes where it would have gone.
+// it was opened as, are handed to uroce's libibverbs.so.1; what programs look for in the device's folder of
+// sysfs is found where UROCE_SYSFS says; all else goes where it would have gone.
+#include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -9,6 +11,8 @@
 #include <cerrno>
 #include <cstdarg>
 #include <cstddef>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 // Names of the C library under which programs find it; its own headers declare some of them under others.
@@ -67,6 +71,33 @@ int (*next_lstat)(const char* path, struct stat* out);
 int (*next_xstat)(int version, const char* path, struct stat* out);
 int (*next_lxstat)(int version, const char* path, struct stat* out);
 int (*next_statx)(int folder, const char* path, int flags, unsigned mask, struct statx* out);
+int (*next_access)(const char* path, int mode);
+DIR* (*next_opendir)(const char* path);
+FILE* (*next_fopen)(const char* path, const char* mode);
+FILE* (*next_fopen64)(const char* path, const char* mode);
+
+/// A path, or where it is when it leads into the device's folder of sysfs.
+class Real {
+ public:
+  explicit Real(const char* path) noexcept : path_(path) {
+    constexpr std::size_t kLength = sizeof kFolder - 1;
+    if (path == nullptr || path[0] != '/' || path[1] != 's') return;
+    if (std::strncmp(path, kFolder, kLength) != 0) return;
+    if (path[kLength] != '/' && path[kLength] != '\0') return;
+    const char* instead = std::getenv("UROCE_SYSFS");
+    if (instead == nullptr) return;
+    const int length = std::snprintf(text_, sizeof text_, "%s%s", instead, path + kLength);
+    if (length > 0 && static_cast<std::size_t>(length) < sizeof text_) path_ = text_;
+  }
+  Real(const Real&) = delete;
+  Real& operator=(const Real&) = delete;
+  operator const char*() const noexcept { return path_; }
+
+ private:
+  static constexpr char kFolder[] = "/sys/class/infiniband/uroce0";
+  const char* path_;
+  char text_[512];
+};
 
 /// Opens the device. @return whether it is ours to open; `fd` is -1 then if that failed.
 bool open_device(const char* path, int flags, int& fd) noexcept {
@@ -132,7 +163,7 @@ UROCE_EXPORT int open(const char* path, int flags, ...) {
   const mode_t mode = mode_of(flags, words);
   va_end(words);
   int fd = -1;
-  return open_device(path, flags, fd) ? fd : next(next_open, "open")(path, flags, mode);
+  return open_device(path, flags, fd) ? fd : next(next_open, "open")(Real(path), flags, mode);
 }
 
 UROCE_EXPORT int open64(const char* path, int flags, ...) {
@@ -141,7 +172,7 @@ UROCE_EXPORT int open64(const char* path, int flags, ...) {
   const mode_t mode = mode_of(flags, words);
   va_end(words);
   int fd = -1;
-  return open_device(path, flags, fd) ? fd : next(next_open, "open")(path, flags | O_LARGEFILE, mode);
+  return open_device(path, flags, fd) ? fd : next(next_open, "open")(Real(path), flags | O_LARGEFILE, mode);
 }
 
 UROCE_EXPORT int openat(int folder, const char* path, int flags, ...) {
@@ -150,7 +181,7 @@ UROCE_EXPORT int openat(int folder, const char* path, int flags, ...) {
   const mode_t mode = mode_of(flags, words);
   va_end(words);
   int fd = -1;
-  return open_device(path, flags, fd) ? fd : next(next_openat, "openat")(folder, path, flags, mode);
+  return open_device(path, flags, fd) ? fd : next(next_openat, "openat")(folder, Real(path), flags, mode);
 }
 
 UROCE_EXPORT int openat64(int folder, const char* path, int flags, ...) {
@@ -159,8 +190,9 @@ UROCE_EXPORT int openat64(int folder, const char* path, int flags, ...) {
   const mode_t mode = mode_of(flags, words);
   va_end(words);
   int fd = -1;
-  return open_device(path, flags, fd) ? fd
-                                      : next(next_openat, "openat")(folder, path, flags | O_LARGEFILE, mode);
+  return open_device(path, flags, fd)
+             ? fd
+             : next(next_openat, "openat")(folder, Real(path), flags | O_LARGEFILE, mode);
 }
 
 // What open() becomes under _FORTIFY_SOURCE.
@@ -195,26 +227,26 @@ UROCE_EXPORT int __fxstat(int version, int fd, struct stat* out) {
 }
 
 UROCE_EXPORT int stat(const char* path, struct stat* out) {
-  return stat_device(path, out) ? 0 : next(next_stat, "stat")(path, out);
+  return stat_device(path, out) ? 0 : next(next_stat, "stat")(Real(path), out);
 }
 
 UROCE_EXPORT int lstat(const char* path, struct stat* out) {
-  return stat_device(path, out) ? 0 : next(next_lstat, "lstat")(path, out);
+  return stat_device(path, out) ? 0 : next(next_lstat, "lstat")(Real(path), out);
 }
 
 UROCE_EXPORT int __xstat(int version, const char* path, struct stat* out) {
-  return stat_device(path, out) ? 0 : next(next_xstat, "__xstat")(version, path, out);
+  return stat_device(path, out) ? 0 : next(next_xstat, "__xstat")(version, Real(path), out);
 }
 
 UROCE_EXPORT int __lxstat(int version, const char* path, struct stat* out) {
-  return stat_device(path, out) ? 0 : next(next_lxstat, "__lxstat")(version, path, out);
+  return stat_device(path, out) ? 0 : next(next_lxstat, "__lxstat")(version, Real(path), out);
 }
 
 UROCE_EXPORT int statx(int folder, const char* path, int flags, unsigned mask, struct statx* out) {
   struct stat known {};
   const bool is_own_descriptor = path[0] == '\0' && (flags & AT_EMPTY_PATH) != 0 && is_ours(folder);
   if (!is_own_descriptor && !stat_device(path, &known)) {
-    return next(next_statx, "statx")(folder, path, flags, mask, out);
+    return next(next_statx, "statx")(folder, Real(path), flags, mask, out);
   }
   if (is_own_descriptor) describe(kRdmaCm, known);
   *out = {};
@@ -224,6 +256,22 @@ UROCE_EXPORT int statx(int folder, const char* path, int flags, unsigned mask, s
   out->stx_rdev_major = major(known.st_rdev);
   out->stx_rdev_minor = minor(known.st_rdev);
   return 0;
+}
+
+UROCE_EXPORT int access(const char* path, int mode) {
+  return is_device_path(path) ? 0 : next(next_access, "access")(Real(path), mode);
+}
+
+UROCE_EXPORT DIR* opendir(const char* path) {
+  return next(next_opendir, "opendir")(Real(path));
+}
+
+UROCE_EXPORT FILE* fopen(const char* path, const char* mode) {
+  return next(next_fopen, "fopen")(Real(path), mode);
+}
+
+UROCE_EXPORT FILE* fopen64(const char* path, const char* mode) {
+  return next(next_fopen64, "fopen64")(Real(path), mode);
 }
 
 // On 64-bit systems struct stat64 is struct stat.

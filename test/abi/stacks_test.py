@@ -1,0 +1,189 @@
+#!/usr/bin/env python3
+"""Stacks over verbs, unmodified: UCX, libfabric, Open MPI; qperf; two processes on one shm link.
+
+Usage: stacks_test.py UROCE_PROGRAM [PATTERN...]
+
+Runs the cases whose command lines contain a pattern, all without one. Each names its transport, so that it
+can only pass over the drop-in. Prints what became of each. Programs that are not installed are skipped, with
+the package to install.
+"""
+import argparse
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+import programs_test
+
+SECONDS = 60  # for one case
+SKIPPED = programs_test.SKIPPED
+HERE = "127.0.0.1"  # stands for the other end of the link
+
+# what is looked for in the output, command
+ALONE = (
+    ("Transport: rc_verbs", "ucx_info -d"),
+    ("Transport: ud_verbs", "ucx_info -d"),
+    ("FI_PROTO_RDMA_CM_IB_RC", "fi_info -p verbs -t FI_EP_MSG"),
+    ("FI_PROTO_RXM", "fi_info -p verbs;ofi_rxm"),
+)
+UCT = tuple(f"ucx_perftest -d uroce0:1 -x {transport} -t {what} -n 500" for transport, what in (
+    ("rc_verbs", "am_lat"), ("rc_verbs", "put_lat"), ("rc_verbs", "get -D bcopy"), ("rc_verbs", "fadd"),
+    ("ud_verbs", "am_lat"), ("ud_verbs", "am_bw")))
+UCP = tuple(f"env UCX_TLS={transport} ucx_perftest -t {what} -n 500" for transport, what in (
+    ("rc_verbs,ud_verbs", "tag_lat"), ("rc_verbs,ud_verbs", "tag_bw -s 65536"),
+    ("rc_verbs,ud_verbs", "ucp_get -s 65536"), ("rc_verbs,ud_verbs", "ucp_fadd"),
+    ("ud_verbs", "tag_lat"), ("ud_verbs", "tag_bw -s 65536"), ("ud_verbs", "stream_lat")))
+FABRIC = tuple(f"fi_pingpong -p {endpoint} -c -I 100 -S {size}" for endpoint, size in (
+    ("verbs -e msg", 64), ("verbs -e msg", 65536), ("verbs -e dgram", 64), ("verbs;ofi_rxm -e rdm", 64),
+    ("verbs;ofi_rxm -e rdm", 65536), ("verbs;ofi_rxm -e rdm -m tagged", 1024)))
+# Not uc_*, which connects UC QPs by ids made for RC, nor ud_*, which names LIDs.
+QPERF = f"qperf -t 1 -cm 1 {HERE} " + " ".join((
+    "rc_lat", "rc_bw", "rc_bi_bw", "rc_rdma_read_lat", "rc_rdma_read_bw", "rc_rdma_write_lat",
+    "rc_rdma_write_bw"))
+MPIRUN = "mpirun --allow-run-as-root --oversubscribe -n 2 --mca btl ^openib"
+MPI = (
+    f"{MPIRUN} --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm",
+    f"{MPIRUN} --mca pml ucx -x UCX_TLS=rc_verbs,ud_verbs,self",
+    f"{MPIRUN} --mca pml ucx -x UCX_TLS=ud_verbs,self",
+)
+PACKAGES = {"ucx_": "ucx-utils", "fi_": "libfabric-bin", "qperf": "qperf",
+            "mpi": "openmpi-bin and libopenmpi-dev"}
+
+# Both ranks send what the other one compares; ends with a sum over all.
+MPI_PROGRAM = """
+#include <mpi.h>
+#include <stdio.h>
+#include <string.h>
+
+static char sent[1 << 20], got[1 << 20];
+
+int main(int argc, char** argv) {
+  int rank, sum, bytes, i, wrong = 0;
+  MPI_Init(&argc, &argv);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  for (bytes = 1; bytes <= 1 << 20; bytes *= 4) {
+    for (i = 0; i < 20; ++i) {
+      memset(sent, i + rank, bytes);
+      MPI_Sendrecv(sent, bytes, MPI_CHAR, 1 - rank, i, got, bytes, MPI_CHAR, 1 - rank, i, MPI_COMM_WORLD,
+                   MPI_STATUS_IGNORE);
+      memset(sent, i + 1 - rank, bytes);
+      wrong += memcmp(sent, got, bytes) != 0;
+    }
+  }
+  MPI_Allreduce(&wrong, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+  if (rank == 0) printf("wrong messages: %d\\n", sum);
+  MPI_Finalize();
+  return sum != 0;
+}
+"""
+
+
+class Runner(programs_test.Runner):
+    def __init__(self, uroce, link, folder):
+        super().__init__(uroce, link)
+        self.folder = folder
+
+    def alone(self, wanted, command):
+        """@return what went wrong, or None"""
+        good, output = self.finish(self.start(0, words_of(command)), time.monotonic() + SECONDS)
+        return None if good and wanted in output else last_lines(output)
+
+    def pair(self, command):
+        """A server that listens at a TCP port, and its client."""
+        end = time.monotonic() + SECONDS
+        words = words_of(command)
+        port = programs_test.free_port()
+        is_fabric = words[0].startswith("fi_")
+        server = self.start(0, [*words, "-B" if is_fabric else "-p", port])
+        programs_test.await_listener(port, server)
+        client = self.start(1, [*words, "-P" if is_fabric else "-p", port, HERE])
+        results = [self.finish(client, end), self.finish(server, end)]
+        if all(good for good, _ in results):
+            return None
+        return "\n".join(f"-- {name}:\n{last_lines(output)}"
+                         for name, (_, output) in zip(("client", "server"), results))
+
+    def with_daemon(self, command):
+        port = programs_test.free_port()
+        daemon = self.start(0, ["qperf", "-lp", port])
+        programs_test.await_listener(port, daemon)
+        words = words_of(command)
+        good, output = self.finish(self.start(1, [words[0], "-lp", port, *words[1:]]),
+                                   time.monotonic() + SECONDS)
+        daemon.kill()
+        daemon.communicate()
+        return None if good else last_lines(output)
+
+    def ranks(self, command):
+        program = self.folder / "mpi"
+        if not program.exists():
+            source = self.folder / "mpi.c"
+            source.write_text(MPI_PROGRAM, encoding="ascii")
+            subprocess.run(["mpicc", "-O1", "-o", str(program), str(source)], check=True)
+        return self.alone("wrong messages: 0\n", f"{command} {program}")
+
+
+def words_of(command):
+    lexer = shlex.shlex(command, punctuation_chars="", posix=True)
+    lexer.whitespace_split = True
+    return list(lexer)
+
+
+def last_lines(output):
+    return "\n".join(output.splitlines()[-10:])
+
+
+def missing(command):
+    """The package to install, or None."""
+    needed = ["mpirun", "mpicc"] if command.startswith("mpirun") else [
+        next(word for word in words_of(command) if word != "env" and "=" not in word)]
+    for program in needed:
+        if shutil.which(program) is None:
+            return next(PACKAGES[start] for start in PACKAGES if program.startswith(start))
+    return None
+
+
+def cases(runner):
+    """Command, and what runs it."""
+    for wanted, command in ALONE:
+        yield command, lambda now=command, text=wanted: runner.alone(text, now)
+    for command in UCT + UCP + FABRIC:
+        yield command, lambda now=command: runner.pair(now)
+    yield QPERF, lambda: runner.with_daemon(QPERF)
+    for command in MPI:
+        yield command, lambda now=command: runner.ranks(now)
+
+
+def run_all(runner, patterns):
+    count = {"pass": 0, "skip": 0, "fail": 0}
+    for command, run in cases(runner):
+        if patterns and not any(pattern in command for pattern in patterns):
+            continue
+        began = time.monotonic()
+        package = missing(command)
+        why = f"install {package}" if package else programs_test.tried_twice(command, run)
+        result = "skip" if package else "pass" if why is None else "fail"
+        count[result] += 1
+        said = "" if why is None else "  " + why
+        print(f"{result}  {time.monotonic() - began:5.1f} s  {command}{said}", flush=True)
+    print(", ".join(f"{number} {result}" for result, number in count.items()))
+    if count["fail"] != 0:
+        return 1
+    return 0 if count["pass"] != 0 else SKIPPED
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("uroce", type=lambda text: pathlib.Path(text).resolve())
+    parser.add_argument("patterns", nargs="*")
+    arguments = parser.parse_intermixed_args()
+    with tempfile.TemporaryDirectory() as name, programs_test.Shm(False) as link:
+        return run_all(Runner(arguments.uroce, link, pathlib.Path(name)), arguments.patterns)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
