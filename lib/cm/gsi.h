@@ -35,6 +35,8 @@ class Gsi {
   unsigned poll(const OnMad& on_mad);
   /// Whether something waits for an Ethernet address.
   [[nodiscard]] bool is_waiting() const noexcept { return !waiting_.empty(); }
+  /// Whether poll() has not seen yet that all has left that was sent.
+  [[nodiscard]] bool is_sending() const noexcept { return free_sends_.size() != kSends; }
 
   [[nodiscard]] Cq& cq() noexcept { return *cq_; }
   [[nodiscard]] std::uint64_t dropped() const noexcept { return dropped_; }

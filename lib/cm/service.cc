@@ -77,14 +77,15 @@ Cm::Impl::~Impl() {
   if (wake_fd_ >= 0) ::close(wake_fd_);
 }
 
-/// Peers that are being told of an end get a moment to answer: nobody repeats it to them later.
+/// What was said last gets a moment to leave, which may take an Ethernet address, and peers that are being
+/// told of an end one to answer: nobody repeats it to them later.
 void Cm::Impl::linger() {
   constexpr auto kMost = std::chrono::milliseconds(300);
   const auto end = std::chrono::steady_clock::now() + kMost;
   while (std::chrono::steady_clock::now() < end) {
     {
       const std::lock_guard lock(mutex);
-      if (!agent.is_releasing()) return;
+      if (!agent.is_releasing() && !gsi->is_waiting() && !gsi->is_sending()) return;
     }
     device.progress();
     std::this_thread::yield();

@@ -12,6 +12,7 @@
 #include "cm/agent.h"
 #include "cm/gsi.h"
 #include "uroce/cm.h"
+#include "verbs/gsi.h"
 
 namespace uroce {
 
@@ -48,12 +49,14 @@ struct Cm::Impl final : cm::AgentHost {
     Qpn qpn{};         // of an established connection
   };
 
-  /// Runs a call of the application: what it made the agent say and tell is passed on.
+  /// Runs a call of the application: what it made the agent say and tell is passed on, and has left when the
+  /// call returns, for the process may end then.
   template <typename F>
   auto call(F&& f) {
     const std::lock_guard lock(mutex);
     const Ticks due = agent.deadline();
     auto result = f(agent, now());
+    if (gsi->is_sending()) run_gsi_loop(device);
     dispatch();
     if (agent.deadline() != due || gsi->is_waiting()) wake();
     return result;

@@ -20,6 +20,10 @@ unsigned gsi_loop(Device& device) noexcept {
   return raw(kGsiQpn) & static_cast<unsigned>(device.impl().runners.size() - 1);
 }
 
+void run_gsi_loop(Device& device) {
+  runner_of(device, kGsiQpn).execute([](engine::PollLoop& loop, Ticks now) { (void)loop.run_once(now); });
+}
+
 Result<AhAttr> route_to(Device& device, const Gid& to, const Gid& source) {
   const auto own = device.impl().own_addresses();
   const bool any = source.is_zero() || source == Gid::from_v4({0, 0, 0, 0});

@@ -16,6 +16,8 @@ inline constexpr std::uint32_t kGsiQkey = 0x8001'0000;
 
 /// The loop that gets what is sent to QPN 1: the low bits of a QPN name its loop.
 [[nodiscard]] unsigned gsi_loop(Device& device) noexcept;
+/// One iteration of it, whoever else runs it.
+void run_gsi_loop(Device& device);
 /// QP 1 of the device: a UD QP with the Q_Key of the general services, in RTS. `cq` is of gsi_loop().
 /// @return kBusy if there is one.
 Result<Qp> make_gsi_qp(Pd& pd, Cq& cq, const QpInitAttr& attr);

@@ -291,6 +291,29 @@ TEST_CASE("a port where nobody listens, and a listener that says no, are told as
   CHECK(refused.error().text.find("refused") != std::string::npos);
 }
 
+TEST_CASE("a refusal leaves before the manager goes", "[cm]") {
+  Pair pair(GENERATE(Mode::kLcore, Mode::kAuto));
+  std::optional<Cm> short_lived(std::move(pair.cm_b));
+  for (int round = 0; round < 30; ++round) {
+    CmChannel clients = must(CmChannel::create(pair.cm_a));
+    std::optional<CmChannel> server(must(CmChannel::create(*short_lived)));
+    const CmId listener = must(server->create_id(PortSpace::kTcp));
+    REQUIRE(server->bind(listener, {{}, 9}));
+    REQUIRE(server->listen(listener, 1));
+    const CmId id = must(clients.create_id(PortSpace::kTcp));
+    REQUIRE(clients.connect(id, {.to = pair.at_b(9), .terms = {.qpn = Qpn{0x100}}}));
+    CmEvent event;
+    REQUIRE(server->wait(event, 5s));
+    REQUIRE(event.type == CmEventType::kConnectRequest);
+    REQUIRE(server->reject(event.id));
+    server.reset();
+    short_lived.reset();
+    REQUIRE(clients.wait(event, 5s));
+    CHECK(event.type == CmEventType::kRejected);
+    short_lived.emplace(must(Cm::open(pair.b.device, kPatient)));
+  }
+}
+
 TEST_CASE("a peer that is not there is given up in time", "[cm]") {
   Pair pair(Mode::kAuto);
   Side client(pair.a, QpType::kRc);

@@ -108,7 +108,7 @@ void Ucm::end(UcmFile& file) {
 /// not waited for in vain: a signal handler that calls exit() may have interrupted whoever holds a lock.
 void Ucm::at_exit() {
   constexpr auto kMost = std::chrono::milliseconds(500);
-  if (!Engine::instance().is_here()) return;
+  if (engine_ != &Engine::instance()) return;  // a child that was forked
   const auto ended = std::make_shared<std::promise<void>>();
   const std::future<void> is_over = ended->get_future();
   const NoSignals signals;
