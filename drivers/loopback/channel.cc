@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "base/random.h"
 #include "drivers/frame_fields.h"
 
 namespace uroce::drivers::loopback {
@@ -23,6 +22,7 @@ std::uint64_t wire_time_ps(std::uint32_t len, std::uint64_t bandwidth_bps) noexc
 
 Channel::Channel(const LoopbackConfig& config)
     : config_(config),
+      random_(config.seed),
       slot_bytes_((config.link_mtu + kFrameOverhead + 63U) & ~std::size_t{63}),
       slots_(std::max(config.queue_frames, 1U)),
       room_(slots_.size() * slot_bytes_) {}
@@ -46,13 +46,26 @@ void Channel::commit(std::uint64_t now_ns) noexcept {
   claimed_len_ = 0;
 }
 
-void Channel::mark_if_crowded(std::uint64_t now_ns) noexcept {
+std::uint32_t Channel::queued(std::uint64_t now_ns) noexcept {
   departed_ = std::max(departed_, head_);
   while (departed_ != tail_ && slots_[index(departed_)].departure_ps <= now_ns * kPsPerNs) ++departed_;
-  if (tail_ - departed_ < config_.ce_threshold_frames) return;
+  return static_cast<std::uint32_t>(tail_ - departed_);
+}
+
+void Channel::mark_if_crowded(std::uint64_t now_ns) noexcept {
+  const std::uint32_t waiting = queued(now_ns);
+  if (waiting < config_.ce_threshold_frames) return;
   const std::span frame(room(tail_), claimed_len_);
   const auto fields = find_roce(frame);
-  if (fields && is_ecn_capable(frame, *fields)) mark_congestion(frame, *fields);
+  if (fields && is_ecn_capable(frame, *fields) && is_marked(waiting)) mark_congestion(frame, *fields);
+}
+
+/// RED: never at the threshold, ce_percent just before ce_full_frames, always from there on.
+bool Channel::is_marked(std::uint32_t queued) noexcept {
+  if (queued >= config_.ce_full_frames) return true;
+  const std::uint64_t range = config_.ce_full_frames - config_.ce_threshold_frames;
+  return random_.below(range * 100) <
+         std::uint64_t{queued - config_.ce_threshold_frames} * config_.ce_percent;
 }
 
 unsigned Channel::show(std::span<port::RxFrame> frames, std::uint64_t now_ns) noexcept {

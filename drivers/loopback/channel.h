@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "base/random.h"
 #include "port/port.h"
 
 namespace uroce::drivers {
@@ -18,7 +19,14 @@ struct LoopbackConfig {
   std::uint32_t queue_frames = 256;  ///< frames that a direction holds, waiting or on their way
   std::uint32_t ce_threshold_frames =
       0;  ///< frames waiting from which on ECN-capable ones are marked; 0: never
+  /// Frames waiting from which on all of them are: below, RED marks up to ce_percent of them, the more the
+  /// longer the queue is. 0: all from the threshold on.
+  std::uint32_t ce_full_frames = 0;
+  std::uint32_t ce_percent = 0;
+  std::uint64_t seed = 1;  ///< of what RED marks
   std::uint32_t link_mtu = 4200;
+  /// Bits per second of each port towards a switch, which then refuses frames as a link does; 0: infinite.
+  std::uint64_t input_bps = 0;
 };
 
 namespace loopback {
@@ -39,6 +47,8 @@ class Channel {
   void release() noexcept;
   /// When the oldest frame not yet shown arrives, or did.
   [[nodiscard]] std::optional<std::uint64_t> next_arrival_ns() const noexcept;
+  /// Frames that have not left the queue.
+  [[nodiscard]] std::uint32_t queued(std::uint64_t now_ns) noexcept;
 
  private:
   struct Slot {
@@ -51,8 +61,10 @@ class Channel {
     return room_.data() + index(position) * slot_bytes_;
   }
   void mark_if_crowded(std::uint64_t now_ns) noexcept;
+  [[nodiscard]] bool is_marked(std::uint32_t queued) noexcept;
 
   LoopbackConfig config_;
+  Random random_;
   std::size_t slot_bytes_;
   std::vector<Slot> slots_;
   std::vector<std::byte> room_;

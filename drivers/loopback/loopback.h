@@ -41,8 +41,9 @@ class LoopbackLink {
 };
 
 /// Ports around an output-queued switch: by destination MAC; group and unknown addresses go to all others. A
-/// full output queue drops (rx_missed of its port). Bandwidth, delay, bound and ECN threshold are those of
-/// each output.
+/// full output queue drops (rx_missed of its port). Bandwidth, delay, bound and ECN thresholds are those of
+/// each output. With input_bps the way from a port to the switch has that bandwidth, the same delay and
+/// bound.
 ///
 /// Threads: one, together with its ports. Lifetime: outlives its ports.
 class LoopbackSwitch {
@@ -55,16 +56,21 @@ class LoopbackSwitch {
   [[nodiscard]] static MacAddress mac(unsigned index) noexcept;
   void advance_to(std::uint64_t now_ns) noexcept;
   [[nodiscard]] std::uint64_t now_ns() const noexcept { return now_ns_; }
+  /// When the next frame that nobody has seen yet arrives, at a port or at the switch.
   [[nodiscard]] std::optional<std::uint64_t> next_arrival_ns() const noexcept;
+  /// Frames that wait at the output to a port.
+  [[nodiscard]] std::uint32_t queued(unsigned index) noexcept;
 
  private:
   class SwitchPort;
   struct Output;
+  void forward_inputs(std::uint64_t now_ns) noexcept;
   void forward(unsigned from, std::span<const std::byte> frame) noexcept;
 
   LoopbackConfig config_;
   std::uint64_t now_ns_ = 0;
   std::vector<std::unique_ptr<Output>> outputs_;
+  std::vector<std::unique_ptr<loopback::Channel>> inputs_;  // none: what is sent is at the switch at once
 };
 
 }  // namespace uroce::drivers

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "drivers/loopback/end_port.h"
@@ -19,13 +20,23 @@ class LoopbackSwitch::SwitchPort final : public loopback::EndPort {
       : EndPort(std::move(info), fabric.outputs_[index]->channel, fabric.now_ns_),
         fabric_(fabric),
         index_(index),
+        input_(fabric.inputs_.empty() ? nullptr : fabric.inputs_[index].get()),
         room_(info_.link_mtu + 18) {}
 
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override {
+    if (input_ != nullptr) {
+      std::byte* const room = input_->claim(len);
+      if (room == nullptr) counters_.tx_no_room.add();
+      return room;
+    }
     claimed_len_ = len <= room_.size() ? len : 0;
     return claimed_len_ != 0 ? room_.data() : nullptr;
   }
   void tx_commit() noexcept override {
+    if (input_ != nullptr && input_->claimed_len() != 0) {
+      count_sent(input_->claimed_len());
+      input_->commit(now_ns_);
+    }
     if (claimed_len_ == 0) return;
     count_sent(claimed_len_);
     fabric_.forward(index_, std::span<const std::byte>(room_).first(claimed_len_));
@@ -40,12 +51,21 @@ class LoopbackSwitch::SwitchPort final : public loopback::EndPort {
  private:
   LoopbackSwitch& fabric_;
   unsigned index_;
+  loopback::Channel* input_;
   std::vector<std::byte> room_;
   std::uint32_t claimed_len_ = 0;
 };
 
 LoopbackSwitch::LoopbackSwitch(const LoopbackConfig& config, unsigned ports) : config_(config) {
-  for (unsigned i = 0; i < ports; ++i) outputs_.push_back(std::make_unique<Output>(config));
+  LoopbackConfig input = config;
+  input.bandwidth_bps = config.input_bps;
+  input.ce_threshold_frames = 0;
+  for (unsigned i = 0; i < ports; ++i) {
+    LoopbackConfig output = config;
+    output.seed += i;
+    outputs_.push_back(std::make_unique<Output>(output));
+    if (config.input_bps != 0) inputs_.push_back(std::make_unique<loopback::Channel>(input));
+  }
 }
 
 LoopbackSwitch::~LoopbackSwitch() = default;
@@ -83,16 +103,43 @@ void LoopbackSwitch::forward(unsigned from, std::span<const std::byte> frame) no
   }
 }
 
+/// What has come through the inputs by `now_ns`, in the order of its arrival.
+void LoopbackSwitch::forward_inputs(std::uint64_t now_ns) noexcept {
+  for (;;) {
+    std::optional<std::uint64_t> earliest;
+    unsigned from = 0;
+    for (unsigned i = 0; i < inputs_.size(); ++i) {
+      const auto next = inputs_[i]->next_arrival_ns();
+      if (!next || *next > now_ns || (earliest && *earliest <= *next)) continue;
+      earliest = next;
+      from = i;
+    }
+    if (!earliest) return;
+    now_ns_ = std::max(now_ns_, *earliest);
+    std::array<port::RxFrame, 1> frame;
+    inputs_[from]->show(frame, now_ns_);
+    forward(from, {frame[0].data, frame[0].len});
+    inputs_[from]->release();
+  }
+}
+
 void LoopbackSwitch::advance_to(std::uint64_t now_ns) noexcept {
+  forward_inputs(now_ns);
   now_ns_ = std::max(now_ns_, now_ns);
+}
+
+std::uint32_t LoopbackSwitch::queued(unsigned index) noexcept {
+  return outputs_[index]->channel.queued(now_ns_);
 }
 
 std::optional<std::uint64_t> LoopbackSwitch::next_arrival_ns() const noexcept {
   std::optional<std::uint64_t> earliest;
-  for (const auto& output : outputs_) {
-    const auto next = output->channel.next_arrival_ns();
+  const auto look = [&earliest](const loopback::Channel& channel) {
+    const auto next = channel.next_arrival_ns();
     if (next && (!earliest || *next < *earliest)) earliest = next;
-  }
+  };
+  for (const auto& output : outputs_) look(output->channel);
+  for (const auto& input : inputs_) look(*input);
   return earliest;
 }
 

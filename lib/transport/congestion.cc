@@ -70,13 +70,17 @@ void ReactionPoint::catch_up(Ticks now) noexcept {
   }
 }
 
-/// Half of the way back, and beyond once that has been reached: Zhu et al., section 5.
+/// Half of the way back, and beyond once that has been reached: Zhu et al., section 5. The paper's steps are
+/// for 40 Gb/s: on slower lines they would be so large a part of many flows' shares that marks cut all of
+/// them at once.
 void ReactionPoint::rise() noexcept {
+  const std::uint64_t additive = std::min(kAdditiveBps, line_bps_ / 1000);
+  const std::uint64_t hyper = std::min(kHyperBps, line_bps_ / 200);
   const unsigned least = std::min(time_steps_, bytes_steps_);
   if (least > kFastSteps) {
-    target_bps_ += kHyperBps * (least - kFastSteps);
+    target_bps_ += hyper * (least - kFastSteps);
   } else if (std::max(time_steps_, bytes_steps_) >= kFastSteps) {
-    target_bps_ += kAdditiveBps;
+    target_bps_ += additive;
   }
   target_bps_ = std::min(target_bps_, line_bps_);
   rate_bps_ = (rate_bps_ + target_bps_) / 2;

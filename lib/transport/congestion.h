@@ -35,6 +35,13 @@ class ReactionPoint {
   void on_sent(std::uint32_t bytes, Ticks now) noexcept;
   /// Whether one more packet may leave.
   [[nodiscard]] bool may_send(Ticks now) const noexcept { return !is_limited_ || next_send_ <= now; }
+  /// Whether the packet that leaves now should ask for an ACK, because none has for a while. What is slow
+  /// must not be taken for lost.
+  [[nodiscard]] bool should_ask(Ticks now) noexcept {
+    if (!is_limited_ || now < next_ask_) return false;
+    next_ask_ = now + kAskNs;
+    return true;
+  }
   /// There is one that may not.
   void hold() noexcept { waits_ = true; }
   /// When what is held may leave; unset: nothing is held.
@@ -57,6 +64,7 @@ class ReactionPoint {
 
   static constexpr std::uint64_t kCutGapNs = 50'000;  // however many CNPs come
   static constexpr std::uint64_t kMeasureNs = 100'000;
+  static constexpr std::uint64_t kAskNs = 50'000;  // less than the margin before a probe, Config::probe_us
 
   void limit(Ticks now) noexcept;
   void lift() noexcept;
@@ -68,6 +76,7 @@ class ReactionPoint {
   bool is_limited_ = false;
   bool waits_ = false;
   Ticks next_send_;
+  Ticks next_ask_;
   std::uint64_t rate_bps_ = 0;
   std::uint64_t target_bps_ = 0;
   double alpha_ = 1;

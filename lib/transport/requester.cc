@@ -232,11 +232,13 @@ bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& 
   const wire::OpcodeInfo& info = wire::info(opcode);
   const bool solicited = last && wqe.has(send_flag::kSolicited) && (info.is_send || info.has_imm);
 
-  // An ACK is asked for at the end of a message, four times per window, and before the window closes.
+  // An ACK is asked for at the end of a message, four times per window, before the window closes, and now and
+  // then if congestion control makes a window last long.
   const Psn psn = state.first_psn + sent_packets_;
   const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;
-  const bool ack_req =
-      last || 4 * (since_ack_req_ + 1) >= qp_.max_unacked || unacked >= window_ || credits_.is_limited();
+  const bool ack_req = last || 4 * (since_ack_req_ + 1) >= qp_.max_unacked || unacked >= window_ ||
+                       credits_.is_limited() ||
+                       (qp_.congestion != nullptr && qp_.congestion->rate.should_ask(tx.now));
 
   FrameWriter frame(tx.port);
   if (!frame.begin(qp_, tx, opcode, psn, payload, ack_req, solicited)) return false;

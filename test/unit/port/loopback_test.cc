@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <catch2/catch.hpp>
 
 #include "drivers/loopback/loopback.h"
@@ -128,4 +129,74 @@ TEST_CASE("a switch marks ECN-capable frames once its queue is crowded", "[loopb
   CHECK(frames[1] == frame);
   CHECK(frames[2][15] == std::byte{0x03});
   CHECK(to_hex(std::span(frames[2]).subspan(24, 2)) == "1480");  // the checksum that goes with it
+}
+
+TEST_CASE("between two lengths of the queue more and more frames are marked, beyond all",
+          "[loopback][switch]") {
+  static constexpr std::uint32_t kLeast = 1000, kFull = 5000, kFrames = 6000;
+  const auto marks = [](std::uint64_t seed) {
+    LoopbackSwitch fabric({.bandwidth_bps = 1,
+                           .queue_frames = kFrames,
+                           .ce_threshold_frames = kLeast,
+                           .ce_full_frames = kFull,
+                           .ce_percent = 20,
+                           .seed = seed,
+                           .link_mtu = 256},
+                          2);
+    const auto a = fabric.open_port(0);
+    const auto b = fabric.open_port(1);
+    Bytes frame = roce_v4();
+    const MacAddress to = LoopbackSwitch::mac(1);
+    std::memcpy(frame.data(), to.raw.data(), 6);
+    for (std::uint32_t i = 0; i < kFrames; ++i) REQUIRE(send(*a, frame));
+    CHECK(fabric.queued(1) == kFrames);
+    fabric.advance_to(~std::uint64_t{0} / 2000);
+    std::vector<bool> marked;
+    for (auto frames = receive(*b); !frames.empty(); frames = receive(*b)) {
+      for (const Bytes& one : frames) marked.push_back((one[15] & std::byte{3}) == std::byte{3});
+    }
+    return marked;
+  };
+  const std::vector<bool> marked = marks(1);
+  REQUIRE(marked.size() == kFrames);
+  const auto between = [&](std::uint32_t from, std::uint32_t to) {
+    return std::count(marked.begin() + from, marked.begin() + to, true);
+  };
+  CHECK(between(0, kLeast + 1) == 0);
+  CHECK(between(kLeast, 2000) == Approx(25).margin(15));  // 0 to 5 % of 1000
+  CHECK(between(4000, kFull) == Approx(175).margin(40));  // 15 to 20 %
+  CHECK(between(kFull, kFrames) == kFrames - kFull);
+  CHECK(marks(1) == marked);
+  CHECK(marks(2) != marked);
+}
+
+TEST_CASE("the ways to a switch have their bandwidth, and refuse what they cannot hold",
+          "[loopback][switch]") {
+  LoopbackSwitch fabric(
+      {.delay_ns = 100, .bandwidth_bps = 8'000'000'000, .queue_frames = 2, .input_bps = 8'000'000'000}, 3);
+  const auto a = fabric.open_port(0);
+  const auto b = fabric.open_port(1);
+  const auto c = fabric.open_port(2);
+  const auto frame_from = [](std::uint64_t seed) {
+    Bytes frame = random_bytes(976, seed);  // 1000 ns
+    const MacAddress to = LoopbackSwitch::mac(2);
+    std::memcpy(frame.data(), to.raw.data(), 6);
+    return frame;
+  };
+  REQUIRE(send(*a, frame_from(1)));
+  REQUIRE(send(*a, frame_from(2)));
+  CHECK_FALSE(send(*a, frame_from(3)));
+  CHECK(a->counters().tx_no_room == 1);
+  fabric.advance_to(500);
+  REQUIRE(send(*b, frame_from(4)));
+  CHECK(fabric.next_arrival_ns() == 1100);
+  fabric.advance_to(1100);
+  CHECK(fabric.queued(2) == 1);
+  CHECK(send(*a, frame_from(5)));
+  fabric.advance_to(2200);  // the first is there, the one from `b` came at 1600, the second at 2100
+  CHECK(receive(*c) == std::vector<Bytes>{frame_from(1)});
+  CHECK(fabric.queued(2) == 1);
+  CHECK(c->counters().rx_missed == 1);  // two were held: one on its way, one waiting
+  fabric.advance_to(10'000);
+  CHECK(receive(*c) == std::vector<Bytes>{frame_from(4), frame_from(5)});
 }
