@@ -20,7 +20,7 @@ MAY_INCLUDE = {
     "config": ("base",),
     "verbs": ("base", "mem", "transport", "engine", "config"),
     "cm": ("base", "verbs"),
-    "abi": (),
+    "abi": ("base",),
     "drivers": ("base", "port"),
     "apps": (),
     "include": (),
