@@ -51,8 +51,7 @@ Gate UnreliableSender::gate(Ticks now) const noexcept {
   if (!sends || qp_.has_failed() || qp_.send_fault != Fault::kNone) return Gate::kStopped;
   const SendWqe& wqe = qp_.sq.at(head_);
   // What cannot be sent at all need not wait for an address.
-  if (check(wqe) != Fault::kNone) return Gate::kOpen;
-  if (!is_resolved(wqe)) return Gate::kUnresolved;
+  if (!is_resolved(wqe)) return check(wqe) == Fault::kNone ? Gate::kUnresolved : Gate::kOpen;
   const bool is_paced = qp_.congestion != nullptr && !wqe.is_local() && !qp_.congestion->rate.may_send(now);
   return is_paced ? Gate::kPaced : Gate::kOpen;
 }
