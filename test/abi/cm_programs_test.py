@@ -168,24 +168,11 @@ def obstacle(pair, link):
     return None if package is None else f"install {package}"
 
 
-def run_all(runner, patterns):
-    count = {"pass": 0, "skip": 0, "fail": 0}
+def cases_of(runner, patterns):
     for pair in PLAIN + PERFTEST + RSOCKET:
         if patterns and not any(pattern in command for pattern in patterns for command in pair):
             continue
-        began = time.monotonic()
-        why = obstacle(pair, runner.link)
-        result = "skip"
-        if why is None:
-            why = programs_test.tried_twice(" | ".join(pair), lambda now=pair: runner.run_pair(now))
-            result = "pass" if why is None else "fail"
-        count[result] += 1
-        said = "" if why is None else "  " + why
-        print(f"{result}  {time.monotonic() - began:5.1f} s  {pair[0]} | {pair[1]}{said}", flush=True)
-    print(", ".join(f"{number} {result}" for result, number in count.items()))
-    if count["fail"] != 0:
-        return 1
-    return 0 if count["pass"] != 0 else SKIPPED
+        yield " | ".join(pair), obstacle(pair, runner.link), lambda now=pair: runner.run_pair(now)
 
 
 def main():
@@ -201,7 +188,7 @@ def main():
         folder = pathlib.Path(name)
         (folder / "sent").write_bytes(os.urandom(3_000_000))
         (folder / "serve.py").write_text(SERVE, encoding="ascii")
-        return run_all(Runner(arguments.uroce, link, folder), arguments.patterns)
+        return programs_test.run_cases(cases_of(Runner(arguments.uroce, link, folder), arguments.patterns))
 
 
 if __name__ == "__main__":

@@ -185,7 +185,7 @@ def main():
         print("skipped: needs root")
         return SKIPPED
     with Veth() if arguments.veth else Shm(arguments.as_nobody) as link:
-        return run_all(arguments, Runner(arguments.uroce, link))
+        return run_cases(cases_of(arguments, Runner(arguments.uroce, link)))
 
 
 def tried_twice(what, run):
@@ -200,29 +200,38 @@ def tried_twice(what, run):
     return run()
 
 
-def run_all(arguments, runner):
+def run_cases(cases):
+    """Runs each, and prints what became of it. @return the exit code
+
+    A case is its name, why it cannot run here or None, and what runs it, which returns what went wrong or
+    None.
+    """
     count = {"pass": 0, "skip": 0, "fail": 0}
-    for command in chosen(arguments):
-        program = command.split()[0]
+    for name, obstacle, run in cases:
         began = time.monotonic()
-        why = None
-        if shutil.which(program) is None:
-            result = "skip"
-            why = "install " + next(PACKAGES[start] for start in PACKAGES if program.startswith(start))
-        elif runner.link.loses and NEEDS_EVERY_FRAME.match(command):
-            result = "skip"
-            why = MAY_LOSE
-        else:
-            limit = LONG_SECONDS if command in LONG else SECONDS
-            why = tried_twice(command, lambda now=command, most=limit: runner.run(now, most))
-            result = "pass" if why is None else "fail"
+        why = obstacle if obstacle is not None else tried_twice(name, run)
+        result = "skip" if obstacle is not None else "pass" if why is None else "fail"
         count[result] += 1
         said = "" if why is None else "  " + why
-        print(f"{result}  {time.monotonic() - began:5.1f} s  {command}{said}", flush=True)
+        print(f"{result}  {time.monotonic() - began:5.1f} s  {name}{said}", flush=True)
     print(", ".join(f"{number} {result}" for result, number in count.items()))
     if count["fail"] != 0:
         return 1
     return 0 if count["pass"] != 0 else SKIPPED
+
+
+def obstacle(command, link):
+    """Why it cannot run here, or None."""
+    program = command.split()[0]
+    if shutil.which(program) is None:
+        return "install " + next(PACKAGES[start] for start in PACKAGES if program.startswith(start))
+    return MAY_LOSE if link.loses and NEEDS_EVERY_FRAME.match(command) else None
+
+
+def cases_of(arguments, runner):
+    for command in chosen(arguments):
+        limit = LONG_SECONDS if command in LONG else SECONDS
+        yield command, obstacle(command, runner.link), lambda now=command, most=limit: runner.run(now, most)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ can only pass over the drop-in. Prints what became of each. Programs that are no
 the package to install.
 """
 import argparse
-import os
 import pathlib
 import shlex
 import shutil
@@ -20,7 +19,6 @@ import time
 import programs_test
 
 SECONDS = 60  # for one case
-SKIPPED = programs_test.SKIPPED
 HERE = "127.0.0.1"  # stands for the other end of the link
 
 # what is looked for in the output, command
@@ -158,22 +156,12 @@ def cases(runner):
         yield command, lambda now=command: runner.ranks(now)
 
 
-def run_all(runner, patterns):
-    count = {"pass": 0, "skip": 0, "fail": 0}
+def chosen(runner, patterns):
     for command, run in cases(runner):
         if patterns and not any(pattern in command for pattern in patterns):
             continue
-        began = time.monotonic()
         package = missing(command)
-        why = f"install {package}" if package else programs_test.tried_twice(command, run)
-        result = "skip" if package else "pass" if why is None else "fail"
-        count[result] += 1
-        said = "" if why is None else "  " + why
-        print(f"{result}  {time.monotonic() - began:5.1f} s  {command}{said}", flush=True)
-    print(", ".join(f"{number} {result}" for result, number in count.items()))
-    if count["fail"] != 0:
-        return 1
-    return 0 if count["pass"] != 0 else SKIPPED
+        yield command, f"install {package}" if package else None, run
 
 
 def main():
@@ -182,7 +170,8 @@ def main():
     parser.add_argument("patterns", nargs="*")
     arguments = parser.parse_intermixed_args()
     with tempfile.TemporaryDirectory() as name, programs_test.Shm(False) as link:
-        return run_all(Runner(arguments.uroce, link, pathlib.Path(name)), arguments.patterns)
+        runner = Runner(arguments.uroce, link, pathlib.Path(name))
+        return programs_test.run_cases(chosen(runner, arguments.patterns))
 
 
 if __name__ == "__main__":

@@ -5,14 +5,30 @@ namespace uroce::api {
 
 namespace {
 
-End open_end(const std::string& port, const std::string& fault, CongestionControl control) {
+End open_end(const std::string& fault, CongestionControl control) {
   Config config;
-  config.port = port;
+  config.port = "shm:api" + std::to_string(getpid()) + "-dcqcn";
   config.fault = fault;
   config.congestion = control;
   config.line_mbps = 1000;
   return End::open(std::move(config));
 }
+
+/// A connection whose packets from `a` are marked on the way.
+struct Marked {
+  explicit Marked(CongestionControl at_b)
+      : a(open_end("tx.mark-ce opcode=RC_SEND_LAST", CongestionControl::kDcqcn)),
+        b(open_end("", at_b)),
+        from(a, QpType::kRc),
+        to(b, QpType::kRc) {
+    REQUIRE(join(a, from.qp, b, to.qp));
+  }
+
+  End a;
+  End b;
+  Side from;
+  Side to;
+};
 
 /// Sends so many messages of 4 KiB, one after another. @return what that took
 std::chrono::nanoseconds send(Side& from, Side& to, int messages) {
@@ -35,12 +51,8 @@ std::chrono::nanoseconds send(Side& from, Side& to, int messages) {
 }  // namespace
 
 TEST_CASE("marked packets bring CNPs, which slow their sender down", "[dcqcn]") {
-  const std::string port = "shm:api" + std::to_string(getpid()) + "-dcqcn";
-  End a = open_end(port, "tx.mark-ce opcode=RC_SEND_LAST", CongestionControl::kDcqcn);
-  End b = open_end(port, "", CongestionControl::kDcqcn);
-  Side from(a, QpType::kRc);
-  Side to(b, QpType::kRc);
-  REQUIRE(join(a, from.qp, b, to.qp));
+  Marked it(CongestionControl::kDcqcn);
+  auto& [a, b, from, to] = it;
   const auto took = send(from, to, 200);
   CHECK(counter(b.device, "np_ecn_marked_roce_packets") >= 200);  // more if the machine was slow
   const std::uint64_t cnps = counter(b.device, "np_cnp_sent");
@@ -52,12 +64,8 @@ TEST_CASE("marked packets bring CNPs, which slow their sender down", "[dcqcn]") 
 }
 
 TEST_CASE("an end without congestion control neither tells of marks nor slows down", "[dcqcn]") {
-  const std::string port = "shm:api" + std::to_string(getpid()) + "-dcqcn";
-  End a = open_end(port, "tx.mark-ce opcode=RC_SEND_LAST", CongestionControl::kDcqcn);
-  End b = open_end(port, "", CongestionControl::kNone);
-  Side from(a, QpType::kRc);
-  Side to(b, QpType::kRc);
-  REQUIRE(join(a, from.qp, b, to.qp));
+  Marked it(CongestionControl::kNone);
+  auto& [a, b, from, to] = it;
   send(from, to, 50);
   CHECK(counter(b.device, "np_cnp_sent") == 0);
   CHECK(counter(a.device, "requester_gate_paced") == 0);

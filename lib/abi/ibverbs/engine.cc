@@ -186,8 +186,8 @@ void Engine::run_events() {
     AsyncEvent event;
     while (device_->next_async_event(event)) dispatch(event);
   }
-  for (int i = 0; i < 2;
-       ++i) {  // acknowledgements leave in the iteration after the one that told of messages
+  // Acknowledgements leave in the iteration after the one that told of messages.
+  for (int i = 0; i < 2; ++i) {
     (void)device_->port_state();
     device_->progress();
   }
