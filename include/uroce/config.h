@@ -47,6 +47,7 @@ struct Config {
   std::uint32_t probe_us = 100;      ///< an answer that is later than the round trip by so much is asked for
                                      ///< again; 0: not before the ack timeout
   std::uint32_t keepalive_ms = 300;  ///< a connected uroce peer that is silent for so long is gone; 0: never
+  bool keepalive_all = false;        ///< peers that are not uroce are asked, too
   std::uint32_t rnr_cap_ms = 0;      ///< longest wait that an RNR NAK is granted; 0: whatever it says
   /// End-to-end credits of RC QPs, IBA 9.7.7.2 ?: ACKs say how many receives are posted (not those of an
   /// Srq), and what a peer says so is not exceeded. Meant for both ends; an end without neither counts nor

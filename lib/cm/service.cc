@@ -311,7 +311,7 @@ void Cm::Impl::close_all(CmChannel::Impl& channel) {
 // Cm
 
 CmOptions cm_options(const Config& config) {
-  return {.keepalive = std::chrono::milliseconds(config.keepalive_ms)};
+  return {.keepalive = std::chrono::milliseconds(config.keepalive_ms), .keepalive_all = config.keepalive_all};
 }
 
 Cm::Cm(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}

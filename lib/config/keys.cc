@@ -315,6 +315,15 @@ constexpr std::array kKeys = {
                     return set_number("keepalive-ms", t, {10, 60'000, true}, c.keepalive_ms);
                   },
               .get = [](const Config& c) { return std::to_string(c.keepalive_ms); }},
+    ConfigKey{
+        .name = "keepalive-all",
+        .metavar = "BOOL",
+        .help = "connected peers that are not uroce are asked, too, and given up as soon",
+        .allowed = "true or false; outside files also 1 or 0, yes or no, on or off",
+        .type = ConfigType::kBoolean,
+        .is_flag = true,
+        .set = [](Config& c, std::string_view t) { return set_boolean("keepalive-all", t, c.keepalive_all); },
+        .get = [](const Config& c) { return boolean_text(c.keepalive_all); }},
     ConfigKey{.name = "rnr-cap-ms",
               .metavar = "MS",
               .help = "longest wait that a peer's RNR NAK is granted; 0: whatever it says, up to 655",
