@@ -106,6 +106,7 @@ class Veth:
                 self.names[1])
         for side, name in enumerate(self.names):
             self.ip("-n", name, "link", "set", "end", "mtu", "4200", "up")
+            self.ip("-n", name, "link", "set", "lo", "up")  # libfabric asks a name server of its own there
             self.ip("-n", name, "addr", "add", f"192.168.9.{1 + side}/24", "dev", "end")
         return self
 

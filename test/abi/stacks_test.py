@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""Stacks over verbs, unmodified: UCX, libfabric, Open MPI; qperf; two processes on one shm link.
+"""Stacks over verbs, unmodified: UCX, libfabric, Open MPI; qperf; two processes.
 
-Usage: stacks_test.py UROCE_PROGRAM [PATTERN...]
+Usage: stacks_test.py UROCE_PROGRAM [--veth] [PATTERN...]
 
-Runs the cases whose command lines contain a pattern, all without one. Each names its transport, so that it
-can only pass over the drop-in. Prints what became of each. Programs that are not installed are skipped, with
-the package to install.
+Runs the cases whose command lines contain a pattern, all without one. The link is shm; with --veth, af_packet
+between two network namespaces, which needs root, without Open MPI, whose processes are to meet outside of it.
+Each names its transport, so that it can only pass over the drop-in. Prints what became of each.
+Programs that are not installed are skipped, with the package to install.
 """
 import argparse
+import os
 import pathlib
 import shlex
 import shutil
@@ -19,7 +21,6 @@ import time
 import programs_test
 
 SECONDS = 60  # for one case
-HERE = "127.0.0.1"  # stands for the other end of the link
 
 # what is looked for in the output, command
 ALONE = (
@@ -39,7 +40,7 @@ FABRIC = tuple(f"fi_pingpong -p {endpoint} -c -I 100 -S {size}" for endpoint, si
     ("verbs -e msg", 64), ("verbs -e msg", 65536), ("verbs -e dgram", 64), ("verbs;ofi_rxm -e rdm", 64),
     ("verbs;ofi_rxm -e rdm", 65536), ("verbs;ofi_rxm -e rdm -m tagged", 1024)))
 # Not uc_*, which connects UC QPs by ids made for RC, nor ud_*, which names LIDs.
-QPERF = f"qperf -t 1 -cm 1 {HERE} " + " ".join((
+QPERF = "qperf -t 1 -cm 1 HOST " + " ".join((
     "rc_lat", "rc_bw", "rc_bi_bw", "rc_rdma_read_lat", "rc_rdma_read_bw", "rc_rdma_write_lat",
     "rc_rdma_write_bw"))
 MPIRUN = "mpirun --allow-run-as-root --oversubscribe -n 2 --mca btl ^openib"
@@ -80,6 +81,14 @@ int main(int argc, char** argv) {
 """
 
 
+class Veth(programs_test.Veth):
+    """The ports have the addresses of the kernel's interfaces: these programs use one for TCP and RDMA."""
+
+    def around(self, side):
+        prefix, _ = super().around(side)
+        return prefix, ["--port", "af_packet:end", "--ip", f"192.168.9.{1 + side}/24"]
+
+
 class Runner(programs_test.Runner):
     def __init__(self, uroce, link, folder):
         super().__init__(uroce, link)
@@ -97,8 +106,8 @@ class Runner(programs_test.Runner):
         port = programs_test.free_port()
         is_fabric = words[0].startswith("fi_")
         server = self.start(0, [*words, "-B" if is_fabric else "-p", port])
-        programs_test.await_listener(port, server)
-        client = self.start(1, [*words, "-P" if is_fabric else "-p", port, HERE])
+        self.link.await_server(port, server)
+        client = self.start(1, [*words, "-P" if is_fabric else "-p", port, self.link.server])
         results = [self.finish(client, end), self.finish(server, end)]
         if all(good for good, _ in results):
             return None
@@ -108,8 +117,8 @@ class Runner(programs_test.Runner):
     def with_daemon(self, command):
         port = programs_test.free_port()
         daemon = self.start(0, ["qperf", "-lp", port])
-        programs_test.await_listener(port, daemon)
-        words = words_of(command)
+        self.link.await_server(port, daemon)
+        words = words_of(command.replace("HOST", self.link.server))
         good, output = self.finish(self.start(1, [words[0], "-lp", port, *words[1:]]),
                                    time.monotonic() + SECONDS)
         daemon.kill()
@@ -152,7 +161,7 @@ def cases(runner):
     for command in UCT + UCP + FABRIC:
         yield command, lambda now=command: runner.pair(now)
     yield QPERF, lambda: runner.with_daemon(QPERF)
-    for command in MPI:
+    for command in MPI if isinstance(runner.link, programs_test.Shm) else ():
         yield command, lambda now=command: runner.ranks(now)
 
 
@@ -167,9 +176,13 @@ def chosen(runner, patterns):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("uroce", type=lambda text: pathlib.Path(text).resolve())
+    parser.add_argument("--veth", action="store_true")
     parser.add_argument("patterns", nargs="*")
     arguments = parser.parse_intermixed_args()
-    with tempfile.TemporaryDirectory() as name, programs_test.Shm(False) as link:
+    if arguments.veth and os.geteuid() != 0:
+        print("skipped: network namespaces need root")
+        return programs_test.SKIPPED
+    with tempfile.TemporaryDirectory() as name, Veth() if arguments.veth else programs_test.Shm(False) as link:
         runner = Runner(arguments.uroce, link, pathlib.Path(name))
         return programs_test.run_cases(chosen(runner, arguments.patterns))
 
