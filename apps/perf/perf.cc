@@ -87,7 +87,7 @@ TestSpec defaults(Verb verb, bool latency) {
   spec.size = verb == Verb::kAtomic ? 8 : latency ? 2 : 65536;
   spec.iterations = latency ? kLatencyIterations : kBandwidthIterations;
   if (!latency && verb != Verb::kSend) spec.rx_depth = 1;
-  if (latency) spec.cq_mod = 0;
+  if (latency) spec.cq_mod = 1;  // as perftest does
   return spec;
 }
 
@@ -138,9 +138,10 @@ void add_test_options(CLI::App& command, Command& own) {
   command.add_flag("--verify", spec.verify, "check the data of every operation");
   if (spec.latency && spec.is_ping_pong()) {
     command
-        .add_option("-Q,--cq-mod", spec.cq_mod,
-                    "wait for the completion of every N-th message before the next comes or goes, 0 of none; "
-                    "perftest waits for each: -Q 1")
+        .add_option(
+            "-Q,--cq-mod", spec.cq_mod,
+            "wait for the completion of every N-th message before the next comes or goes (default: of "
+            "each, as perftest does); 0: of none")
         ->check(CLI::Range(0U, 32768U));
   }
   if (spec.latency) return;

@@ -115,12 +115,21 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   work += receive(now);
   if (own_frames_ != nullptr) work += take_frames(*own_frames_, now);
   if (!inbox_.empty()) work += receive_handed_over(now);
+  if (answers_now_) answer_now(now);
   wheel_.expire(now, [this, now](TimerNode& node) { on_timer(static_cast<QueuePair&>(node), now); });
   neighbours_.on_time(now);
   if (moderation_due_.is_set() && moderation_due_ <= now) wake_moderated(now);
   if (next_link_look_.is_set() && next_link_look_ <= now) look_at_link(now);
   if (listener_ != nullptr) listener_->on_time(now);
   return work;
+}
+
+/// An application that has its own sends signaled probably waits for the completions, and so does its peer,
+/// which is of the same kind: their ACKs leave before it sees what has come, not behind what it sends next.
+void PollLoop::answer_now(Ticks now) noexcept {
+  answers_now_ = false;
+  transmit(now);
+  port_.tx_flush();
 }
 
 unsigned PollLoop::take_doorbells() noexcept {
@@ -246,7 +255,10 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
     count_refused(packet, verdict);
     return false;
   }
-  if (wants) make_ready(qp);
+  if (wants) {
+    make_ready(qp);
+    answers_now_ |= qp.context().is_signaling;
+  }
   after_step(qp, now);
   return true;
 }

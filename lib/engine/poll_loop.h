@@ -151,6 +151,7 @@ class PollLoop {
     PollLoop* loop = nullptr;
   };
 
+  void answer_now(Ticks now) noexcept;
   unsigned take_doorbells() noexcept;
   unsigned transmit(Ticks now) noexcept;
   unsigned receive(Ticks now) noexcept;
@@ -216,6 +217,7 @@ class PollLoop {
   std::vector<transport::CqRing*> moderated_;  // CQs
   transport::QueuePair* ready_head_ = nullptr;
   transport::QueuePair* ready_tail_ = nullptr;
+  bool answers_now_ = false;                 // what was received is answered in the same iteration
   bool was_handed_over_ = false;             // the frame in hand came from another loop
   transport::QueuePair* last_qp_ = nullptr;  // of the packet before: bursts mostly belong to one QP
 

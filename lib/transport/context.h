@@ -73,6 +73,7 @@ struct QpContext {
   port::FrameSink* sink = nullptr;    ///< where frames to the peer go; set by the loop
   bool resolved = false;              ///< the peer's Ethernet address is known
   bool heard = false;                 ///< a packet has come since the keepalive looked last
+  bool is_signaling = false;          ///< the newest request that was started is signaled
   Fault fatal = Fault::kNone;         ///< why the QP is in Error
   Fault send_fault = Fault::kNone;    ///< why an unreliable QP is in SQE
   bool fatal_blames_wr = false;       ///< a work request carries the reason

@@ -182,6 +182,7 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
     take_credit(wqe, packets);
   if (answered) ++reads_unfinished_;
   cursor_.rewind();
+  qp_.is_signaling = wqe.has(send_flag::kSignaled);
   qp_.counters.add(Count::kRequesterMessages);
   return true;
 }

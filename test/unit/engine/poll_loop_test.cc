@@ -156,6 +156,32 @@ TEST_CASE("what the owner of a loop posts leaves before the next iteration while
   CHECK(roce(f.taken()).size() == 2);
 }
 
+TEST_CASE("a QP whose last send was signaled answers in the iteration that receives, others in the next",
+          "[engine][loop]") {
+  const bool is_signaled = GENERATE(false, true);
+  CAPTURE(is_signaled);
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  introduce(f);
+  REQUIRE(
+      qp->context().sq.put({.wr_id = 1, .flags = is_signaled ? send_flag::kSignaled : std::uint8_t{0}}, 0));
+  qp->context().sq.publish(1);
+  f.loop.post(*qp, f.now());
+  REQUIRE(roce(f.taken()).size() == 1);
+  f.give(frame_of(
+      {.opcode = wire::Opcode::kRcWriteOnly, .ack_req = true, .reth = wire::Reth{}, .dest_qpn = Qpn{0x10}},
+      f.from_peer(), {}));
+  const auto iterate = [&f] {
+    f.link.advance_to(f.now_ns += 100);
+    f.loop.run_once(f.now());
+    return roce(f.taken()).size();
+  };
+  CHECK(iterate() == (is_signaled ? 1 : 0));
+  CHECK(iterate() == (is_signaled ? 0 : 1));
+  CHECK(iterate() == 0);
+}
+
 TEST_CASE("what is posted to a QP in Error by the owner of its loop is flushed at once", "[engine][loop]") {
   LoopFixture f;
   auto qp = f.make_qp(0x10);
