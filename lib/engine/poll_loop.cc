@@ -507,10 +507,10 @@ void PollLoop::address(QueuePair& qp, const MacAddress& mac) noexcept {
   AhAttr path = ctx.attr.path();
   const std::uint16_t port = wire::udp_source_port(path.flow_label, ctx.qpn, ctx.attr.dest_qpn);
   if (ctx.congestion != nullptr) {
-    constexpr std::uint8_t kEct0 = 2;  // RFC 3168
     const std::uint8_t asked = std::exchange(path.traffic_class, ctx.congestion->cnp_traffic_class);
     ctx.congestion->cnp_head = frames_to(path, mac, port);
-    path.traffic_class = static_cast<std::uint8_t>((asked & 3) == 0 ? asked | kEct0 : asked);
+    path.traffic_class =
+        static_cast<std::uint8_t>((asked & wire::kEcnMask) == 0 ? asked | wire::kEct0 : asked);
   }
   qp.set_resolved(frames_to(path, mac, port));
 }

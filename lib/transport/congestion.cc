@@ -51,20 +51,15 @@ void ReactionPoint::on_cnp(Ticks now) noexcept {
       std::max(kMinBps, static_cast<std::uint64_t>(static_cast<double>(rate_bps_) * (1 - alpha_ / 2)));
   alpha_ = (1 - kGain) * alpha_ + kGain;
   last_cut_ = now;
-  alpha_due_ = rise_due_ = now + kPeriodNs;
+  period_end_ = now + kPeriodNs;
   bytes_ = 0;
   time_steps_ = bytes_steps_ = 0;
 }
 
 /// What time has brought since the last look.
 void ReactionPoint::catch_up(Ticks now) noexcept {
-  constexpr std::uint64_t kForgotten = 4096 * kPeriodNs;  // alpha is 0 by then
-  if (alpha_due_ <= now && span_ns(alpha_due_, now) > kForgotten) {
-    alpha_ = 0;
-    alpha_due_ = now + kPeriodNs;
-  }
-  for (; alpha_due_ <= now; alpha_due_ = alpha_due_ + kPeriodNs) alpha_ *= 1 - kGain;
-  for (; is_limited_ && rise_due_ <= now; rise_due_ = rise_due_ + kPeriodNs) {
+  for (; is_limited_ && period_end_ <= now; period_end_ = period_end_ + kPeriodNs) {
+    alpha_ *= 1 - kGain;
     ++time_steps_;
     rise();
   }

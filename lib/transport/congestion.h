@@ -81,8 +81,7 @@ class ReactionPoint {
   std::uint64_t target_bps_ = 0;
   double alpha_ = 1;
   Ticks last_cut_;
-  Ticks alpha_due_;
-  Ticks rise_due_;
+  Ticks period_end_;
   std::uint64_t bytes_ = 0;   // since the last rise by bytes
   unsigned time_steps_ = 0;   // rises by time since the last cut
   unsigned bytes_steps_ = 0;  // by bytes

@@ -36,8 +36,7 @@ void QueuePair::note_established() noexcept {
 }
 
 [[gnu::noinline]] void QueuePair::note_mark(const wire::PacketView& packet, Ticks now) noexcept {
-  constexpr std::uint8_t kCongestionExperienced = 3;  // RFC 3168
-  if (packet.ecn() != kCongestionExperienced) return;
+  if (packet.ecn() != wire::kCongestionExperienced) return;
   ctx_.counters.add(Count::kMarkedPackets);
   ctx_.congestion->marks.on_mark(now);
 }

@@ -105,7 +105,7 @@ std::string describe(const PacketView& packet) {
   if (bth.pkey != 0xffff) fmt::format_to(line, " pkey {:#06x}", bth.pkey);
   append_extension_headers(line, packet);
   if (op.has_payload) fmt::format_to(line, " payload {}", packet.payload.size());
-  if (packet.ecn() == 3) text += " ce";
+  if (packet.ecn() == kCongestionExperienced) text += " ce";
   return text;
 }
 

@@ -27,6 +27,11 @@
 
 namespace uroce::wire {
 
+/// The lowest two bits of the traffic class. RFC 3168, 5.
+inline constexpr std::uint8_t kEcnMask = 3;
+inline constexpr std::uint8_t kEct0 = 2;                   ///< the sender heeds marks
+inline constexpr std::uint8_t kCongestionExperienced = 3;  ///< a mark
+
 /// What a frame is, or why it is dropped; each value owns a telemetry counter.
 enum class ParseResult : std::uint8_t {
   kRoce,   ///< RoCE of either version; the ICRC is not yet checked
@@ -123,7 +128,7 @@ struct PacketView {
   /// IPv4 TOS, or traffic class of IPv6 or GRH: DSCP:6 ECN:2.
   [[nodiscard]] std::uint8_t traffic_class() const noexcept;
   /// RFC 3168: 0 not ECN capable, 1 and 2 capable, 3 congestion experienced.
-  [[nodiscard]] std::uint8_t ecn() const noexcept { return traffic_class() & 3; }
+  [[nodiscard]] std::uint8_t ecn() const noexcept { return traffic_class() & kEcnMask; }
   [[nodiscard]] std::uint8_t hop_limit() const noexcept {
     return std::to_integer<std::uint8_t>(l3()[is_v6 ? 7 : 8]);
   }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -65,7 +64,7 @@ class CongestionWorld {
   [[nodiscard]] std::vector<std::uint64_t> sent_bytes() const;
   [[nodiscard]] std::uint64_t wire_bytes() const;
   [[nodiscard]] std::uint64_t repeated() const;
-  [[nodiscard]] std::uint64_t sum(std::initializer_list<Count> counts) const;
+  [[nodiscard]] std::uint64_t sum(Count count) const;
   [[nodiscard]] Ticks now() const noexcept;
 
   CongestionPlan plan_;

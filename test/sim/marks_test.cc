@@ -60,9 +60,8 @@ class MarkedFlow {
         hosts_{LoopHost(net_.open(0), 0), LoopHost(net_.open(1), 1)},
         qps_{hosts_[0].make_qp(Qpn{0x100}), hosts_[1].make_qp(Qpn{0x200})} {
     const auto path = [gap_ns](bool is_on) {
-      constexpr std::uint8_t kEct0 = 2;
       return LoopPath{
-          .traffic_class = kEct0,
+          .traffic_class = wire::kEct0,
           .bounds = {.gid_count = 2,
                      .probe_floor_ns = 100'000,
                      .congestion = {.is_on = is_on, .line_bps = 10'000'000'000, .cnp_gap_ns = gap_ns}}};
