@@ -1,6 +1,8 @@
-/// Functions that take the place of others in DPDK (see meson.build): two for which it would need libbsd, and
-/// the source of af_packet's fanout group number.
+/// Functions that take the place of others in DPDK (see meson.build): two for which it would need libbsd, the
+/// source of af_packet's fanout group number, and sockets that are the kernel's in every program.
 #include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@ extern "C" {
 std::size_t uroce_dpdk_strlcpy(char* target, const char* source, std::size_t size);
 std::size_t uroce_dpdk_strlcat(char* target, const char* source, std::size_t size);
 int uroce_af_packet_group();
+int uroce_dpdk_socket(int domain, int type, int protocol);
 }
 
 /// Copies at most size - 1 characters and always ends the target with 0. @return strlen(source).
@@ -35,4 +38,10 @@ int uroce_af_packet_group() {
   unsigned short number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number) number = static_cast<unsigned short>(getpid());
   return number;
+}
+
+/// socket(2) itself: a program may have a library before the C library that makes rsockets of datagram
+/// sockets.
+int uroce_dpdk_socket(int domain, int type, int protocol) {
+  return static_cast<int>(syscall(SYS_socket, domain, type | SOCK_CLOEXEC, protocol));
 }

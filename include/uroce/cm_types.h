@@ -60,7 +60,7 @@ enum class CmReject : std::uint16_t {
 
 /// What one end says of its QP. Same meaning as struct rdma_conn_param.
 struct CmTerms {
-  QpType type = QpType::kRc;  ///< RC, UC or XRC
+  QpType type = QpType::kRc;  ///< RC, UC or XRC: kXrcSend at who asks, kXrcRecv at who accepts
   Qpn qpn{};
   Psn psn{};  ///< first PSN that the other end sends; the manager chooses it. IBA 12.7 ?
   std::uint8_t responder_resources = 1;  ///< READs and atomics it will serve
@@ -87,7 +87,7 @@ struct CmConnect {
   CmAddress to{};
   CmTerms terms{};
   std::uint8_t traffic_class = 0;
-  std::uint8_t ack_timeout = 0;               ///< of both QPs, code; 0: 16, 0.27 s
+  std::uint8_t ack_timeout = 0;               ///< of both QPs, code to 31; 0: 16, 0.27 s
   PathMtu path_mtu = PathMtu::k4096;          ///< at most; what the port allows and the peer takes
   std::span<const std::byte> private_data{};  ///< at most kCmConnectBytes
   std::chrono::milliseconds timeout{5000};    ///< for the answer

@@ -17,6 +17,7 @@ constexpr std::uint8_t kCmRetries = 15;
 constexpr std::uint8_t kPacketRate = 0;     // the port's: no static limit
 constexpr std::uint16_t kRoceLid = 0xffff;  // there are none
 constexpr std::uint8_t kAckTimeout = 16;    // 0.27 s
+constexpr std::uint8_t kMaxAckTimeout = 31;
 constexpr std::uint8_t kTargetAckDelay = 15;
 
 /// Of a time that may have no measure.
@@ -39,6 +40,11 @@ Error too_long(std::size_t most) {
 constexpr bool is_end(CmEventType type) noexcept {
   return type == CmEventType::kRejected || type == CmEventType::kUnreachable ||
          type == CmEventType::kDisconnected;
+}
+
+/// Whether a REQ can name it. IBA 12.6.5.
+constexpr bool can_connect(QpType type) noexcept {
+  return type == QpType::kRc || type == QpType::kUc || type == QpType::kXrcSend;
 }
 
 constexpr std::uint8_t service_code(QpType type) noexcept {
@@ -164,6 +170,14 @@ wire::CmReq Agent::request_of(const Conversation& c, const CmConnect& ask) const
 
 Status Agent::connect(CmId id, const CmConnect& ask, const AhAttr& path, const Gid& source, Ticks now) {
   if (ask.private_data.size() > kCmConnectBytes) return too_long(kCmConnectBytes);
+  if (!can_connect(ask.terms.type)) {
+    return Error{Errc::kInvalid,
+                 "RC, UC and XRC-send QPs ask for connections; of UD QPs see resolve_service()"};
+  }
+  if (ask.ack_timeout > kMaxAckTimeout) {
+    return Error{Errc::kInvalid,
+                 "ack_timeout " + std::to_string(ask.ack_timeout) + " is not a code of 0 to 31"};
+  }
   auto started = start(id, ask.from, source);
   if (!started) return started.error();
   Conversation& c = **started;

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """rdma-core's own tests of verbs (python3-pyverbs), on the drop-in libibverbs: each in a process of its own.
 
-Usage: pyverbs_test.py UROCE_PROGRAM [PATTERN...]
+Usage: pyverbs_test.py UROCE_PROGRAM [--as-nobody] [--veth] [PATTERN...]
 
 Runs the tests whose names contain a pattern; without any, those of the modules that are not for one vendor's
-adapters. Prints what became of each and fails if one fails or hangs that is not in EXPECTED.
+adapters. The device's port is shm; with --veth, af_packet in a network namespace, which needs root: its
+tests of RDMA-CM are skipped, as two processes do not share an interface. Prints what became of each and fails
+if one fails or hangs that is not in EXPECTED.
 """
+import argparse
 import gzip
 import os
 import pathlib
@@ -15,10 +18,12 @@ import subprocess
 import sys
 import tempfile
 
+import programs_test
+
 PACKAGED = pathlib.Path("/usr/share/doc/rdma-core/tests")
 PYTHON = "/usr/bin/python3"  # the one that Debian's packages are for
 SECONDS = 60
-SKIPPED = 77
+SKIPPED = programs_test.SKIPPED
 MODULES = ("addr", "atomic", "cq", "cq_events", "cqex", "device", "fork", "mr", "odp", "parent_domain", "pd",
            "qp", "qpex", "rdmacm", "relaxed_ordering", "shared_pd")
 # test: why it cannot pass
@@ -50,13 +55,13 @@ def names(folder):
     return found
 
 
-def run_one(uroce, folder, name):
+def run_one(uroce, link, folder, name):
     """@return (pass, skip, fail or hang; its reason)"""
-    link = f"shm:pyverbs-{os.getpid()}"
+    prefix, options = link.around(0)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("UROCE_")}
     environment |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
     process = subprocess.Popen(
-        [uroce, "run", "--port", link, "--", PYTHON, "tests/run_tests.py", "-v", name], cwd=folder,
+        [*prefix, uroce, "run", *options, "--", PYTHON, "tests/run_tests.py", "-v", name], cwd=folder,
         env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
     try:
         output, _ = process.communicate(timeout=SECONDS)
@@ -81,20 +86,34 @@ def is_installed():
 
 
 def main():
-    uroce = pathlib.Path(sys.argv[1]).resolve()
-    patterns = sys.argv[2:]
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("uroce", type=lambda text: pathlib.Path(text).resolve())
+    parser.add_argument("--as-nobody", action="store_true")
+    parser.add_argument("--veth", action="store_true")
+    parser.add_argument("patterns", nargs="*")
+    arguments = parser.parse_intermixed_args()
+    if (arguments.veth or arguments.as_nobody) and os.geteuid() != 0:
+        print("skipped: needs root")
+        return SKIPPED
     if not is_installed():
         print("skipped: python3-pyverbs or the tests in rdma-core's documentation are missing: config/setup")
         return SKIPPED
+    with programs_test.Veth() if arguments.veth else programs_test.Shm(arguments.as_nobody) as link:
+        return run_all(arguments, link)
+
+
+def run_all(arguments, link):
+    """@return the exit code"""
     count = dict.fromkeys(("pass", "skip", "fail", "hang"), 0)
     wrong = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
+        folder.chmod(0o755)
         unpack(folder)
         for name in names(folder):
-            if patterns and not any(pattern in name for pattern in patterns):
+            if arguments.patterns and not any(pattern in name for pattern in arguments.patterns):
                 continue
-            result, why = run_one(uroce, folder, name)
+            result, why = run_one(arguments.uroce, link, folder, name)
             count[result] += 1
             short = name.removeprefix("tests.test_")
             print(f"{result:4}  {short}{'  ' + why if why else ''}", flush=True)

@@ -4,9 +4,8 @@
 Usage: stacks_test.py UROCE_PROGRAM [--veth] [PATTERN...]
 
 Runs the cases whose command lines contain a pattern, all without one. The link is shm; with --veth, af_packet
-between two network namespaces, which needs root, without Open MPI, whose processes are to meet outside of it.
-Each names its transport, so that it can only pass over the drop-in. Prints what became of each.
-Programs that are not installed are skipped, with the package to install.
+between two network namespaces, which needs root. Each names its transport, so that it can only pass over the
+drop-in. Prints what became of each. Programs that are not installed are skipped, with the package to install.
 """
 import argparse
 import os
@@ -21,6 +20,7 @@ import time
 import programs_test
 
 SECONDS = 60  # for one case
+MPI_SECONDS = 150
 
 # what is looked for in the output, command
 ALONE = (
@@ -43,7 +43,7 @@ FABRIC = tuple(f"fi_pingpong -p {endpoint} -c -I 100 -S {size}" for endpoint, si
 QPERF = "qperf -t 1 -cm 1 HOST " + " ".join((
     "rc_lat", "rc_bw", "rc_bi_bw", "rc_rdma_read_lat", "rc_rdma_read_bw", "rc_rdma_write_lat",
     "rc_rdma_write_bw"))
-MPIRUN = "mpirun --allow-run-as-root --oversubscribe -n 2 --mca btl ^openib"
+MPIRUN = "mpirun --allow-run-as-root --oversubscribe --mca btl ^openib"
 MPI = (
     f"{MPIRUN} --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm",
     f"{MPIRUN} --mca pml ucx -x UCX_TLS=rc_verbs,ud_verbs,self",
@@ -81,6 +81,18 @@ int main(int argc, char** argv) {
 """
 
 
+# What mpirun starts its daemon on the other machine with, "AGENT ADDRESS COMMAND...": here a namespace that
+# has a name of its own, by which Open MPI knows machines.
+MPI_AGENT = """#!/bin/sh
+shift
+exec ip netns exec {namespace} unshare --uts sh -c "hostname uroce-rank1; $*"
+"""
+# One rank, which has a port of its own.
+MPI_RANK = """#!/bin/sh
+exec {uroce} run --port af_packet:end --ip 192.168.9.$((1 + OMPI_COMM_WORLD_RANK))/24 -- {program}
+"""
+
+
 class Veth(programs_test.Veth):
     """The ports have the addresses of the kernel's interfaces: these programs use one for TCP and RDMA."""
 
@@ -94,9 +106,9 @@ class Runner(programs_test.Runner):
         super().__init__(uroce, link)
         self.folder = folder
 
-    def alone(self, wanted, command):
+    def alone(self, wanted, command, seconds=SECONDS):
         """@return what went wrong, or None"""
-        good, output = self.finish(self.start(0, words_of(command)), time.monotonic() + SECONDS)
+        good, output = self.finish(self.start(0, words_of(command)), time.monotonic() + seconds)
         return None if good and wanted in output else last_lines(output)
 
     def pair(self, command):
@@ -106,7 +118,7 @@ class Runner(programs_test.Runner):
         port = programs_test.free_port()
         is_fabric = words[0].startswith("fi_")
         server = self.start(0, [*words, "-B" if is_fabric else "-p", port])
-        self.link.await_server(port, server)
+        programs_test.await_listener(port, server)
         client = self.start(1, [*words, "-P" if is_fabric else "-p", port, self.link.server])
         results = [self.finish(client, end), self.finish(server, end)]
         if all(good for good, _ in results):
@@ -117,7 +129,7 @@ class Runner(programs_test.Runner):
     def with_daemon(self, command):
         port = programs_test.free_port()
         daemon = self.start(0, ["qperf", "-lp", port])
-        self.link.await_server(port, daemon)
+        programs_test.await_listener(port, daemon)
         words = words_of(command.replace("HOST", self.link.server))
         good, output = self.finish(self.start(1, [words[0], "-lp", port, *words[1:]]),
                                    time.monotonic() + SECONDS)
@@ -131,7 +143,24 @@ class Runner(programs_test.Runner):
             source = self.folder / "mpi.c"
             source.write_text(MPI_PROGRAM, encoding="ascii")
             subprocess.run(["mpicc", "-O1", "-o", str(program), str(source)], check=True)
-        return self.alone("wrong messages: 0\n", f"{command} {program}")
+        if isinstance(self.link, programs_test.Shm):
+            return self.alone("wrong messages: 0\n", f"{command} -n 2 {program}", MPI_SECONDS)
+        return self.ranks_of_two_machines(command, program)
+
+    def ranks_of_two_machines(self, command, program):
+        """mpirun and the first rank in one namespace, the second rank in the other."""
+        agent, rank = self.folder / "agent", self.folder / "rank"
+        agent.write_text(MPI_AGENT.format(namespace=self.link.names[1]), encoding="ascii")
+        rank.write_text(MPI_RANK.format(uroce=self.uroce, program=program), encoding="ascii")
+        for script in (agent, rank):
+            script.chmod(0o755)
+        prefix, _ = self.link.around(0)
+        words = [*prefix, *words_of(command), "--mca", "plm_rsh_agent", agent, "--mca", "oob_tcp_if_include",
+                 "end", "--host", "192.168.9.1,192.168.9.2", "-n", "2", rank]
+        process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True, env=self.environment, cwd="/")
+        good, output = self.finish(process, time.monotonic() + MPI_SECONDS)
+        return None if good and "wrong messages: 0\n" in output else last_lines(output)
 
 
 def words_of(command):
@@ -161,7 +190,7 @@ def cases(runner):
     for command in UCT + UCP + FABRIC:
         yield command, lambda now=command: runner.pair(now)
     yield QPERF, lambda: runner.with_daemon(QPERF)
-    for command in MPI if isinstance(runner.link, programs_test.Shm) else ():
+    for command in MPI:
         yield command, lambda now=command: runner.ranks(now)
 
 
@@ -182,7 +211,8 @@ def main():
     if arguments.veth and os.geteuid() != 0:
         print("skipped: network namespaces need root")
         return programs_test.SKIPPED
-    with tempfile.TemporaryDirectory() as name, Veth() if arguments.veth else programs_test.Shm(False) as link:
+    ends = Veth() if arguments.veth else programs_test.Shm(False)
+    with tempfile.TemporaryDirectory() as name, ends as link:
         runner = Runner(arguments.uroce, link, pathlib.Path(name))
         return programs_test.run_cases(chosen(runner, arguments.patterns))
 

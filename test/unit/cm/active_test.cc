@@ -462,6 +462,32 @@ TEST_CASE("what the application asks for in the wrong state is refused", "[cm]")
   CHECK(a.agent.notify_established(CmId{1}).error().code == Errc::kInvalid);
 }
 
+TEST_CASE("what no REQ can say is refused, and the id can be used again", "[cm][T26]") {
+  Station a;
+  const CmId id = a.make();
+  AhAttr path;
+  path.dgid = kThere;
+  const auto refusal = [&](const CmConnect& ask) {
+    const Status status = a.agent.connect(id, ask, path, kHere, a.now);
+    REQUIRE_FALSE(status);
+    CHECK(status.error().code == Errc::kInvalid);
+    return status.error().text;
+  };
+  for (const QpType type : {QpType::kUd, QpType::kXrcRecv}) {
+    CmConnect ask;
+    ask.terms.type = type;
+    CHECK(refusal(ask).find("UD QPs") != std::string::npos);
+  }
+  for (const std::uint8_t code :
+       {std::uint8_t{32}, std::uint8_t{45}, std::uint8_t{255}}) {  // five bits: 45 would be said as 13
+    CHECK(refusal(CmConnect{.ack_timeout = code}).find("ack_timeout " + std::to_string(code)) !=
+          std::string::npos);
+  }
+  CHECK(a.agent.connect(id, {.ack_timeout = 31}, path, kHere, a.now));
+  CHECK(a.out<CmReq>().ack_timeout == 31);
+  a.quiet();
+}
+
 TEST_CASE("private data that is too long is refused, and the id can be used again", "[cm][T26]") {
   Station a;
   const std::vector<std::byte> bytes(512, std::byte{1});
