@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "apps/bench/scale.h"
 #include "apps/commands.h"
 #include "apps/common/cli.h"
 #include "apps/common/compare.h"
@@ -90,6 +91,7 @@ int run(const SharedOptions& shared, const Options& options) {
 void add_bench(CLI::App& program, int& exit_code) {
   CLI::App* bench = program.add_subcommand("bench", "yardsticks");
   bench->require_subcommand(1);
+  add_bench_scale(*bench, exit_code);
   CLI::App* command = bench->add_subcommand(
       "link",
       "uroce beside the bare link, the link with CRC and copies, and TCP, in turns on the same two cores");

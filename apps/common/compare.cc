@@ -35,33 +35,6 @@ std::string case_name(const Case& one) {
   return "";
 }
 
-Result<Reached> take_sample(const Contender& contender, const Sample& sample) {
-  auto answers =
-      contender.pair->call(sample.request(true), sample.request(false), sample.limit_ns() + 2 * kSecond);
-  if (!answers) {
-    return Error{.code = answers.error().code,
-                 .text = fmt::format("{}: {}", contender.name, answers.error().text)};
-  }
-  const Json& measured =
-      answers->client.contains("p50") || answers->client.contains("rate") ? answers->client : answers->server;
-  return Reached{.p50 = measured.value("p50", 0.0),
-                 .p99 = measured.value("p99", 0.0),
-                 .rate = measured.value("rate", 0.0),
-                 .interruptions = answers->client.value("interruptions", std::uint64_t{0}) +
-                                  answers->server.value("interruptions", std::uint64_t{0})};
-}
-
-Reached middle(const std::vector<Reached>& samples) {
-  const auto of = [&](double Reached::*field) {
-    std::vector<double> values;
-    for (const auto& sample : samples) {
-      if (sample.*field > 0) values.push_back(sample.*field);
-    }
-    return median(std::move(values));
-  };
-  return {.p50 = of(&Reached::p50), .p99 = of(&Reached::p99), .rate = of(&Reached::rate)};
-}
-
 /// Three significant digits or so; enough for what repeats.
 double rounded(double value) {
   if (value == 0) return 0;
@@ -70,7 +43,7 @@ double rounded(double value) {
 }
 
 std::vector<Row> rows_of(const LinkUnderTest& link, const Case& one,
-                         const std::map<std::string, Reached>& reached) {
+                         const std::map<std::string, Samples>& samples) {
   const auto row = [&](const char* test, const char* unit, double Reached::*field, double scale) {
     Row made{.link = link.name,
              .test = test,
@@ -78,8 +51,8 @@ std::vector<Row> rows_of(const LinkUnderTest& link, const Case& one,
              .unit = unit,
              .more_is_better = one.kind != Kind::kRtt,
              .value = {}};
-    for (const auto& [name, value] : reached) {
-      const double scaled = rounded(value.*field * scale);
+    for (const auto& [name, all] : samples) {
+      const double scaled = rounded(all.middle().*field * scale);
       made.value[name] = scaled > 0 ? std::optional(scaled) : std::nullopt;
     }
     return made;
@@ -93,11 +66,6 @@ std::vector<Row> rows_of(const LinkUnderTest& link, const Case& one,
       return {row("write_goodput", "Gb/s", &Reached::rate, 8e-9)};
   }
   return {};
-}
-
-std::string number(const std::optional<double>& value) {
-  if (!value) return "-";
-  return fmt::format("{:.{}f}", *value, *value >= 100 ? 0 : *value >= 10 ? 1 : *value >= 1 ? 2 : 3);
 }
 
 std::optional<double> value_of(const Row& row, const std::string& name) {
@@ -117,7 +85,7 @@ std::string times_faster(const Row& row, const std::string& name) {
 
 Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const Case& one, const Plan& plan,
                                  const std::function<void(const std::string&)>& on_step) {
-  std::map<std::string, std::vector<Reached>> samples;
+  std::map<std::string, Samples> samples;
   static std::uint32_t next_id = 0;
   for (unsigned round = 0; round < plan.rounds; ++round) {
     for (const auto& contender : contenders(link, tcp, plan)) {
@@ -130,19 +98,21 @@ Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const C
                           .run_ns = plan.run_ns,
                           .id = ++next_id};
       if (contender.pair->broken && contender.pair != &link.uroce) continue;
-      const auto reached = take_sample(contender, sample);
+      const auto reached = take({.name = contender.name,
+                                 .pair = contender.pair,
+                                 .client = sample.request(true),
+                                 .server = sample.request(false),
+                                 .limit_ns = sample.limit_ns()});
       if (!reached && contender.pair == &link.uroce) return reached.error();
       if (!reached) {
         link.notes.push_back(reached.error().text);
         continue;
       }
       link.interruptions += reached->interruptions;
-      samples[contender.name].push_back(*reached);
+      samples[contender.name].all.push_back(*reached);
     }
   }
-  std::map<std::string, Reached> reached;
-  for (const auto& [name, all] : samples) reached[name] = middle(all);
-  return rows_of(link, one, reached);
+  return rows_of(link, one, samples);
 }
 
 Json rows_json(const std::vector<Row>& rows) {

@@ -10,6 +10,7 @@
 
 #include "apps/common/cores.h"
 #include "apps/common/sample.h"
+#include "apps/common/turns.h"
 #include "apps/common/worker.h"
 #include "uroce/config.h"
 
@@ -46,14 +47,6 @@ struct TcpUnderTest {
 struct Case {
   Kind kind{};
   std::uint32_t bytes = 0;
-};
-
-/// What one contender reached. Rates in units per second, times in nanoseconds.
-struct Reached {
-  double p50 = 0;
-  double p99 = 0;
-  double rate = 0;
-  std::uint64_t interruptions = 0;
 };
 
 /// One line of the result: a figure of uroce with those of its yardsticks, in `unit`.

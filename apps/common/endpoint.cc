@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 namespace uroce::apps {
@@ -26,6 +27,12 @@ std::string port_spec_for_end(const std::string& spec, bool server) {
   const bool is_memif = spec.starts_with("memif:");
   if (!is_memif || spec.find(",role=") != std::string::npos) return spec;
   return spec + (server ? ",role=server" : ",role=client");
+}
+
+std::string another_link(std::string spec, const std::string& suffix) {
+  const bool is_named = spec.starts_with("shm:") || spec.starts_with("memif:");
+  if (is_named) spec.insert(std::min(spec.find(','), spec.size()), suffix);
+  return spec;
 }
 
 std::uint8_t local_link_timeout(const Device& device) noexcept {

@@ -131,6 +131,11 @@ Status MeasuredEnd::finish(Patience& patience) noexcept {
   return {};
 }
 
+Status MeasuredEnd::end_stream(Patience& patience) noexcept {
+  if (!post_last(1)) return ring_full();
+  return finish(patience);
+}
+
 Error MeasuredEnd::stopped(const Wc& wc) const {
   if (!wc.ok()) return link_.failure(wc);
   return {.code = Errc::kTimeout, .text = "the other process did not answer in time"};

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <span>
 #include <utility>
 
@@ -22,6 +23,10 @@ class MeasuredEnd {
   Status connect(const Json& peer);
   /// One side's part of a sample; both ends run theirs at the same time.
   Result<Json> run(const Sample& sample, bool client);
+  /// What the client does besides, called once a message or poll while it measures; empty: nothing.
+  void beside(std::function<void()> work) { beside_ = std::move(work); }
+  /// Tells a peer that serves a stream that it is over.
+  Status end_stream(Patience& patience) noexcept;
 
  private:
   static constexpr std::uint32_t kMessageBytes = 4096;  ///< largest SEND
@@ -78,6 +83,7 @@ class MeasuredEnd {
   Mr memory_;
   Link link_;
   bool give_way_;
+  std::function<void()> beside_;
   TickClock clock_ = TickClock::calibrate();
   std::uint64_t peer_addr_ = 0;  ///< of the peer's stream area
   Rkey peer_rkey_{};

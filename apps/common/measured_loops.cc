@@ -31,6 +31,7 @@ Result<Json> MeasuredEnd::rtt_client(const Sample& sample) {
     const std::uint64_t now = clock_.ticks();
     if (begin >= warm) ticks.add(now - begin);
     if (!repost(wc.wr_id, false)) return ring_full();
+    if (beside_) beside_();
   }
   if (!post_last(sample.bytes)) return ring_full();
   if (!next_message(wc, patience)) return stopped(wc);
@@ -128,9 +129,9 @@ Result<Json> MeasuredEnd::stream_client(const Sample& sample) {
     }
     if (count > 0) acknowledged.add(count * sample.bytes, now_ns());
     if (count == 0 && patience.is_over()) return stopped({});
+    if (beside_) beside_();
   }
-  if (!post_last(1)) return ring_full();
-  if (auto finished = finish(patience); !finished) return finished.error();
+  if (auto ended = end_stream(patience); !ended) return ended.error();
   return rate_result(acknowledged);
 }
 

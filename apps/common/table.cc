@@ -1,9 +1,16 @@
 #include "apps/common/table.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace uroce::apps {
+
+std::string number(const std::optional<double>& value) {
+  if (!value) return "-";
+  return fmt::format("{:.{}f}", *value, *value >= 100 ? 0 : *value >= 10 ? 1 : *value >= 1 ? 2 : 3);
+}
 
 Table::Table(std::vector<std::string> head, std::size_t left) : left_(left) {
   rows_.push_back(std::move(head));

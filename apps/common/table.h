@@ -1,10 +1,14 @@
 /// A table of text for terminals: columns as wide as their cells.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace uroce::apps {
+
+/// Three significant digits or so; "-" for none.
+[[nodiscard]] std::string number(const std::optional<double>& value);
 
 class Table {
  public:

@@ -207,4 +207,22 @@ Result<Pair::Answers> Pair::call(const Json& to_client, const Json& to_server, s
   return Answers{.client = std::move(*two), .server = std::move(*one)};
 }
 
+Result<Pair> Pair::spawn(const std::string& what, int client_core, int server_core,
+                         const Worker::Factory& client, const Worker::Factory& server) {
+  auto one = Worker::spawn(what + " client process", client_core, client);
+  if (!one) return one.error();
+  auto two = Worker::spawn(what + " server process", server_core, server);
+  if (!two) return two.error();
+  return Pair{.client = std::move(*one), .server = std::move(*two)};
+}
+
+Result<Json> Pair::open_and_connect() {
+  const auto opened = call({{"op", "open"}}, {{"op", "open"}}, kStartNs);
+  if (!opened) return opened.error();
+  const auto connected = call({{"op", "connect"}, {"peer", opened->server}},
+                              {{"op", "connect"}, {"peer", opened->client}}, kStartNs);
+  if (!connected) return connected.error();
+  return opened->client;
+}
+
 }  // namespace uroce::apps

@@ -72,6 +72,14 @@ struct Pair {
   };
   /// Sends both requests, then waits for both answers. After a failure the pair is of no more use.
   Result<Answers> call(const Json& to_client, const Json& to_server, std::uint64_t timeout_ns);
+
+  /// What a pair may take to start: EAL, hugepages and links take their time.
+  static constexpr std::uint64_t kStartNs = 15'000'000'000;
+  /// Forks both, pinned to their cores.
+  static Result<Pair> spawn(const std::string& what, int client_core, int server_core,
+                            const Worker::Factory& client, const Worker::Factory& server);
+  /// "open" at both ends, then "connect" with what the other one said. @return what the client's end said.
+  Result<Json> open_and_connect();
 };
 
 }  // namespace uroce::apps

@@ -1,0 +1,97 @@
+#include "apps/bench/scale.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <memory>
+
+#include "apps/common/cli.h"
+#include "apps/common/progress.h"
+
+namespace uroce::apps {
+namespace {
+
+constexpr std::uint32_t kQuickQps = 200;
+constexpr std::uint32_t kQuickRegions = 2000;
+
+std::vector<std::string> test_names() {
+  std::vector<std::string> names;
+  for (const auto& test : scale_tests()) names.push_back(test.name);
+  return names;
+}
+
+Result<std::vector<Judged>> run_tests(Stage& stage) {
+  const auto& only = stage.options().only;
+  std::vector<Judged> figures;
+  for (const auto& test : scale_tests()) {
+    if (!only.empty() && std::find(only.begin(), only.end(), test.name) == only.end()) continue;
+    auto found = test.run(stage);
+    if (!found) {
+      return Error{.code = found.error().code, .text = fmt::format("{}: {}", test.name, found.error().text)};
+    }
+    figures.insert(figures.end(), found->begin(), found->end());
+  }
+  return figures;
+}
+
+int run(const SharedOptions& shared, const ScaleOptions& options) {
+  const auto config = shared.resolve();
+  if (!config) return fail(config.error());
+  if (!config->port.starts_with("shm:") && !config->port.starts_with("memif:")) {
+    return fail(
+        {.code = Errc::kInvalid, .text = "bench scale opens several links: --port shm:NAME or memif:PATH"});
+  }
+  const auto cores = cores_from(config->lcores);
+  if (!cores) return fail(cores.error());
+  Progress progress;
+  Stage stage(*config, *cores, options, [&](const std::string& text) { progress.step(text); });
+  const auto figures = run_tests(stage);
+  progress.clear();
+  if (!figures) return fail(figures.error());
+  if (shared.json()) {
+    fmt::print("{}\n", Json{{"port", config->port},
+                            {"cores", cores->text()},
+                            {"qps", options.qps},
+                            {"regions", options.regions},
+                            {"rows", judged_json(*figures)}}
+                           .dump(2));
+    return 0;
+  }
+  fmt::print(
+      "{}\n{}, {}; medians of {} samples of {} ms, taken in turns. base: the same without. figure: what "
+      "is judged,\nvalue / base or the value itself.\n",
+      judged_table(*figures), config->port, cores->text(), options.rounds, options.sample_ms);
+  return 0;
+}
+
+}  // namespace
+
+void add_bench_scale(CLI::App& bench, int& exit_code) {
+  CLI::App* command = bench.add_subcommand(
+      "scale", "many QPs, regions, losses, loops and neighbours, each beside the same without, in turns");
+  const auto shared = std::make_shared<SharedOptions>(*command);
+  const auto options = std::make_shared<ScaleOptions>();
+  const auto quick = std::make_shared<bool>(false);
+  command->add_option("--only", options->only, "tests to run")
+      ->delimiter(',')
+      ->check(CLI::IsMember(test_names()));
+  command->add_option("--qps", options->qps, "QPs of the tests with many")->check(CLI::Range(1U, 1U << 20U));
+  command->add_option("--regions", options->regions, "memory regions of the test with many")
+      ->check(CLI::Range(1U, 4U << 20U));
+  command->add_option("--rounds", options->rounds, "samples of each")->check(CLI::Range(1U, 100U));
+  command->add_option("--sample-ms", options->sample_ms, "length of a sample")
+      ->check(CLI::Range(10U, 10'000U));
+  command->add_flag("--quick", *quick, "few QPs and regions, one short sample of each: whether it runs");
+  command->callback([=, &exit_code] {
+    if (*quick) {
+      options->qps = kQuickQps;
+      options->regions = kQuickRegions;
+      options->rounds = 1;
+      options->sample_ms = 20;
+    }
+    exit_code = run(*shared, *options);
+  });
+}
+
+}  // namespace uroce::apps

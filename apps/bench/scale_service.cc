@@ -1,0 +1,94 @@
+#include "apps/bench/scale_service.h"
+
+namespace uroce::apps {
+
+Result<Json> ScaleService::handle(const Json& request) {
+  const auto op = request.value("op", "");
+  if (op == "open") return open();
+  if (!crowd_) return Error{.code = Errc::kBadState, .text = "the device is not open"};
+  if (op == "connect") return connect(request.at("peer"));
+  if (op != "sample") return grow(op, request);
+  auto result = sample(request);
+  linger(*device_, kMillisecond / 5);  // the peer may still wait for an acknowledgement
+  return result;
+}
+
+void ScaleService::idle() {
+  if (device_) device_->progress();
+}
+
+Result<Json> ScaleService::open() {
+  auto device = Device::open(config_);
+  if (!device) return device.error();
+  device_.emplace(std::move(*device));
+  auto pd = Pd::create(*device_);
+  if (!pd) return pd.error();
+  pd_.emplace(std::move(*pd));
+  auto measured = MeasuredEnd::create(*device_, *pd_, give_way_);
+  if (!measured) return measured.error();
+  measured_.emplace(std::move(*measured));
+  auto crowd = Crowd::create(*device_, *pd_, give_way_);
+  if (!crowd) return crowd.error();
+  crowd_.emplace(std::move(*crowd));
+  return Json{{"measured", measured_->describe()}, {"crowd", crowd_->describe()}};
+}
+
+Result<Json> ScaleService::connect(const Json& peer) {
+  if (auto connected = measured_->connect(peer.at("measured")); !connected) return connected.error();
+  crowd_->meet(peer.at("crowd"));
+  return Json::object();
+}
+
+Result<Json> ScaleService::grow(const std::string& op, const Json& request) {
+  const auto count = request.value("count", 0U);
+  if (op == "make") {
+    return crowd_->make(count, request.at("send_depth").get<std::uint32_t>(),
+                        request.at("recv_depth").get<std::uint32_t>());
+  }
+  if (op == "join") return crowd_->join(request.at("qpns"));
+  if (op == "regions") return crowd_->add_regions(count);
+  if (op == "rkeys") return crowd_->rkeys(request.at("first").get<std::uint32_t>(), count);
+  if (op == "learn") crowd_->learn_rkeys(request.at("rkeys"));
+  return Json::object();
+}
+
+Result<Json> ScaleService::sample(const Json& request) {
+  const Sample sample = Sample::from(request);
+  return request.at("client").get<bool>() ? sample_client(request, sample) : sample_server(request, sample);
+}
+
+Result<Json> ScaleService::sample_client(const Json& request, const Sample& sample) {
+  const bool single = request.contains("single");
+  if (!single && !request.contains("load")) return measured_->run(sample, true);
+  Patience patience(now_ns() + sample.limit_ns(), give_way_);
+  Result<Json> result = Json::object();
+  if (single) {
+    result = crowd_->one_at_a_time(sample);
+  } else if (sample.kind == Kind::kRate) {
+    result = crowd_->rate(Load::from(request.at("load")), sample);
+  } else {
+    crowd_->begin(Load::from(request.at("load")));
+    measured_->beside([this] { crowd_->step(); });
+    result = measured_->run(sample, true);
+    measured_->beside({});
+    if (auto drained = crowd_->drain(patience); !drained && result) return drained.error();
+  }
+  if (!result) return result;
+  if (auto ended = measured_->end_stream(patience); !ended) return ended.error();
+  return result;
+}
+
+/// Beside a crowd there is one message more, which says that the crowd has finished, too.
+Result<Json> ScaleService::sample_server(const Json& request, const Sample& sample) {
+  Sample stream = sample;
+  stream.kind = Kind::kStream;
+  const bool single = request.contains("single");
+  const bool loaded = request.contains("load");
+  if (!single && (!loaded || sample.kind != Kind::kRate)) {
+    auto served = measured_->run(sample, false);
+    if (!served || !loaded) return served;
+  }
+  return measured_->run(stream, false);
+}
+
+}  // namespace uroce::apps

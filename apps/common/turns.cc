@@ -1,0 +1,63 @@
+#include "apps/common/turns.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "apps/common/clock.h"
+#include "apps/common/rate_meter.h"
+
+namespace uroce::apps {
+
+Result<Reached> take(const Turn& turn) {
+  auto answers = turn.pair->call(turn.client, turn.server, turn.limit_ns + 2 * kSecond);
+  if (!answers) {
+    return Error{.code = answers.error().code,
+                 .text = fmt::format("{}: {}", turn.name, answers.error().text)};
+  }
+  const Json& measured =
+      answers->client.contains("p50") || answers->client.contains("rate") ? answers->client : answers->server;
+  return Reached{.p50 = measured.value("p50", 0.0),
+                 .p99 = measured.value("p99", 0.0),
+                 .rate = measured.value("rate", 0.0),
+                 .interruptions = answers->client.value("interruptions", std::uint64_t{0}) +
+                                  answers->server.value("interruptions", std::uint64_t{0})};
+}
+
+std::vector<double> Samples::measured(double Reached::*field) const {
+  std::vector<double> values;
+  for (const auto& sample : all) {
+    if (sample.*field > 0) values.push_back(sample.*field);
+  }
+  return values;
+}
+
+Reached Samples::middle() const {
+  return {.p50 = median(measured(&Reached::p50)),
+          .p99 = median(measured(&Reached::p99)),
+          .rate = median(measured(&Reached::rate))};
+}
+
+double Samples::spread(double Reached::*field) const {
+  const auto values = measured(field);
+  if (values.empty()) return 0;
+  const auto [least, most] = std::minmax_element(values.begin(), values.end());
+  return (*most - *least) / median(values);
+}
+
+Result<std::map<std::string, Samples>> take_in_turns(std::span<const Turn> turns, unsigned rounds,
+                                                     const std::function<void(const std::string&)>& on_step) {
+  std::map<std::string, Samples> samples;
+  for (unsigned round = 0; round < rounds; ++round) {
+    for (const auto& turn : turns) {
+      on_step(fmt::format("{} ({}/{})", turn.name, round + 1, rounds));
+      auto reached = take(turn);
+      if (!reached) return reached.error();
+      samples[turn.name].all.push_back(*reached);
+    }
+  }
+  return samples;
+}
+
+}  // namespace uroce::apps
