@@ -13,6 +13,8 @@
 #include <string>
 #include <utility>
 
+#include "engine/give_way.h"
+
 namespace uroce::engine {
 
 namespace {
@@ -133,9 +135,10 @@ void LoopRunner::run_mailbox() noexcept {
 
 void LoopRunner::run_lcore() noexcept {
   loop_.port().enter_thread();
+  GiveWay give_way;
   while (!stopping_.load(std::memory_order_relaxed)) {
     if (has_mail_.load(std::memory_order_acquire)) run_mailbox();  // pairs with do_execute()
-    loop_.run_once(clock_.now());
+    give_way.after(loop_.run_once(clock_.now()));
   }
   run_mailbox();
 }
@@ -168,6 +171,7 @@ void LoopRunner::run_helper() noexcept {
 /// Runs iterations until none has found work for a while. @return whether there was any work.
 bool LoopRunner::help(Ticks quiet_since) noexcept {
   constexpr std::uint64_t kPatienceNs = 20'000;
+  const std::uint64_t polls = polls_.load(std::memory_order_relaxed);
   bool any = false;
   for (Ticks now = quiet_since; now < quiet_since + kPatienceNs;) {
     if (!try_own()) return true;  // somebody else makes progress
@@ -176,7 +180,8 @@ bool LoopRunner::help(Ticks quiet_since) noexcept {
     const bool more = loop_.has_work();
     token_.release();
     if (work == 0 && !more) {
-      relax();
+      sched_yield();  // to an application that has but this core
+      if (polls_.load(std::memory_order_relaxed) != polls) return true;
       continue;
     }
     any = true;

@@ -1,5 +1,8 @@
 #include "engine/loop_runner.h"
 
+#include <sched.h>
+#include <time.h>
+
 #include <catch2/catch.hpp>
 #include <new>
 
@@ -19,5 +22,52 @@ TEST_CASE("what a command throws comes back to its caller, and the loop goes on"
   bool done = false;
   runner.execute([&done](engine::PollLoop&, Ticks) { done = true; });
   CHECK(done);
+  runner.stop();
+}
+
+namespace {
+
+/// Puts the calling thread on one core for as long as it lives.
+class OnOneCore {
+ public:
+  OnOneCore() {
+    sched_getaffinity(0, sizeof before_, &before_);
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core_, &one);
+    sched_setaffinity(0, sizeof one, &one);
+  }
+  ~OnOneCore() { sched_setaffinity(0, sizeof before_, &before_); }
+  OnOneCore(const OnOneCore&) = delete;
+  OnOneCore& operator=(const OnOneCore&) = delete;
+  [[nodiscard]] unsigned core() const noexcept { return core_; }
+
+ private:
+  unsigned core_ = static_cast<unsigned>(sched_getcpu());
+  cpu_set_t before_{};
+};
+
+double cpu_ms() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) * 1e3 + static_cast<double>(time.tv_nsec) * 1e-6;
+}
+
+}  // namespace
+
+TEST_CASE("a loop that has its core together with the application leaves it when it has no work",
+          "[engine][runner][core]") {
+  // The time that the loop's own thread runs: whatever else runs on the machine has no part in it.
+  const OnOneCore here;
+  LoopFixture f;
+  const engine::Clock clock;
+  engine::LoopRunner runner(f.loop, clock, Mode::kLcore, here.core());
+  REQUIRE(runner.start());
+  double at = 0;
+  const auto look = [&at](engine::PollLoop&, Ticks) { at = cpu_ms(); };
+  for (int i = 0; i < 50; ++i) runner.execute(look);  // until it has noticed
+  const double begin = at;
+  for (int i = 0; i < 500; ++i) runner.execute(look);
+  CHECK(at - begin < 100);  // time slices of milliseconds otherwise, one a command
   runner.stop();
 }
