@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "apps/bench/link_goals.h"
 #include "apps/bench/scale.h"
 #include "apps/commands.h"
 #include "apps/common/cli.h"
@@ -59,7 +60,8 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
               {"cores", cores.text()},
               {"interruptions", link->interruptions},
               {"tcp", {{"path", tcp->path}, {"congestion", tcp->congestion}}},
-              {"rows", rows_json(rows)}};
+              {"rows", rows_json(rows)},
+              {"goals", judged_json(judge_rows(rows))}};
 }
 
 int run(const SharedOptions& shared, const Options& options) {
@@ -83,6 +85,8 @@ int run(const SharedOptions& shared, const Options& options) {
       "than the column before it.\n",
       config->port, result->at("path_mtu").get<unsigned>(), cores->text(),
       result->at("tcp").at("path").get<std::string>(), result->at("tcp").at("congestion").get<std::string>());
+  const auto goals = judge_rows(rows);
+  if (!goals.empty()) fmt::print("\n{}", judged_table(goals));
   return 0;
 }
 

@@ -59,8 +59,8 @@ int run(const SharedOptions& shared, const ScaleOptions& options) {
     return 0;
   }
   fmt::print(
-      "{}\n{}, {}; medians of {} samples of {} ms, taken in turns. base: the same without. figure: what "
-      "is judged,\nvalue / base or the value itself.\n",
+      "{}\n{}, {}; medians of {} samples of {} ms, taken in turns. base: the same without.\n"
+      "figure: what is judged, value / base or the value itself.\n",
       judged_table(*figures), config->port, cores->text(), options.rounds, options.sample_ms);
   return 0;
 }
@@ -88,7 +88,7 @@ void add_bench_scale(CLI::App& bench, int& exit_code) {
       options->qps = kQuickQps;
       options->regions = kQuickRegions;
       options->rounds = 1;
-      options->sample_ms = 20;
+      options->sample_ms = 50;
     }
     exit_code = run(*shared, *options);
   });

@@ -81,7 +81,8 @@ class CommandLine(Case):
 
     def test_every_command_explains_itself(self):
         tests = [f"{verb}_{what}" for verb in ("send", "write", "read", "atomic") for what in ("lat", "bw")]
-        commands = (["demo"], ["ping"], ["pingpong"], ["info"], ["config"], ["bench", "link"])
+        commands = (["demo"], ["ping"], ["pingpong"], ["info"], ["config"], ["bench", "link"],
+                    ["bench", "scale"])
         for words in (*commands, *(["perf", test] for test in tests)):
             result = uroce(*words, "--help")
             self.assertEqual(result.returncode, 0, words)
@@ -92,7 +93,8 @@ class CommandLine(Case):
     def test_a_senseless_command_line_is_one_line_and_exit_code_2(self):
         for words in ([], ["fly"], ["info", "--wings"], ["perf"], ["perf", "send_lat", "-s", "zero"],
                       ["perf", "send_lat", "-s", "0"], ["pingpong", "-m", "1000"],
-                      ["bench", "link", "--rounds", "0"]):
+                      ["bench", "link", "--rounds", "0"], ["bench", "scale", "--qps", "0"],
+                      ["bench", "scale", "--only", "wings"]):
             self.assert_fails(uroce(*words), USAGE, "--help")
 
 

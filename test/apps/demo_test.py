@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""`uroce demo` and `uroce bench link` keep their promises: verified data, complete rows, bounded time, JSON.
+"""`uroce demo` and `uroce bench` keep their promises: verified data, complete rows, bounded time, JSON.
 
 Usage: demo_test.py UROCE_PROGRAM
 """
@@ -125,6 +125,49 @@ class BenchLink(unittest.TestCase):
         for row in rows:
             self.assertGreater(row["ref"], 0)
             self.assertGreater(row["raw"], 0)
+
+    def test_what_the_goals_say_of_the_rows(self):
+        result = run("bench", "link", "--port", f"shm:bench-goals-{os.getpid()}", "--no-huge", "--json",
+                     "--rounds", 1, "--sample-ms", 30, "--rtt", 64, "--rate", 64, "--stream", 4096)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        goals = json.loads(result.stdout)["goals"]
+        self.assertLessEqual({"1", "4", "5", "6"}, {row["goal"] for row in goals})
+        for row in goals:
+            self.assertGreater(row["figure"], 0)
+            at_least = row["aim"] >= row["must"] and row["goal"] not in ("1", "3", "4")
+            reached = row["figure"] >= row["must"] if at_least else row["figure"] <= row["must"]
+            self.assertEqual(row["holds"], reached, row)
+
+
+class BenchScale(unittest.TestCase):
+    TESTS = {"active-qps": 2, "idle-qps": 1, "memory": 1, "set-up": 1, "loss": 2, "tail": 1, "loops": 1,
+             "one-core": 2, "fairness": 2, "noisy": 2, "regions": 3}
+
+    def scale(self, *words):
+        return run("bench", "scale", "--port", f"shm:scale-test-{os.getpid()}", "--no-huge", "--quick", *words)
+
+    def test_each_figure_stands_beside_its_goal(self):
+        result = self.scale("--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = json.loads(result.stdout)["rows"]
+        self.assertEqual({name: sum(row["test"] == name for row in rows) for name in self.TESTS}, self.TESTS)
+        self.assertLessEqual({"10", "11", "12", "13", "14", "15", "16", "T27"}, {row["goal"] for row in rows})
+        measured = [row for row in rows if row["figure"] is not None]
+        self.assertGreater(len(measured), len(rows) // 2, "a busy machine leaves some samples empty, not most")
+        for row in measured:
+            self.assertGreater(row["figure"], 0, row)
+            self.assertEqual(row["goal"] is None, row["holds"] is None, row)
+
+    def test_a_loss_of_one_packet_is_a_loss(self):
+        rows = json.loads(self.scale("--json", "--only", "tail", "--sample-ms", "20").stdout)["rows"]
+        self.assertGreater(rows[0]["value"], 100, "no sooner than the margin before a probe")
+
+    def test_text_is_one_table_that_fits_a_terminal(self):
+        result = self.scale("--only", "memory,idle-qps")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("memory of a QP", result.stdout)
+        self.assertNotIn("regions", result.stdout)
+        self.assertLessEqual(max(map(len, result.stdout.splitlines())), 120)
 
 
 if __name__ == "__main__":
