@@ -56,6 +56,8 @@ class Stage {
 
   /// @param name  of the pair, and the end of its link's name
   Result<Pair*> pair(const std::string& name, const PairPlan& plan);
+  /// Ends a pair: loops with threads of their own would spin beside what is measured next.
+  void end(const std::string& name) { pairs_.erase(name); }
   /// The pair that measures two loops in one process.
   Result<Pair*> loops();
   [[nodiscard]] const SetUpCost& cost(const std::string& name) const { return costs_.at(name); }

@@ -183,21 +183,20 @@ Figures loops(Stage& stage) {
 }
 
 Figures one_core(Stage& stage) {
-  const Sample sample = stage.sample(Kind::kRtt, kSmall);
-  auto automatic = stage.pair("auto", {.mode = Mode::kAuto, .loop_on_core = true});
-  if (!automatic) return automatic.error();
-  auto pinned = stage.pair("lcore", {.mode = Mode::kLcore, .loop_on_core = true});
-  if (!pinned) return pinned.error();
-  const std::vector turns = {turn("mode auto", *automatic, sample), turn("mode lcore", *pinned, sample)};
-  const auto all = stage.in_turns(turns);
-  if (!all) return all.error();
-  const auto figure = [&](const std::string& name) {
-    return compare(*all,
-                   {"one-core", "round trip, loop on the same core, " + name, "us", &Reached::p50,
-                    kPerMicrosecond, Goal{"16", 3.5, 2.5, false}, true},
-                   name, "");
-  };
-  return std::vector{figure("mode auto"), figure("mode lcore")};
+  std::vector<Judged> figures;
+  for (const auto& [name, mode] : {std::pair{"auto", Mode::kAuto}, std::pair{"lcore", Mode::kLcore}}) {
+    auto pair = stage.pair(name, {.mode = mode, .loop_on_core = true});
+    if (!pair) return pair.error();
+    const Turn one = turn(name, *pair, stage.sample(Kind::kRtt, kSmall));
+    const auto all = stage.in_turns({&one, 1});
+    stage.end(name);
+    if (!all) return all.error();
+    figures.push_back(compare(*all,
+                              {"one-core", fmt::format("round trip, loop on the same core, mode {}", name),
+                               "us", &Reached::p50, kPerMicrosecond, Goal{"16", 3.5, 2.5, false}, true},
+                              name, ""));
+  }
+  return figures;
 }
 
 Figures fairness(Stage& stage) {
