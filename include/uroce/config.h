@@ -53,8 +53,8 @@ struct Config {
   /// Srq), and what a peer says so is not exceeded. Meant for both ends; an end without neither counts nor
   /// looks, and RNR NAKs go on to do the work.
   bool credits = false;
-  /// Connections that the manager makes offer selective repeat to their peers: after a loss only what was lost
-  /// is sent again. A peer that does not know it goes back N, as without. Up to 256 packets are held per
+  /// Connections that the manager makes offer selective repeat to their peers: after a loss only what was
+  /// lost is sent again. A peer that does not know it goes back N, as without. Up to 256 packets are held per
   /// queue pair that has it, and up to 512 responses: bytes as many times the path MTU and 192, reserved when
   /// it connects and filled when packets are lost.
   bool selective_repeat = false;

@@ -44,7 +44,8 @@ void offer(const Device& device, Qp& qp) {
   const Ece wanted = qp.query_ece();
   const bool may = wanted.vendor_id == 0 || wanted.vendor_id == ece::kVendor;
   if (!device.config().selective_repeat || !may) return;
-  const Status set = qp.set_ece({.vendor_id = ece::kVendor, .options = wanted.options | ece::kSelectiveRepeat});
+  const Status set =
+      qp.set_ece({.vendor_id = ece::kVendor, .options = wanted.options | ece::kSelectiveRepeat});
   (void)set;  // one that is not in Reset or Init fails to connect
 }
 

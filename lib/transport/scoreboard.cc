@@ -38,11 +38,13 @@ void Scoreboard::advance_known(Psn unacked) noexcept {
   is_blank_ = newest_ == unacked && settled_.is_empty() && wanted_.is_empty() && repeated_.is_empty();
 }
 
-void Scoreboard::settle(Psn psn) noexcept {
-  if (!settled_.has(psn) && repeated_.has(psn)) note_arrived(psn);
+bool Scoreboard::settle(Psn psn) noexcept {
+  const bool is_new = !settled_.has(psn);
+  if (is_new && repeated_.has(psn)) note_arrived(psn);
   settled_.set(psn);
   is_blank_ = false;
   note_newest(psn + 1);
+  return is_new;
 }
 
 bool Scoreboard::is_lost_again(Psn psn) const noexcept {

@@ -30,8 +30,8 @@ class Scoreboard {
   /// Nothing is known of what is in flight.
   [[nodiscard]] bool is_blank() const noexcept { return is_blank_; }
 
-  /// `psn` has arrived.
-  void settle(Psn psn) noexcept;
+  /// `psn` has arrived. @return whether that is new
+  bool settle(Psn psn) noexcept;
   /// `psn` is not sent for itself: it goes with one before it.
   void settle_without_news(Psn psn) noexcept {
     is_blank_ = false;

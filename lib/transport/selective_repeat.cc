@@ -22,13 +22,15 @@ void Requester::on_selective_nak(const wire::PacketView& packet, Ticks now) noex
   if (missing != selective_->taken) return;  // older than another answer
   Scoreboard& board = selective_->board;
   const wire::HeldEth held = packet.held_eth();
+  bool has_news = false;
   for (std::uint32_t i = 0; i < wire::HeldEth::kPackets; ++i) {
     const Psn psn = missing + 1 + i;
-    if (held.has(i) && before(psn, sent_psn_)) board.settle(psn);
+    if (held.has(i) && before(psn, sent_psn_)) has_news = board.settle(psn) || has_news;
   }
   board.unsettle(missing);
   skip_read_tails(board.newest());
   end_probes();
+  if (has_news) timer_.postpone_probe(now);
   repeat_lost(now);
 }
 
@@ -47,6 +49,7 @@ void Requester::hold_response(const wire::PacketView& packet, Ticks now) noexcep
   if (put == HeldFrames::Put::kHeld) {
     qp_.counters.add(Count::kRequesterHeldResponses);
     selective_->board.settle(psn);
+    timer_.postpone_probe(now);
   } else if (put == HeldFrames::Put::kNoRoom) {
     qp_.counters.add(Count::kRequesterUnheldResponses);
   }

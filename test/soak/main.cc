@@ -1,6 +1,7 @@
 // Two processes, mixed operations both ways, with faults: every byte right, every request once and in order.
 //
-//   mixed_ops [--ops N] [--seed S] [--seconds T] [--mtu 1024] [--timeout CODE] [--fault RULES] [--selective true] [--port SPEC |
+//   mixed_ops [--ops N] [--seed S] [--seconds T] [--mtu 1024] [--timeout CODE] [--fault RULES]
+//             [--selective true] [--port SPEC |
 //   --ports SPEC SPEC]
 //             [--ip ADDR/LEN ADDR/LEN] [--mode app|auto|lcore]
 #include <sched.h>

@@ -6,7 +6,8 @@
 namespace uroce::wire {
 namespace {
 
-/// X xrceth, D deth, F feth, R reth, A aeth, T atomic_eth, M its masks, H held_eth, K atomic_ack, I imm, V ieth.
+/// X xrceth, D deth, F feth, R reth, A aeth, T atomic_eth, M its masks, H held_eth, K atomic_ack, I imm,
+/// V ieth.
 std::string headers(const OpcodeInfo& op) {
   std::string text;
   if (op.has_xrceth()) text += 'X';
