@@ -35,15 +35,19 @@ Result<std::unique_ptr<Session>> Session::open(const Config& config, const Local
   return session;
 }
 
-/// The client's wishes become the server's; the path MTU is what both ports allow.
+/// The client's wishes become the server's; the path MTU is what both ports allow, and losses are repeated
+/// selectively if both ends offer it.
 Status Session::agree() {
   const std::uint32_t own_mtu = uroce::bytes(device_->active_mtu());
   if (is_client()) {
     if (spec_.path_mtu == 0) spec_.path_mtu = own_mtu;
-    if (auto said = say(spec_.to_json()); !said) return said;
+    Json wish = spec_.to_json();
+    wish["selective_repeat"] = device_->config().selective_repeat;
+    if (auto said = say(wish); !said) return said;
     auto answer = hear(kAnswerNs);
     if (!answer) return answer.error();
     spec_.path_mtu = answer->at("path_mtu").get<std::uint32_t>();
+    repeats_selectively_ = answer->value("selective_repeat", false);
   } else {
     auto wish = hear(kAnswerNs);
     if (!wish) return wish.error();
@@ -54,7 +58,9 @@ Status Session::agree() {
     }
     spec_ = asked;
     spec_.path_mtu = std::min(spec_.path_mtu, own_mtu);
-    if (auto said = say({{"path_mtu", spec_.path_mtu}}); !said) return said;
+    repeats_selectively_ = device_->config().selective_repeat && wish->value("selective_repeat", false);
+    const Json answer = {{"path_mtu", spec_.path_mtu}, {"selective_repeat", repeats_selectively_}};
+    if (auto said = say(answer); !said) return said;
   }
   path_mtu_ = path_mtu_from_bytes(spec_.path_mtu);
   if (!path_mtu_ || spec_.path_mtu > own_mtu) {
@@ -83,6 +89,10 @@ Status Session::make_queues() {
   for (std::uint32_t i = 0; i < spec_.qps; ++i) {
     auto qp = Qp::create(*pd_, *cq_, *cq_, attr);
     if (!qp) return qp.error();
+    if (repeats_selectively_) {
+      const Ece options{.vendor_id = ece::kVendor, .options = ece::kSelectiveRepeat};
+      if (auto set = qp->set_ece(options); !set) return set;
+    }
     inline_limit_ = std::min(qp->attr().max_inline_data, spec_.inline_bytes);
     qps_.push_back(std::move(*qp));
   }

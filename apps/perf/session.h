@@ -107,6 +107,7 @@ class Session {
   std::unique_ptr<Control> control_;  ///< ends the connections of the QPs
   std::optional<PathMtu> path_mtu_;
   std::uint32_t inline_limit_ = 0;
+  bool repeats_selectively_ = false;
   std::uint64_t peer_addr_ = 0;
   Rkey peer_rkey_{};
 };

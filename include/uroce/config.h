@@ -53,6 +53,11 @@ struct Config {
   /// Srq), and what a peer says so is not exceeded. Meant for both ends; an end without neither counts nor
   /// looks, and RNR NAKs go on to do the work.
   bool credits = false;
+  /// Connections that the manager makes offer selective repeat to their peers: after a loss only what was
+  /// lost is sent again. A peer that does not know it goes back N, as without. Up to 256 packets are held per
+  /// queue pair that has it, and up to 512 responses: bytes as many times the path MTU and 192, reserved when
+  /// it connects and filled when packets are lost.
+  bool selective_repeat = false;
   /// To no avail on links that mark nothing, so off unless asked for.
   CongestionControl congestion = CongestionControl::kNone;
   std::uint32_t line_mbps = 100'000;  ///< highest rate of a connection that is controlled, 10..1000000 Mb/s

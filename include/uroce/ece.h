@@ -19,6 +19,10 @@ namespace ece {
 inline constexpr std::uint32_t kVendor = 0x02'7572;
 /// Masked atomics, WrOpcode::kMaskedCmpAndSwp and kMaskedFetchAndAdd. RC and XRC.
 inline constexpr std::uint32_t kMaskedAtomics = 1U << 0;
+/// Selective repeat: what arrives behind a lost packet is held, and only what was lost is sent again. RC and
+/// XRC. Costs memory for 256 packets where requests arrive, for 512 where READs are asked; see
+/// Config::selective_repeat.
+inline constexpr std::uint32_t kSelectiveRepeat = 1U << 1;
 }  // namespace ece
 
 }  // namespace uroce

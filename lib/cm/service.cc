@@ -39,6 +39,16 @@ cm::AgentConfig agent_config(Device& device, const CmOptions& options, std::uint
           .times = {}};
 }
 
+/// Before they are agreed on: what the device offers, unless the application speaks for another vendor.
+void offer(const Device& device, Qp& qp) {
+  const Ece wanted = qp.query_ece();
+  const bool may = wanted.vendor_id == 0 || wanted.vendor_id == ece::kVendor;
+  if (!device.config().selective_repeat || !may) return;
+  const Status set =
+      qp.set_ece({.vendor_id = ece::kVendor, .options = wanted.options | ece::kSelectiveRepeat});
+  (void)set;  // one that is not in Reset or Init fails to connect
+}
+
 /// The options that the application wants of its QP and the peer has too.
 void agree(Qp& qp, const CmTerms& theirs) {
   const Ece wanted = qp.query_ece();
@@ -255,6 +265,7 @@ Status Cm::Impl::connect(CmId id, const CmConnect& ask, Qp* qp) {
   if (qp != nullptr) {
     with_qp.terms.qpn = qp->qpn();
     with_qp.terms.type = qp->attr().type;
+    offer(device, *qp);
     const Ece wanted = qp->query_ece();
     with_qp.terms.vendor_id = wanted.vendor_id;
     with_qp.terms.options = wanted.options;
@@ -271,6 +282,7 @@ Status Cm::Impl::accept(CmId id, const CmAccept& answer, Qp* qp) {
     with_qp.terms.qpn = qp->qpn();
     auto attr = agent.qp_attr(id);
     if (!attr) return attr.error();
+    offer(device, *qp);
     agree(*qp, agent.find(id)->theirs);
     with_qp.terms.options = qp->query_ece().options;
     attr->max_rd_atomic = std::min(attr->max_rd_atomic, answer.terms.initiator_depth);

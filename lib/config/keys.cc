@@ -343,6 +343,16 @@ constexpr std::array kKeys = {
               .set = [](Config& c, std::string_view t) { return set_boolean("credits", t, c.credits); },
               .get = [](const Config& c) { return boolean_text(c.credits); }},
     ConfigKey{
+        .name = "selective-repeat",
+        .metavar = "BOOL",
+        .help = "offer peers to send again only what was lost; those that do not know it get all again",
+        .allowed = "true or false; outside files also 1 or 0, yes or no, on or off",
+        .type = ConfigType::kBoolean,
+        .is_flag = true,
+        .set = [](Config& c,
+                  std::string_view t) { return set_boolean("selective-repeat", t, c.selective_repeat); },
+        .get = [](const Config& c) { return boolean_text(c.selective_repeat); }},
+    ConfigKey{
         .name = "congestion",
         .metavar = "CONTROL",
         .help = "slow down when switches mark packets (ECN) and the peer tells it by CNPs: dcqcn, or none",

@@ -40,12 +40,20 @@ void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept 
     qp_.counters.add(Count::kRequesterGhostResponses);
     return;
   }
+  take_response(packet, now);
+  if (selective_ != nullptr && before(unacked_psn_, selective_->taken)) [[unlikely]]
+    take_held_responses(now);
+}
+
+void Requester::take_response(const wire::PacketView& packet, Ticks now) noexcept {
   if (packet.op->is_read_response) {
     on_read_response(packet, now);
   } else if (packet.op->is_atomic_ack) {
     on_atomic_response(packet, now);
+  } else if (packet.op->is_selective_nak()) [[unlikely]] {
+    on_selective_nak(packet, now);
   } else {
-    on_ack(packet.aeth().syndrome, packet.bth.psn, now);
+    on_ack(packet, now);
   }
 }
 
@@ -65,18 +73,19 @@ void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept 
   return packet.op->is_ack;
 }
 
-void Requester::on_ack(std::uint8_t syndrome, Psn psn, Ticks now) noexcept {
+void Requester::on_ack(const wire::PacketView& packet, Ticks now) noexcept {
   using wire::syndrome::Kind;
-  const std::uint32_t before_psn = span_from(psn, unacked_psn_);
+  const std::uint8_t syndrome = packet.aeth().syndrome;
+  const std::uint32_t before_psn = span_from(packet.bth.psn, unacked_psn_);
   switch (wire::syndrome::classify(syndrome)) {
     case Kind::kAck:
       acknowledge(before_psn + 1, now);
       break;
     case Kind::kRnrNak:
-      if (acknowledge(before_psn, now)) on_rnr_nak(wire::syndrome::code(syndrome), now);
+      if (acknowledge(before_psn, now, true)) on_rnr_nak(wire::syndrome::code(syndrome), now);
       break;
     case Kind::kNak:
-      if (acknowledge(before_psn, now)) on_nak(syndrome, now);
+      if (acknowledge(before_psn, now, true)) on_nak(syndrome, now);
       break;
     case Kind::kReserved:
       on_bad_response(Fault::kReservedSyndrome);
@@ -85,15 +94,20 @@ void Requester::on_ack(std::uint8_t syndrome, Psn psn, Ticks now) noexcept {
 }
 
 /// Acknowledges `packets` PSNs from the oldest unacknowledged one on.
+/// @param goes_back  what lies behind them is not to be waited for
 /// @return false if a request among them lacks the response that it must have: an implied NAK. IBA 9.7.5.1.4
 /// ?
-bool Requester::acknowledge(std::uint32_t packets, Ticks now) noexcept {
+bool Requester::acknowledge(std::uint32_t packets, Ticks now, bool goes_back) noexcept {
   bool moved = false;
   while (packets > 0) {
     const Progress& state = progress(oldest_);
     const SendWqe& wqe = qp_.sq.at(oldest_);
     if (wqe.is_answered()) {
       if (moved) on_progress(now);
+      if (selective_ != nullptr && !goes_back) {
+        on_missing_response(unacked_psn_ + packets, now);
+        return false;
+      }
       qp_.counters.add(Count::kRequesterImpliedNaks);
       if (!recovering_ && take_retry()) {
         go_back(now);
@@ -118,6 +132,7 @@ void Requester::on_progress(Ticks now) noexcept {
   recovering_ = false;
   doubted_ = Fault::kNone;
   tolerated_ = 0;
+  if (selective_ != nullptr) selective_->on_progress(unacked_psn_);
   window_ = std::min(qp_.max_unacked, 2 * window_);
   rnr_until_ = Ticks{};  // the packet that was refused is among what the peer has taken
   timer_.on_answered(unacked_psn_, now);
@@ -135,6 +150,8 @@ void Requester::on_progress(Ticks now) noexcept {
   if (local_unfinished_ != 0) [[unlikely]]
     retire_local();
   catch_up();
+  if (repeating_) [[unlikely]]
+    next_repeat();
 }
 
 /// Acknowledged packets need not be sent (again), not even those that could not be.
@@ -199,7 +216,7 @@ void Requester::on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept {
 }
 
 void Requester::on_read_response(const wire::PacketView& packet, Ticks now) noexcept {
-  if (!acknowledge(span_from(packet.bth.psn, unacked_psn_), now)) return;
+  if (!acknowledge(span_from(packet.bth.psn, unacked_psn_), now)) return hold_response(packet, now);
   const SendWqe& wqe = qp_.sq.at(oldest_);
   if (!wqe.is_read()) {
     on_placed(packet, now);
@@ -223,7 +240,7 @@ void Requester::on_read_response(const wire::PacketView& packet, Ticks now) noex
 }
 
 void Requester::on_atomic_response(const wire::PacketView& packet, Ticks now) noexcept {
-  if (!acknowledge(span_from(packet.bth.psn, unacked_psn_), now)) return;
+  if (!acknowledge(span_from(packet.bth.psn, unacked_psn_), now)) return hold_response(packet, now);
   const SendWqe& wqe = qp_.sq.at(oldest_);
   if (!wqe.is_atomic()) {
     on_bad_response(Fault::kUnexpectedResponse);
@@ -290,12 +307,21 @@ void Requester::probe() noexcept {
     window_before_probe_ = window_;
     probe_end_ = sent_psn_;
   }
-  rewind();
+  if (selective_ != nullptr) {
+    timer_.on_sent_again();
+    repeat_unsettled();
+  } else {
+    rewind();
+  }
   window_ = 1;
 }
 
 void Requester::end_probe() noexcept {
-  if (before(unacked_psn_, probe_end_)) return;
+  if (!before(unacked_psn_, probe_end_)) end_probes();
+}
+
+void Requester::end_probes() noexcept {
+  if (window_before_probe_ == 0) return;
   window_ = std::max(window_, window_before_probe_);
   window_before_probe_ = 0;
 }
@@ -333,6 +359,7 @@ void Requester::rewind() noexcept {
   broken_ = Fault::kNone;
   cursor_.rewind();
   timer_.on_sent_again();
+  if (selective_ != nullptr) forget_selective();
 }
 
 /// Completes the oldest WQE.
@@ -376,6 +403,7 @@ void Requester::flush() noexcept {
   started_ = oldest_;
   sent_psn_ = unacked_psn_;
   reads_in_flight_ = 0;
+  repeating_ = false;
   timer_.stop();
   rnr_until_ = Ticks{};
 }

@@ -11,6 +11,7 @@ void Responder::on_duplicate(const wire::PacketView& packet) noexcept {
   qp_.counters.add(Count::kResponderDuplicateRequests);
   const wire::OpcodeInfo& op = *packet.op;
   if (op.is_send || op.is_write) {
+    if (held_ != nullptr && !held_->is_empty()) report_held();
     ack_pending_ = true;  // with the newest PSN and MSN: one ACK however many duplicates a burst holds
     return;
   }

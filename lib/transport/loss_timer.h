@@ -33,6 +33,12 @@ class LossTimer {
     timeout_at_ = timeout_ns == 0 ? Ticks{} : now + timeout_ns;
     due_ = probe_ns_ < timeout_ns ? now + probe_ns_ : timeout_at_;
   }
+  /// The oldest packet is sent again without a probe, or others are still arriving: the next one counts from
+  /// there.
+  void postpone_probe(Ticks now) noexcept {
+    wait_ns_ = probe_ns_;
+    if (due_.is_set() && probe_ns_ != kNever) due_ = std::min(now + probe_ns_, timeout_at_);
+  }
   void stop() noexcept { due_ = Ticks{}; }
   [[nodiscard]] bool is_running() const noexcept { return due_.is_set(); }
   [[nodiscard]] Ticks due() const noexcept { return due_; }

@@ -23,8 +23,8 @@ struct CnpReserved {
 
 std::uint32_t QueuePair::grant(std::uint32_t options) {
   const bool is_reliable = ctx_.init.type != QpType::kUc && ctx_.init.type != QpType::kUd;
-  const std::uint32_t granted = is_reliable ? options & ece::kMaskedAtomics : 0;
-  if (granted != 0) ctx_.sq.make_room_for_masks();
+  const std::uint32_t granted = is_reliable ? options & (ece::kMaskedAtomics | ece::kSelectiveRepeat) : 0;
+  if ((granted & ece::kMaskedAtomics) != 0) ctx_.sq.make_room_for_masks();
   ctx_.ece = granted;
   return granted;
 }

@@ -49,7 +49,8 @@ void Requester::reset() noexcept {
   unacked_psn_ = sent_psn_ = next_wqe_psn_ = Psn{};
   broken_ = doubted_ = Fault::kNone;
   tolerated_ = 0;
-  recovering_ = false;
+  recovering_ = repeating_ = false;
+  selective_.reset();
   carried_ = 0;
   timer_.stop();
   rnr_until_ = Ticks{};
@@ -67,6 +68,7 @@ void Requester::start() noexcept {
   window_before_probe_ = 0;
   timer_.reset(qp_.probe_floor_ns);
   credits_.start(qp_.credits);
+  if (selective_ != nullptr) forget_selective();
 }
 
 void Requester::resize_read_window() {
@@ -74,6 +76,7 @@ void Requester::resize_read_window() {
     read_ends_.resize(qp_.attr.max_rd_atomic);
     read_head_ = 0;
   }
+  if (qp_.state.load(std::memory_order_relaxed) == QpState::kRtr) make_selective();
 }
 
 Gate Requester::gate(Ticks now) const noexcept {
@@ -88,7 +91,8 @@ Gate Requester::gate(Ticks now) const noexcept {
     if (const Gate why = hold_back(wqe); why != Gate::kOpen) return why;
   }
   if (span_from(send_psn(), unacked_psn_) >= window_) return Gate::kWindowFull;
-  if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.attr.max_rd_atomic) {
+  if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.attr.max_rd_atomic &&
+      !repeating_) {
     return Gate::kReadDepth;
   }
   if (qp_.congestion != nullptr && !qp_.congestion->rate.may_send(now)) [[unlikely]]
@@ -259,7 +263,9 @@ bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& 
 /// remembers.
 bool Requester::emit_read(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
   const std::uint32_t chunk = read_chunk();
-  const std::uint32_t end = std::min(state.packets, (sent_packets_ / chunk + 1) * chunk);
+  std::uint32_t end = std::min(state.packets, (sent_packets_ / chunk + 1) * chunk);
+  if (repeating_) [[unlikely]]
+    end = end_of_hole(end);
   const std::uint64_t from = std::uint64_t{sent_packets_} * qp_.mtu;
   const std::uint64_t to = std::min<std::uint64_t>(wqe.length, std::uint64_t{end} * qp_.mtu);
   const Psn psn = state.first_psn + sent_packets_;
@@ -296,8 +302,9 @@ bool Requester::emit_atomic(const SendWqe& wqe, const Progress& state, TxContext
 
 bool Requester::emit_atomic_write(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
   const Psn psn = state.first_psn;
+  const bool is_counted = repeating_;
   if (!emit_data(wqe, state, tx)) return false;
-  if (broken_ == Fault::kNone) note_read_in_flight(psn);
+  if (broken_ == Fault::kNone && !is_counted) note_read_in_flight(psn);
   return true;
 }
 
@@ -337,6 +344,8 @@ void Requester::send_keepalive(TxContext& tx) noexcept {
 }
 
 void Requester::note_read_in_flight(Psn last_psn) noexcept {
+  if (repeating_) [[unlikely]]
+    return;  // it is counted
   read_ends_[(read_head_ + reads_in_flight_) % read_ends_.size()] = last_psn;
   ++reads_in_flight_;
 }
@@ -355,6 +364,9 @@ void Requester::on_sent(std::uint32_t packets, Ticks now) noexcept {
   if (before(sent_psn_, next)) {
     if (since_ack_req_ == 0) timer_.on_sent(next - packets, now);
     sent_psn_ = next;
+  } else if (selective_ != nullptr) {
+    note_repeat(next - packets, packets);
+    if (repeating_) next_repeat();
   }
   if (!timer_.is_running()) start_timer(now);
 }

@@ -10,6 +10,7 @@
 #include "transport/context.h"
 #include "transport/credits.h"
 #include "transport/loss_timer.h"
+#include "transport/selective_repeat.h"
 #include "wire/packet.h"
 
 namespace uroce::transport {
@@ -33,7 +34,8 @@ enum class Gate : std::uint8_t {
 /// Requester and completer of one RC QP. IBA 9.7.5, 9.7.6, 9.9.2.
 ///
 /// PSNs are given to WQEs when they start. `unacked_psn_` is the oldest unacknowledged one; after a loss
-/// everything from there is sent again (go-back-N), with READs asked again from their first missing response.
+/// everything from there is sent again (go-back-N), with READs asked again from their first missing response;
+/// only what was lost if the peer agreed on selective repeat.
 ///
 /// Threads: loop.
 class Requester {
@@ -118,9 +120,10 @@ class Requester {
 
   // completer.cc: responses and loss
   bool take_credits(const wire::PacketView& packet) noexcept;
-  bool acknowledge(std::uint32_t packets, Ticks now) noexcept;
+  bool acknowledge(std::uint32_t packets, Ticks now, bool goes_back = false) noexcept;
   void on_progress(Ticks now) noexcept;
-  void on_ack(std::uint8_t syndrome, Psn psn, Ticks now) noexcept;
+  void take_response(const wire::PacketView& packet, Ticks now) noexcept;
+  void on_ack(const wire::PacketView& packet, Ticks now) noexcept;
   void on_nak(std::uint8_t syndrome, Ticks now) noexcept;
   void on_bad_response(Fault fault) noexcept;
   void on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept;
@@ -129,6 +132,7 @@ class Requester {
   void on_placed(const wire::PacketView& packet, Ticks now) noexcept;
   void probe() noexcept;
   void end_probe() noexcept;
+  void end_probes() noexcept;
   void go_back(Ticks now) noexcept;
   void rewind() noexcept;
   bool take_retry() noexcept;
@@ -142,6 +146,24 @@ class Requester {
   }
   void catch_up() noexcept;
   void start_timer(Ticks now) noexcept;
+
+  // selective_repeat.cc
+  void make_selective();
+  void on_selective_nak(const wire::PacketView& packet, Ticks now) noexcept;
+  void on_missing_response(Psn end, Ticks now) noexcept;
+  void hold_response(const wire::PacketView& packet, Ticks now) noexcept;
+  void take_held_responses(Ticks now) noexcept;
+  void note_taken(Psn end) noexcept;
+  void skip_read_tails(Psn end) noexcept;
+  bool repeat_lost(Ticks now) noexcept;
+  void repeat_unsettled() noexcept;
+  void begin_repeat() noexcept;
+  void next_repeat() noexcept;
+  void seek(Psn psn) noexcept;
+  void note_repeat(Psn psn, std::uint32_t packets) noexcept;
+  [[nodiscard]] std::uint32_t end_of_hole(std::uint32_t end) const noexcept;
+  void count_reads_in_flight() noexcept;
+  void forget_selective() noexcept;
 
   QpContext& qp_;
   std::uint32_t mask_;
@@ -168,9 +190,11 @@ class Requester {
   Fault broken_ = Fault::kNone;   // `current_` cannot be sent; takes effect when it is the oldest
   Fault doubted_ = Fault::kNone;  // what a NAK said that was not believed; true if nothing contradicts it
   std::uint32_t tolerated_ = 0;   // bad responses in a row that were dropped
-  bool recovering_ = false;       // went back; further NAKs for the same PSN say nothing new
-  bool credits_asked_ = false;    // a question for credits is to be sent
-  std::uint32_t carried_ = 0;     // payload of the largest packet that was acknowledged
+  std::unique_ptr<Selective> selective_;  // nullptr: goes back N
+  bool repeating_ = false;                // `current_` is behind what has been sent, at what is lost
+  bool recovering_ = false;               // went back; further NAKs for the same PSN say nothing new
+  bool credits_asked_ = false;            // a question for credits is to be sent
+  std::uint32_t carried_ = 0;             // payload of the largest packet that was acknowledged
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
   LossTimer timer_;

@@ -20,7 +20,8 @@ using wire::Opcode;
 void Responder::reset() noexcept {
   expected_psn_ = Psn{};
   msn_ = 0;
-  gap_reported_ = ack_pending_ = false;
+  gap_reported_ = refusing_ = ack_pending_ = false;
+  held_.reset();
   nak_pending_ = 0;
   tolerated_ = 0;
   credits_end_ = qp_.receives.taken();
@@ -34,6 +35,7 @@ void Responder::start() {
   ack_psn_ = expected_psn_ - 1;
   counts_receives_ = qp_.credits && qp_.receives.shared() == nullptr;
   resize_resources();
+  make_room_ahead();
 }
 
 void Responder::on_request(const wire::PacketView& packet) noexcept {
@@ -41,16 +43,18 @@ void Responder::on_request(const wire::PacketView& packet) noexcept {
   const std::int32_t offset = distance(packet.bth.psn, expected_psn_);
   if (offset == 0) {
     on_new_request(packet);
+    if (held_ != nullptr && !held_->is_empty()) take_held();
   } else if (offset > 0) {
-    on_gap();
+    on_gap(packet);
   } else {
     on_duplicate(packet);
   }
 }
 
 /// A packet from the future: ask once for the one that is missing. IBA 9.7.5.2.8 ?
-void Responder::on_gap() noexcept {
+void Responder::on_gap(const wire::PacketView& packet) noexcept {
   qp_.counters.add(Count::kResponderOutOfSequence);
+  if (held_ != nullptr && !refusing_) hold(packet);
   if (gap_reported_) {
     qp_.counters.add(Count::kResponderAwaitingResync);
     return;
@@ -73,7 +77,7 @@ void Responder::on_new_request(const wire::PacketView& packet) noexcept {
     return;
   }
   nak_pending_ = 0;  // a NAK for this PSN that has not left yet is no longer true
-  gap_reported_ = false;
+  gap_reported_ = refusing_ = false;
   if (fault != Fault::kNone) {
     on_fault(packet, fault);
     return;
@@ -101,7 +105,7 @@ void Responder::on_fault(const wire::PacketView& packet, Fault fault) noexcept {
   if (fault == Fault::kRnr) {
     qp_.counters.add(Count::kResponderRnrNaks);
     nak_pending_ = wire::syndrome::rnr_nak(qp_.attr.min_rnr_timer);
-    gap_reported_ = true;  // what follows the refused packet is not worth a NAK of its own
+    gap_reported_ = refusing_ = true;  // what follows the refused packet is not worth a NAK of its own
     return;
   }
   const bool has_recv = has_receive() && (message_ == Message::kSend || packet.op->takes_recv);
@@ -267,7 +271,7 @@ bool Responder::transmit(TxContext& tx) noexcept {
     if (request->is_atomic() || request->next >= request->end) resources_.pop();
   }
   if (nak_pending_ != 0) {
-    if (tx.budget == 0 || !emit_acknowledge(tx, nak_pending_, expected_psn_)) return false;
+    if (tx.budget == 0 || !emit_nak(tx)) return false;
     nak_pending_ = 0;
     ack_pending_ = false;  // the NAK acknowledges all before it
   }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
+#include "transport/held_frames.h"
 #include "transport/message_sink.h"
 #include "transport/responder_resources.h"
 #include "wire/packet.h"
@@ -62,7 +64,7 @@ class Responder : private MessageSink {
   // responder.cc: act
   void on_new_request(const wire::PacketView& packet) noexcept;
   [[nodiscard]] Fault choose_receives(const wire::PacketView& packet) noexcept;
-  void on_gap() noexcept;
+  void on_gap(const wire::PacketView& packet) noexcept;
   void on_fault(const wire::PacketView& packet, Fault fault) noexcept;
   void execute(const wire::PacketView& packet) noexcept;
   void execute_message(const wire::PacketView& packet) noexcept;
@@ -80,6 +82,13 @@ class Responder : private MessageSink {
   // duplicates.cc
   void on_duplicate(const wire::PacketView& packet) noexcept;
   void replay_read(const wire::PacketView& packet) noexcept;
+
+  // selective_responder.cc
+  void make_room_ahead();
+  void hold(const wire::PacketView& packet) noexcept;
+  void take_held() noexcept;
+  void report_held() noexcept;
+  bool emit_nak(TxContext& tx) noexcept;
 
   // End-to-end credits.
   [[nodiscard]] std::uint8_t ack_syndrome(std::uint32_t msn) noexcept {
@@ -100,6 +109,7 @@ class Responder : private MessageSink {
   Psn ack_psn_;                // of the newest SEND or WRITE packet: what ACKs carry
   std::uint32_t msn_ = 0;      // completed messages, 24 bits on the wire
   bool gap_reported_ = false;  // a NAK or RNR NAK for expected_psn_ has gone out
+  bool refusing_ = false;      // that was an RNR NAK
   bool ack_pending_ = false;
   std::uint8_t nak_pending_ = 0;  // syndrome; 0: none
   bool counts_receives_ = false;  // shared ones are promised to nobody
@@ -108,7 +118,8 @@ class Responder : private MessageSink {
   std::uint32_t tolerated_ = 0;  // bad requests with expected_psn_ that were dropped
 
   ResponderResources resources_;
-  std::uint32_t credits_end_ = 0;  // one past the last receive that the peer was told of
+  std::unique_ptr<HeldFrames> held_;  // requests ahead of expected_psn_; nullptr: they are dropped
+  std::uint32_t credits_end_ = 0;     // one past the last receive that the peer was told of
 };
 
 }  // namespace uroce::transport

@@ -48,6 +48,13 @@ void append_extension_headers(Line line, const PacketView& packet) {
     const Aeth aeth = packet.aeth();
     fmt::format_to(line, " aeth {} msn {}", describe_syndrome(aeth.syndrome), aeth.msn);
   }
+  if (op.is_selective_nak()) {
+    const HeldEth held = packet.held_eth();
+    fmt::format_to(line, " held");
+    for (std::uint32_t i = 0; i < HeldEth::kPackets; ++i) {
+      if (held.has(i)) fmt::format_to(line, " {}", (packet.bth.psn + 1 + i).value());
+    }
+  }
   if (op.is_atomic_ack) fmt::format_to(line, " original {:#x}", packet.atomic_ack_eth().original);
   if (op.has_imm) fmt::format_to(line, " imm {:#010x}", packet.imm().value);
   if (op.has_ieth) fmt::format_to(line, " ieth rkey {:#010x}", raw(packet.ieth().rkey));

@@ -58,8 +58,9 @@ enum class Opcode : std::uint8_t {
 
   kXrcSendFirst = 0xa0,  // and so on, with the operations of RC: xrc()
 
-  // Extensions of this library, of those opcodes that IBA leaves to manufacturers: see
+  // Extensions of this library, of those opcodes that IBA leaves to manufacturers: see wire/held_eth.h and
   // wire/atomic_mask_eth.h.
+  kRcSelectiveNak = 0xd1,
   kRcMaskedCompareSwap = 0xd3,
   kRcMaskedFetchAdd = 0xd4,
 };
@@ -134,6 +135,8 @@ struct OpcodeInfo {
   [[nodiscard]] constexpr bool is_masked() const noexcept {
     return is_atomic_request && header_bytes >= 12 + 28 + 16;
   }
+  /// A NAK with a HeldEth.
+  [[nodiscard]] constexpr bool is_selective_nak() const noexcept { return is_ack && header_bytes > 12 + 4; }
   /// LAST carries at least one byte, ONLY may be empty.
   [[nodiscard]] constexpr bool payload_may_be_empty() const noexcept { return is_only(); }
 };
@@ -159,10 +162,11 @@ constexpr std::uint8_t header_bytes(const OpcodeInfo& row) noexcept {
 
 /// What follows the operation and its place in the message.
 constexpr OpcodeInfo complete(OpcodeInfo row, bool extension) noexcept {
+  const unsigned more = !extension ? 0 : row.is_ack ? 32 : 16;  // what is held, or the masks
   row.known = true;
   row.is_request = row.is_send || row.is_write || row.is_read_request || row.is_atomic_request ||
                    row.is_flush || row.is_atomic_write;
-  row.header_bytes = static_cast<std::uint8_t>(header_bytes(row) + (extension ? 16 : 0));  // the masks
+  row.header_bytes = static_cast<std::uint8_t>(header_bytes(row) + more);
   row.is_response = row.is_read_response || row.is_ack || row.is_atomic_ack;
   row.has_payload = row.is_send || row.is_write || row.is_read_response || row.is_atomic_write;
   row.payload_is_mtu = row.has_payload && !row.ends_message;
@@ -265,6 +269,8 @@ constexpr OpcodeTable make_opcode_table() noexcept {
   t[0x65].has_imm = true;
   t[0x81] = {.name = "CNP", .transport = Transport::kCnp, .starts_message = true, .ends_message = true};
 
+  t[0xd1] = t[0x11];
+  t[0xd1].name = "SELECTIVE_NAK";
   t[0xd3] = t[0x13];
   t[0xd3].name = "MASKED_COMPARE_SWAP";
   t[0xd4] = t[0x14];
@@ -293,7 +299,7 @@ inline constexpr OpcodeTable kOpcodeTable = make_opcode_table();
 }
 
 static_assert(
-    [] {  // 27 RC, as many XRC, 12 UC, 2 UD opcodes and CNP; whatever is known is one operation of one side
+    [] {  // 28 RC, as many XRC, 12 UC, 2 UD opcodes and CNP; whatever is known is one operation of one side
       std::size_t known = 0;
       for (const OpcodeInfo& row : detail::kOpcodeTable) {
         if (!row.known) continue;
@@ -306,7 +312,7 @@ static_assert(
         if (operations != wanted || sides != wanted) return false;
         if (row.header_bytes % 4 != 0 || row.header_bytes < 12) return false;
       }
-      return known == 69;
+      return known == 71;
     }());
 static_assert(info(Opcode::kRcWriteOnlyImm).header_bytes == 32 && info(Opcode::kRcWriteOnlyImm).takes_recv);
 static_assert(info(Opcode::kRcFetchAdd).header_bytes == 40 && info(Opcode::kRcFetchAdd).is_remembered());
@@ -315,6 +321,8 @@ static_assert(info(Opcode::kRcMaskedFetchAdd).header_bytes == 56 &&
 static_assert(info(xrc(Opcode::kRcMaskedCompareSwap)).header_bytes == 60 &&
               !info(xrc(Opcode::kRcFetchAdd)).is_masked());
 static_assert(info(Opcode::kRcAtomicAck).header_bytes == 24 && info(Opcode::kRcAck).header_bytes == 16);
+static_assert(info(Opcode::kRcSelectiveNak).header_bytes == 48 &&
+              info(Opcode::kRcSelectiveNak).is_selective_nak() && !info(Opcode::kRcAck).is_selective_nak());
 static_assert(info(Opcode::kRcReadResponseMiddle).header_bytes == 12);
 static_assert(info(Opcode::kRcReadResponseMiddle).payload_is_mtu);
 static_assert(info(Opcode::kRcFlush).header_bytes == 32 && !info(Opcode::kRcFlush).has_payload);

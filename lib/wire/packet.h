@@ -16,6 +16,7 @@
 #include "wire/deth.h"
 #include "wire/ether.h"
 #include "wire/feth.h"
+#include "wire/held_eth.h"
 #include "wire/icrc.h"
 #include "wire/ieth.h"
 #include "wire/imm_dt.h"
@@ -94,6 +95,7 @@ struct PacketView {
   [[nodiscard]] AtomicAckEth atomic_ack_eth() const noexcept {
     return parse_at<AtomicAckEth>(ext + Aeth::kSize);
   }
+  [[nodiscard]] HeldEth held_eth() const noexcept { return parse_at<HeldEth>(ext + Aeth::kSize); }
   /// ImmDt and IETH are always the last header.
   [[nodiscard]] ImmDt imm() const noexcept { return parse_at<ImmDt>(last_header(ImmDt::kSize)); }
   [[nodiscard]] Ieth ieth() const noexcept { return parse_at<Ieth>(last_header(Ieth::kSize)); }

@@ -29,6 +29,12 @@ struct Pair {
         b(End::open(port, mode, 65536, fault)),
         cm_a(must(Cm::open(a.device, options))),
         cm_b(must(Cm::open(b.device, options))) {}
+  Pair(Config config_a, Config config_b)
+      : port(config_a.port),
+        a(End::open(std::move(config_a))),
+        b(End::open(std::move(config_b))),
+        cm_a(must(Cm::open(a.device, kPatient))),
+        cm_b(must(Cm::open(b.device, kPatient))) {}
 
   [[nodiscard]] CmAddress at_b(std::uint16_t port_number) const { return {b.gid(), port_number}; }
 
@@ -272,6 +278,30 @@ TEST_CASE("options are on if both ends asked for them", "[cm][ece]") {
   const std::uint32_t agreed = of_client && of_server ? ece::kMaskedAtomics : 0;
   CHECK(client.qp.query_ece().options == agreed);
   CHECK(server.qp.query_ece().options == agreed);
+}
+
+TEST_CASE("selective repeat is on if both devices offer it, beside what the applications ask for",
+          "[cm][ece][selective]") {
+  const auto [of_client, of_server] =
+      GENERATE(table<bool, bool>({{true, true}, {true, false}, {false, true}, {false, false}}));
+  const bool asks = GENERATE(false, true);
+  Config config{.port = "shm:cm" + std::to_string(getpid()), .mode = Mode::kAuto};
+  config.fault = "loss=2%";
+  Config other = config;
+  config.selective_repeat = of_client;
+  other.selective_repeat = of_server;
+  Pair pair(config, other);
+  Side client(pair.a, QpType::kRc);
+  Side server(pair.b, QpType::kRc);
+  const Ece masked{.vendor_id = ece::kVendor, .options = ece::kMaskedAtomics};
+  if (asks) REQUIRE((client.qp.set_ece(masked) && server.qp.set_ece(masked)));
+  Listener listener = must(Listener::create(pair.cm_b, {}));
+  const Joint joint = join(pair.cm_a, client, {.to = pair.at_b(listener.port())}, listener, server);
+  const std::uint32_t agreed =
+      (of_client && of_server ? ece::kSelectiveRepeat : 0) | (asks ? ece::kMaskedAtomics : 0);
+  CHECK(client.qp.query_ece().options == agreed);
+  CHECK(server.qp.query_ece().options == agreed);
+  send_one(client, server);
 }
 
 TEST_CASE("a port where nobody listens, and a listener that says no, are told as such", "[cm]") {

@@ -1,10 +1,13 @@
 /// Runs schedules of random work over a random network in virtual time.
 ///
-/// rc_sim [--mixed | --multicast] [--schedules N] [--messages M] [--seed S] [--trace] [--pcap FILE]
+/// rc_sim [--mixed | --multicast] [--selective] [--schedules N] [--messages M] [--seed S] [--trace] [--pcap
+/// FILE]
 ///
 /// RC with all operations, or with --mixed RC, UC, UD and XRC QPs, some of which share their receives, or
 /// with
 /// --multicast datagrams to groups.
+///
+/// --selective has all RC QPs repeat selectively; some do without it.
 ///
 /// --trace writes every packet in words to standard error, --pcap as sent to a capture file.
 ///
@@ -21,6 +24,7 @@
 #include "sim/mix_world.h"
 #include "sim/multicast_world.h"
 #include "sim/world.h"
+#include "uroce/ece.h"
 
 namespace {
 
@@ -31,6 +35,7 @@ struct Options {
   std::uint64_t messages = 200;
   std::uint64_t seed = 1;
   std::string kind;  // "", "--mixed" or "--multicast"
+  bool selective = false;
   bool trace = false;
   std::string pcap;
 };
@@ -41,6 +46,10 @@ std::optional<Options> parse(int argc, char** argv) {
     const std::string_view name = argv[i];
     if (name == "--trace") {
       options.trace = true;
+      continue;
+    }
+    if (name == "--selective") {
+      options.selective = true;
       continue;
     }
     if (name == "--mixed" || name == "--multicast") {
@@ -82,16 +91,18 @@ bool run_one(std::uint64_t seed, const Options& options, Totals& totals) {
       const MixPlan plan = make_mix_plan(seed, options.messages);
       run_world(MixWorld(plan), options, totals);
     } else {
-      const Plan plan = make_plan(seed, options.messages);
+      Plan plan = make_plan(seed, options.messages);
+      for (FlowPlan& flow : plan.flows) flow.ece |= options.selective ? uroce::ece::kSelectiveRepeat : 0;
       run_world(World(plan), options, totals);
     }
     return true;
   } catch (const std::exception& error) {
     std::printf(
-        "seed %llu: %s\nreplay: rc_sim %s --schedules 1 --messages %llu --seed %llu --trace --pcap "
+        "seed %llu: %s\nreplay: rc_sim %s %s --schedules 1 --messages %llu --seed %llu --trace --pcap "
         "failed.pcap\n",
         static_cast<unsigned long long>(seed), error.what(), options.kind.c_str(),
-        static_cast<unsigned long long>(options.messages), static_cast<unsigned long long>(seed));
+        options.selective ? "--selective" : "", static_cast<unsigned long long>(options.messages),
+        static_cast<unsigned long long>(seed));
     return false;
   }
 }
@@ -111,6 +122,8 @@ void print(const Totals& totals, double seconds) {
   std::printf("%llu waits for credits, %llu updates, %llu questions, %llu messages begun without\n",
               number(totals.credit_waits), number(totals.credit_updates), number(totals.credit_questions),
               number(totals.limited));
+  std::printf("%llu selective NAKs, %llu packets held, %llu repeated\n", number(totals.selective_naks),
+              number(totals.held), number(totals.repeated));
   if (totals.received == 0) return;
   std::printf(
       "%llu received, %llu dropped, %llu without receive, %llu with a wrong Q_Key, %llu limit events\n",
@@ -124,7 +137,8 @@ int main(int argc, char** argv) {
   const auto options = parse(argc, argv);
   if (!options) {
     std::fprintf(stderr,
-                 "usage: rc_sim [--mixed | --multicast] [--schedules N] [--messages M] [--seed S] [--trace] "
+                 "usage: rc_sim [--mixed | --multicast] [--selective] [--schedules N] [--messages M] [--seed "
+                 "S] [--trace] "
                  "[--pcap FILE]\n");
     return 2;
   }

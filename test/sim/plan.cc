@@ -75,7 +75,7 @@ void draw_endpoints(Plan& plan, Dice& dice) {
 class Planner : private Dice {
  public:
   Planner(std::uint64_t seed, std::size_t messages)
-      : Dice(seed), extras_(seed ^ 0xe87a'5000), messages_(messages) {
+      : Dice(seed), extras_(seed ^ 0xe87a'5000), modes_(seed ^ 0x5e1e'c700), messages_(messages) {
     plan_.seed = seed;
   }
 
@@ -112,6 +112,10 @@ class Planner : private Dice {
       back.max_rd_atomic = static_cast<std::uint8_t>(between(1, there.max_dest_rd_atomic));
       draw_credits(there, back);
       if (extras_.chance(40)) there.ece = back.ece = ece::kMaskedAtomics;
+      if (modes_.chance(25)) {
+        there.ece |= ece::kSelectiveRepeat;
+        back.ece |= ece::kSelectiveRepeat;
+      }
     }
   }
 
@@ -218,7 +222,7 @@ class Planner : private Dice {
         unsignaled = 0;
       }
       message.swap = (index + 1) << 32 | (i + 1);
-      if (message.is_atomic() && flow.ece != 0 && extras_.chance(60)) mask(message);
+      if (message.is_atomic() && (flow.ece & ece::kMaskedAtomics) != 0 && extras_.chance(60)) mask(message);
       flow.messages.push_back(std::move(message));
     }
   }
@@ -268,6 +272,7 @@ class Planner : private Dice {
   }
 
   Dice extras_;  // decides on options, so that schedules are the same with and without
+  Dice modes_;
   std::size_t messages_;
   Plan plan_;
 };

@@ -7,8 +7,12 @@
 
 namespace uroce::sim {
 
-WireRules::WireRules(Psn first_psn, std::uint32_t mtu, std::uint32_t max_unacked)
-    : mtu_(mtu), max_unacked_(max_unacked), next_new_(first_psn), acked_(first_psn) {}
+WireRules::WireRules(Psn first_psn, std::uint32_t mtu, std::uint32_t max_unacked, bool is_selective)
+    : mtu_(mtu),
+      max_unacked_(max_unacked),
+      is_selective_(is_selective),
+      next_new_(first_psn),
+      acked_(first_psn) {}
 
 void WireRules::on_request(const wire::PacketView& packet) {
   const Psn psn = packet.bth.psn;
@@ -35,7 +39,8 @@ void WireRules::on_response(const wire::PacketView& packet) {
   const Psn acknowledged = is_nak ? psn : psn + 1;
   if (before(acked_, acknowledged)) acked_ = acknowledged;
   if (packet.op->is_ack && packet.aeth().syndrome == wire::syndrome::kNakPsnSequence) {
-    require(!last_nak_ || before(*last_nak_, psn),
+    require(is_selective_ || !packet.op->is_selective_nak(), "a selective NAK to who cannot read it");
+    require(is_selective_ || !last_nak_ || before(*last_nak_, psn),
             "a second NAK for the same gap: " + wire::describe(packet));
     last_nak_ = psn;
   }

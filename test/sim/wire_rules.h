@@ -14,8 +14,8 @@ namespace uroce::sim {
 /// Source: the sender and receiver rules of a go-back-N check over traces, IBA 9.7.
 class WireRules {
  public:
-  /// @param read_chunk  packets that one READ request may ask for
-  WireRules(Psn first_psn, std::uint32_t mtu, std::uint32_t max_unacked);
+  /// @param is_selective  both ends agreed on selective repeat
+  WireRules(Psn first_psn, std::uint32_t mtu, std::uint32_t max_unacked, bool is_selective);
 
   void on_request(const wire::PacketView& packet);
   void on_response(const wire::PacketView& packet);
@@ -23,6 +23,7 @@ class WireRules {
  private:
   std::uint32_t mtu_;
   std::uint32_t max_unacked_;
+  bool is_selective_;
   Psn next_new_;  // PSN of the next request that was never sent
   Psn acked_;     // one past the newest PSN that any response has acknowledged
   std::optional<Psn> last_ack_;

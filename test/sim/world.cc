@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "uroce/ece.h"
 #include "wire/timer_codes.h"
 
 namespace uroce::sim {
@@ -48,7 +49,8 @@ World::World(const Plan& plan)
                                                      from.send_cq, from.recv_cq));
     from.loop.add(*qps_.back());
     flow_of_qpn_[raw(flow.qpn)] = rules_.size();
-    rules_.emplace_back(flow.first_psn, bytes(plan.mtu), plan.max_unacked);
+    rules_.emplace_back(flow.first_psn, bytes(plan.mtu), plan.max_unacked,
+                        (flow.ece & ece::kSelectiveRepeat) != 0);
   }
   for (std::size_t i = 0; i < plan.flows.size(); ++i) {
     const FlowPlan& flow = plan.flows[i];
@@ -348,6 +350,9 @@ void add_counters(Totals& totals, const Counters& counters) {
   totals.duplicates += counters.get(Count::kResponderDuplicateRequests);
   totals.replays +=
       counters.get(Count::kResponderReplayedReads) + counters.get(Count::kResponderReplayedAtomics);
+  totals.selective_naks += counters.get(Count::kRequesterSelectiveNaks);
+  totals.repeated += counters.get(Count::kRequesterRepeatedPackets);
+  totals.held += counters.get(Count::kRequesterHeldResponses) + counters.get(Count::kResponderHeldRequests);
   totals.implied_naks += counters.get(Count::kRequesterImpliedNaks);
   totals.lost_messages += counters.get(Count::kResponderDroppedMessages);
   totals.no_receive += counters.get(Count::kDropNoReceive) + counters.get(Count::kDropReceiveTooSmall);

@@ -30,6 +30,9 @@ struct Totals {
   std::uint64_t duplicates = 0;
   std::uint64_t replays = 0;
   std::uint64_t implied_naks = 0;
+  std::uint64_t selective_naks = 0;
+  std::uint64_t repeated = 0;  // packets, by requesters that repeat selectively
+  std::uint64_t held = 0;
   std::uint64_t damaged = 0;
   std::uint64_t received = 0;       // of mixed schedules
   std::uint64_t lost_messages = 0;  // dropped by their responder

@@ -1,6 +1,7 @@
 // Two processes, mixed operations both ways, with faults: every byte right, every request once and in order.
 //
-//   mixed_ops [--ops N] [--seed S] [--seconds T] [--mtu 1024] [--timeout CODE] [--fault RULES] [--port SPEC |
+//   mixed_ops [--ops N] [--seed S] [--seconds T] [--mtu 1024] [--timeout CODE] [--fault RULES]
+//             [--selective true] [--port SPEC |
 //   --ports SPEC SPEC]
 //             [--ip ADDR/LEN ADDR/LEN] [--mode app|auto|lcore]
 #include <sched.h>
@@ -35,6 +36,8 @@ bool set(Options& options, std::string_view name, char** values) {
     options.timeout = static_cast<std::uint8_t>(std::strtoul(values[0], nullptr, 10));
   else if (name == "--fault")
     a.fault = b.fault = values[0];
+  else if (name == "--selective")
+    a.selective_repeat = b.selective_repeat = values[0] == std::string_view("true");
   else if (name == "--port")
     a.port = b.port = values[0];
   else if (name == "--ports")

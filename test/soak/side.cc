@@ -62,6 +62,10 @@ bool Side::open() {
   auto qp = Qp::create(pd_.front(), cq_.front(), cq_.front(),
                        {.max_send_wr = kWindow, .max_recv_wr = 2 * kWindow, .max_inline_data = 64});
   if (!qp) return fail(qp.error().text);
+  if (options_.config[index_].selective_repeat) {
+    const Ece both{.vendor_id = ece::kVendor, .options = ece::kSelectiveRepeat};
+    if (Status set = qp->set_ece(both); !set) return fail(set.error().text);
+  }
   qp_.push_back(std::move(*qp));
   return true;
 }

@@ -19,6 +19,7 @@ Bytes extension_headers(const Packet& packet, const wire::OpcodeInfo& op) {
   if (op.is_atomic_request) at = wire::emit_at(at, packet.atomic.value_or(wire::AtomicEth{}));
   if (op.is_masked()) at = wire::emit_at(at, packet.masks.value_or(wire::AtomicMaskEth{}));
   if (op.has_aeth) at = wire::emit_at(at, packet.aeth.value_or(wire::Aeth{}));
+  if (op.is_selective_nak()) at = wire::emit_at(at, packet.held.value_or(wire::HeldEth{}));
   if (op.is_atomic_ack) at = wire::emit_at(at, wire::AtomicAckEth{.original = packet.original.value_or(0)});
   if (op.has_imm) at = wire::emit_at(at, wire::ImmDt{.value = packet.imm.value_or(0)});
   if (op.has_ieth) at = wire::emit_at(at, wire::Ieth{.rkey = Rkey{packet.ieth.value_or(0)}});
@@ -74,6 +75,7 @@ std::string difference(const Packet& expected, const wire::PacketView& seen) {
   if (expected.atomic && seen.atomic_eth() != *expected.atomic) return "atomic_eth";
   if (expected.masks && seen.atomic_mask_eth() != *expected.masks) return "atomic_mask_eth";
   if (expected.aeth && seen.aeth() != *expected.aeth) return "aeth";
+  if (expected.held && seen.held_eth() != *expected.held) return "held_eth";
   if (expected.original && seen.atomic_ack_eth().original != *expected.original) return "original value";
   if (expected.imm && seen.imm().value != *expected.imm) return "immediate";
   if (expected.ieth && raw(seen.ieth().rkey) != *expected.ieth) return "ieth";

@@ -39,6 +39,7 @@ struct Packet {
   std::optional<wire::AtomicEth> atomic = std::nullopt;
   std::optional<wire::AtomicMaskEth> masks = std::nullopt;
   std::optional<wire::Aeth> aeth = std::nullopt;
+  std::optional<wire::HeldEth> held = std::nullopt;
   std::optional<std::uint64_t> original = std::nullopt;  ///< of an atomic response
   std::optional<std::uint32_t> imm = std::nullopt;       ///< the number that the four bytes spell
   std::optional<std::uint32_t> ieth = std::nullopt;
@@ -89,6 +90,22 @@ struct NakSequence {
   std::uint32_t msn = 0;
 
   operator Packet() const { return Nak{psn, 0x60, msn}; }
+};
+
+/// Likewise, and which are held behind it.
+struct SelectiveNak {
+  std::uint32_t psn = 0;
+  std::vector<std::uint32_t> held;
+  std::uint32_t msn = 0;
+
+  operator Packet() const {
+    wire::HeldEth bits;
+    for (const std::uint32_t one : held) bits.add(((one - psn) & 0xff'ffff) - 1);
+    return {.opcode = wire::Opcode::kRcSelectiveNak,
+            .psn = psn,
+            .aeth = wire::Aeth{.syndrome = 0x60, .msn = msn},
+            .held = bits};
+  }
 };
 
 /// "No receive is posted for the packet with this PSN; wait for the time that `timer` codes."

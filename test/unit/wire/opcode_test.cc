@@ -6,7 +6,8 @@
 namespace uroce::wire {
 namespace {
 
-/// X xrceth, D deth, F feth, R reth, A aeth, T atomic_eth, M its masks, K atomic_ack, I imm, V ieth.
+/// X xrceth, D deth, F feth, R reth, A aeth, T atomic_eth, M its masks, H held_eth, K atomic_ack, I imm,
+/// V ieth.
 std::string headers(const OpcodeInfo& op) {
   std::string text;
   if (op.has_xrceth()) text += 'X';
@@ -16,6 +17,7 @@ std::string headers(const OpcodeInfo& op) {
   if (op.is_atomic_request) text += 'T';
   if (op.is_masked()) text += 'M';
   if (op.has_aeth) text += 'A';
+  if (op.is_selective_nak()) text += 'H';
   if (op.is_atomic_ack) text += 'K';
   if (op.has_imm) text += 'I';
   if (op.has_ieth) text += 'V';
@@ -54,7 +56,8 @@ constexpr Row kReliable[] = {
     {0x17, "SEND_ONLY_INV", "V", '0', true},        {0x1c, "FLUSH", "FR", '-', false},
     {0x1d, "ATOMIC_WRITE", "R", '0', false},
 };
-constexpr Row kExtended[] = {{0xd3, "MASKED_COMPARE_SWAP", "TM", '-', false},
+constexpr Row kExtended[] = {{0xd1, "SELECTIVE_NAK", "AH", '-', false},
+                             {0xd3, "MASKED_COMPARE_SWAP", "TM", '-', false},
                              {0xd4, "MASKED_FETCH_ADD", "TM", '-', false}};
 constexpr Row kDatagram[] = {{0x64, "SEND_ONLY", "D", '0', true}, {0x65, "SEND_ONLY_IMM", "DI", '0', true}};
 

@@ -1,0 +1,207 @@
+// The requester's part of selective repeat: what it asks for again, and when.
+#include "transport/selective_repeat.h"
+
+#include <algorithm>
+
+#include "transport/requester.h"
+
+namespace uroce::transport {
+
+/// A peer that agreed on it tells which requests it holds behind the one that it misses.
+void Requester::on_selective_nak(const wire::PacketView& packet, Ticks now) noexcept {
+  if (selective_ == nullptr || packet.aeth().syndrome != wire::syndrome::kNakPsnSequence) {
+    qp_.counters.add(Count::kRequesterGhostResponses);
+    return;
+  }
+  qp_.counters.add(Count::kRequesterSeqNaks);
+  qp_.counters.add(Count::kRequesterSelectiveNaks);
+  const Psn missing = packet.bth.psn;
+  acknowledge(span_from(missing, unacked_psn_), now);
+  if (qp_.has_failed() || rnr_until_.is_set()) return;
+  note_taken(missing);
+  if (missing != selective_->taken) return;  // older than another answer
+  Scoreboard& board = selective_->board;
+  const wire::HeldEth held = packet.held_eth();
+  bool has_news = false;
+  for (std::uint32_t i = 0; i < wire::HeldEth::kPackets; ++i) {
+    const Psn psn = missing + 1 + i;
+    if (held.has(i) && before(psn, sent_psn_)) has_news = board.settle(psn) || has_news;
+  }
+  board.unsettle(missing);
+  skip_read_tails(board.newest());
+  end_probes();
+  if (has_news) timer_.postpone_probe(now);
+  repeat_lost(now);
+}
+
+/// The peer has taken all before `end`, as an answer says that came ahead of a response.
+void Requester::on_missing_response(Psn end, Ticks now) noexcept {
+  note_taken(end);
+  if (repeat_lost(now)) qp_.counters.add(Count::kRequesterImpliedNaks);
+}
+
+/// A response ahead of one that is missing.
+void Requester::hold_response(const wire::PacketView& packet, Ticks now) noexcept {
+  if (selective_ == nullptr || qp_.has_failed()) return;
+  const Psn psn = packet.bth.psn;
+  const HeldFrames::Put put = selective_->responses.put(unacked_psn_, packet);
+  note_taken(psn + 1);
+  if (put == HeldFrames::Put::kHeld) {
+    qp_.counters.add(Count::kRequesterHeldResponses);
+    selective_->board.settle(psn);
+    timer_.postpone_probe(now);
+  } else if (put == HeldFrames::Put::kNoRoom) {
+    qp_.counters.add(Count::kRequesterUnheldResponses);
+  }
+  repeat_lost(now);
+}
+
+/// The missing response is there: what the peer had taken completes, up to the next one.
+void Requester::take_held_responses(Ticks now) noexcept {
+  while (!qp_.has_failed() && before(unacked_psn_, selective_->taken)) {
+    if (!qp_.sq.at(oldest_).is_answered()) {
+      acknowledge(span_from(selective_->taken, unacked_psn_), now);
+      continue;
+    }
+    const Psn psn = unacked_psn_;
+    wire::PacketView packet;
+    const std::span<const std::byte> frame = selective_->responses.take(psn);
+    if (frame.empty() || wire::is_drop(wire::parse_packet(frame, packet))) return;
+    take_response(packet, now);
+    if (unacked_psn_ == psn) {  // it was not what it should be
+      selective_->board.unsettle(psn);
+      return;
+    }
+  }
+}
+
+/// All requests before `end` have been taken: those with a response wait for that, others for nothing.
+void Requester::note_taken(Psn end) noexcept {
+  Selective& s = *selective_;
+  s.on_progress(unacked_psn_);
+  for (std::uint32_t index = oldest_; index != started_ && before(s.taken, end); ++index) {
+    const Psn stop = progress(index).first_psn + progress(index).packets;
+    const bool is_answered = qp_.sq.at(index).is_answered();
+    for (; before(s.taken, end) && before(s.taken, stop); s.taken = s.taken + 1) {
+      if (!is_answered || s.responses.has(s.taken)) {
+        s.board.settle(s.taken);
+      } else {
+        s.board.unsettle(s.taken);
+      }
+    }
+  }
+  s.board.note_newest(end);
+}
+
+/// The PSNs of a READ request that was not taken are asked for with its first one.
+void Requester::skip_read_tails(Psn end) noexcept {
+  for (std::uint32_t index = oldest_; index != started_; ++index) {
+    const Progress& state = progress(index);
+    if (!before(state.first_psn, end)) return;
+    if (!qp_.sq.at(index).is_read()) continue;
+    for (std::uint32_t i = 0; i < state.packets; ++i) {
+      const Psn psn = state.first_psn + i;
+      if (!before(psn, end)) return;
+      if (i % read_chunk() != 0 && !before(psn, selective_->taken))
+        selective_->board.settle_without_news(psn);
+    }
+  }
+}
+
+/// Sends again what is lost. That costs no retry: something else arrived, so the peer answers, and there is
+/// no more such news than packets in flight. A packet that never arrives meets the ack timeout.
+/// @return whether there is any
+bool Requester::repeat_lost(Ticks now) noexcept {
+  Scoreboard& board = selective_->board;
+  const bool any = board.want_lost();
+  if (any) {
+    if (board.wants(unacked_psn_)) timer_.postpone_probe(now);
+    timer_.on_sent_again();
+    begin_repeat();
+  } else if (repeating_) {
+    next_repeat();
+  }
+  return any;
+}
+
+/// Moves from where sending is to what is wanted.
+void Requester::begin_repeat() noexcept {
+  if (!repeating_ && send_psn() != sent_psn_) count_reads_in_flight();
+  repeating_ = true;
+  broken_ = Fault::kNone;
+  next_repeat();
+}
+
+/// Moves to the next packet that is wanted or, behind the last one, to where sending was.
+void Requester::next_repeat() noexcept {
+  if (broken_ != Fault::kNone) return;
+  const Scoreboard& board = selective_->board;
+  const std::optional<Psn> wanted = board.first_wanted();
+  repeating_ = wanted.has_value();
+  if (repeating_) since_ack_req_ = qp_.max_unacked;  // each asks for an answer
+  seek(wanted.value_or(sent_psn_));
+}
+
+/// The next packet to send is the one with `psn`, which has been sent before or is the next to be.
+void Requester::seek(Psn psn) noexcept {
+  current_ = before(psn, send_psn()) ? oldest_ : current_;
+  while (current_ != started_ && span_from(psn, progress(current_).first_psn) >= progress(current_).packets)
+    ++current_;
+  sent_packets_ = current_ == started_ ? 0 : span_from(psn, progress(current_).first_psn);
+  cursor_.rewind();
+}
+
+void Requester::note_repeat(Psn psn, std::uint32_t packets) noexcept {
+  qp_.counters.add(Count::kRequesterRepeatedPackets);
+  selective_->board.advance(unacked_psn_);
+  selective_->board.on_repeated(psn, packets, sent_psn_);
+}
+
+/// Up to which packet of it a READ is to be asked for from the current one on: all if the request was lost,
+/// else up to the next response that has come.
+std::uint32_t Requester::end_of_hole(std::uint32_t end) const noexcept {
+  const Psn first = progress(current_).first_psn;
+  std::uint32_t at = sent_packets_;
+  if (!before(first + at, selective_->taken)) return end;
+  for (++at; at < end && selective_->board.wants(first + at);) ++at;
+  return at;
+}
+
+/// Those that went back to the oldest packet count READs as they send them again.
+void Requester::count_reads_in_flight() noexcept {
+  reads_in_flight_ = 0;
+  for (std::uint32_t index = oldest_; index != started_; ++index) {
+    const Progress& state = progress(index);
+    if (!qp_.sq.at(index).is_answered()) continue;
+    for (std::uint32_t at = 0; at < state.packets; at += read_chunk()) {
+      const Psn last = state.first_psn + (std::min(at + read_chunk(), state.packets) - 1);
+      if (!before(last, sent_psn_) || reads_in_flight_ == read_ends_.size()) return;
+      if (!before(last, unacked_psn_)) note_read_in_flight(last);
+    }
+  }
+}
+
+/// The answer is late: what is not known to have arrived goes once more, the oldest first.
+void Requester::repeat_unsettled() noexcept {
+  note_taken(unacked_psn_);
+  selective_->board.unsettle(unacked_psn_);
+  skip_read_tails(sent_psn_);
+  selective_->board.unsettle(unacked_psn_);
+  selective_->board.want_unsettled(sent_psn_);
+  begin_repeat();
+}
+
+/// What the peer was said to hold or to have taken is worth nothing any more.
+void Requester::forget_selective() noexcept {
+  repeating_ = false;
+  selective_->forget(unacked_psn_);
+}
+
+/// Control: allocates.
+void Requester::make_selective() {
+  const bool wanted = (qp_.ece & ece::kSelectiveRepeat) != 0;
+  if (!wanted || selective_ != nullptr) return;
+  selective_ = std::make_unique<Selective>(qp_.mtu);
+}
+
+}  // namespace uroce::transport
