@@ -285,7 +285,9 @@ TEST_CASE("selective repeat is on if both devices offer it, beside what the appl
   const auto [of_client, of_server] =
       GENERATE(table<bool, bool>({{true, true}, {true, false}, {false, true}, {false, false}}));
   const bool asks = GENERATE(false, true);
-  Config config{.port = "shm:cm" + std::to_string(getpid()), .mode = Mode::kAuto};
+  Config config;
+  config.port = "shm:cm" + std::to_string(getpid());
+  config.mode = Mode::kAuto;
   config.fault = "loss=2%";
   Config other = config;
   config.selective_repeat = of_client;

@@ -93,7 +93,7 @@ TEST_CASE("a QP without masked atomics sends none", "[masked]") {
 }
 
 TEST_CASE("what is granted depends on the type of the QP and on what there is", "[masked][ece]") {
-  constexpr std::uint32_t kAll = ece::kMaskedAtomics | ece::kSelectiveRepeat;
+  static constexpr std::uint32_t kAll = ece::kMaskedAtomics | ece::kSelectiveRepeat;
   Joined link(Mode::kApp);
   const auto [type, granted] = GENERATE(table<QpType, std::uint32_t>(
       {{QpType::kRc, kAll}, {QpType::kXrcSend, kAll}, {QpType::kUc, 0}, {QpType::kUd, 0}}));
