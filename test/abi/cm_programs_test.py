@@ -180,7 +180,8 @@ def main():
     if (arguments.veth or arguments.as_nobody) and os.geteuid() != 0:
         print("skipped: needs root")
         return SKIPPED
-    with tempfile.TemporaryDirectory() as name, Veth() if arguments.veth else Shm(arguments.as_nobody) as link:
+    chosen_link = Veth() if arguments.veth else Shm(arguments.as_nobody)
+    with tempfile.TemporaryDirectory() as name, chosen_link as link:
         folder = pathlib.Path(name)
         folder.chmod(0o777)
         (folder / "sent").write_bytes(os.urandom(3_000_000))

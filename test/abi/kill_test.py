@@ -3,9 +3,9 @@
 
 Usage: kill_test.py UROCE_PROGRAM [--veth] [PATTERN...]
 
-The other end must end with an error of its own in bounded time, a pair of programs on another link must end
-well, and a server that outlives its clients must serve the next one. The links are shm; with --veth, af_packet
-between network namespaces, which needs root.
+The other end must end with an error of its own in bounded time, a pair of programs on another link must
+end well, and a server that outlives its clients must serve the next one. The links are shm; with --veth,
+af_packet between network namespaces, which needs root.
 """
 import argparse
 import os
