@@ -3,6 +3,7 @@
 #include <isa-l/crc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cassert>
 
 #if defined(__x86_64__)
@@ -137,16 +138,43 @@ std::uint32_t clmul_and_isal_crc32(std::uint32_t crc, std::span<const std::byte>
 
 #endif
 
+/// What the next packet takes. kFirst: not known yet, or neither of the others.
+enum class Way : std::uint8_t { kFirst, kClmul, kNone };
+
+constinit std::atomic<Way> way{Way::kFirst};
+
+#if defined(__x86_64__)
+std::uint32_t fast_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask) noexcept {
+  return in.size() < kLong ? clmul_crc32(crc, in, mask) : clmul_and_isal_crc32(crc, in, mask);
+}
+#endif
+
+/// Every way but the common one, and the first packet's.
+[[gnu::noinline]] std::uint32_t other_crc32(std::uint32_t crc, std::span<const std::byte> in,
+                                            const CrcMask& mask) noexcept {
+  if (way.load(std::memory_order_relaxed) == Way::kNone) return 0;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1")) {
+    way.store(Way::kClmul, std::memory_order_relaxed);
+    return fast_crc32(crc, in, mask);
+  }
+#endif
+  return portable_masked_crc32(crc, in, mask);
+}
+
 }  // namespace
+
+void leave_out_crc32() noexcept {
+  way.store(Way::kNone, std::memory_order_relaxed);
+}
 
 std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask) noexcept {
   assert(in.size() >= 32);
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1")) [[likely]] {
-    return in.size() < kLong ? clmul_crc32(crc, in, mask) : clmul_and_isal_crc32(crc, in, mask);
-  }
+  if (way.load(std::memory_order_relaxed) == Way::kClmul) [[likely]]
+    return fast_crc32(crc, in, mask);
 #endif
-  return portable_masked_crc32(crc, in, mask);
+  return other_crc32(crc, in, mask);
 }
 
 std::uint32_t portable_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,

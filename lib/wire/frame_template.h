@@ -70,13 +70,14 @@ class FrameTemplate {
 
   std::byte* put_ipv4(std::byte* at, const FrameAddress& address) noexcept;
 
-  std::array<std::byte, 72> head_{};  ///< at most 66 used; the rest makes the copy one of constant size
-  std::uint32_t ip_sum_ = 0;          ///< sum of the IPv4 header's words with total length and checksum 0
+  // All that IPv4 needs lies in the first 64 bytes.
+  std::uint32_t ip_sum_ = 0;  ///< sum of the IPv4 header's words with total length and checksum 0
   std::uint16_t overhead_ = 0;
   std::uint16_t l3_offset_ = 0;
   Underlay underlay_ = Underlay::kIpv4;
+  std::array<std::byte, 72> head_{};  ///< at most 66 used; the rest makes the copy one of constant size
 };
-static_assert(std::is_trivially_copyable_v<FrameTemplate> && sizeof(FrameTemplate) <= 128);
+static_assert(std::is_trivially_copyable_v<FrameTemplate> && sizeof(FrameTemplate) <= 88);
 
 /// Pad bytes that bring `payload` bytes to a multiple of 4.
 [[nodiscard]] constexpr std::uint8_t pad_for(std::uint32_t payload) noexcept {

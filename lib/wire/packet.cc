@@ -163,6 +163,16 @@ ParseResult parse_packet(std::span<const std::byte> frame, PacketView& out) noex
   return parse_roce(datagram.subspan(Udp::kSize), out);
 }
 
+std::optional<Qpn> guess_qpn(std::span<const std::byte> frame) noexcept {
+  constexpr std::size_t kUdpV4 = Ether::kSize + Ipv4::kSize + Udp::kSize;
+  constexpr std::size_t kUdpV6 = Ether::kSize + Ipv6::kSize + Udp::kSize;
+  if (frame.size() < kUdpV4 + Bth::kSize) return std::nullopt;
+  const bool is_v4 = load_be<12, 2>(bytes_at<Ether::kSize>(frame.data())) == raw(EtherType::kIpv4);
+  const std::size_t at = is_v4 ? kUdpV4 : kUdpV6;
+  if (frame.size() < at + Bth::kSize) return std::nullopt;
+  return parse_at<Bth>(frame.data() + at).dest_qpn;
+}
+
 bool icrc_ok(const PacketView& packet) noexcept {
   if (packet.gid_type == GidType::kRoceV1) [[unlikely]]
     return compute_icrc_v1(packet.icrc_covered()) == packet.icrc();

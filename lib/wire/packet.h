@@ -155,6 +155,10 @@ struct PacketView {
 /// port and any UDP checksum is accepted.
 [[nodiscard]] ParseResult parse_packet(std::span<const std::byte> frame, PacketView& out) noexcept;
 
+/// The QP that a frame is for, if it is a RoCE v2 packet without a VLAN tag; else any. A hint for
+/// prefetching.
+[[nodiscard]] std::optional<Qpn> guess_qpn(std::span<const std::byte> frame) noexcept;
+
 /// Whether a packet that parse_packet() called kRoce arrived as it was sent.
 [[nodiscard]] bool icrc_ok(const PacketView& packet) noexcept;
 

@@ -1,5 +1,8 @@
 #include "wire/icrc.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <catch2/catch.hpp>
 #include <random>
 
@@ -103,6 +106,22 @@ TEST_CASE("a million random packets have the same CRC with and without carry-les
     CAPTURE(kSeed, i, covered.size());
     FAIL("they differ");
   }
+}
+
+TEST_CASE("a process that leaves the CRC out gives 0 for every packet", "[wire][icrc]") {
+  const pid_t child = fork();
+  if (child == 0) {  // there is no way back
+    std::vector<std::byte> covered(1400, std::byte{0x5a});
+    bool is_out = icrc_of(covered, Underlay::kIpv4) != 0;
+    leave_out_crc32();
+    for (std::size_t size = 60; size <= covered.size(); ++size) {
+      is_out = is_out && icrc_of(std::span{covered}.first(size), Underlay::kIpv4) == 0;
+    }
+    _exit(is_out ? 0 : 1);
+  }
+  int status = -1;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 
 TEST_CASE("an ICRC travels least significant byte first", "[wire][icrc]") {

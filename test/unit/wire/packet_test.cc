@@ -134,8 +134,22 @@ TEST_CASE("a frame cut anywhere is dropped, and nothing behind its end is read",
   for (const Bytes& frame : small_frames()) {
     REQUIRE(accepted(guarded.hold(frame)));
     for (std::size_t size = 0; size < frame.size(); ++size) {
-      const ParseResult result = parsed(guarded.hold(std::span{frame}.first(size)));
+      const auto cut = guarded.hold(std::span{frame}.first(size));
+      const ParseResult result = parsed(cut);
+      (void)guess_qpn(cut);
       if (!is_drop(result)) FAIL("cut to " << size << " of " << frame.size() << ": " << name(result));
+    }
+  }
+}
+
+TEST_CASE("the QP that a frame is for is guessed right without a VLAN tag", "[wire][packet]") {
+  for (const auto& address : {v4_address(), v6_address()}) {
+    const Bytes ext(info(Opcode::kRcAck).header_bytes - Bth::kSize, std::byte{0x11});
+    for (const std::uint32_t qpn : {0x1U, 0x123456U, 0xffffffU}) {
+      CHECK(guess_qpn(make_frame(address, {.opcode = Opcode::kRcAck, .dest_qpn = Qpn{qpn}}, ext)) ==
+            Qpn{qpn});
+      CHECK(guess_qpn(make_frame(address, {.opcode = Opcode::kRcSendOnly, .dest_qpn = Qpn{qpn}}, {}, 64)) ==
+            Qpn{qpn});
     }
   }
 }
@@ -155,6 +169,7 @@ TEST_CASE("damaged frames never make the parser read behind their end", "[wire][
     if (random() % 4 == 0) frame.resize(random() % (frame.size() + 1));
     PacketView packet;
     const auto bytes = guarded.hold(frame);
+    (void)guess_qpn(bytes);
     if (parse_packet(bytes, packet) != ParseResult::kRoce) continue;
     ++roce;
     REQUIRE(packet.payload.data() + packet.payload.size() + packet.bth.pad + kIcrcSize ==
