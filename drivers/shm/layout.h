@@ -1,9 +1,9 @@
-/// What two processes share: one FIFO byte ring per direction and queue, and the words that keep them in
-/// step.
+/// What two processes share: two FIFO byte rings per direction and queue, one for bulk, and the words that
+/// keep them in step.
 ///
 ///   page 0     LinkHeader, SideLine[2]
-///   page 1..   RingControl[queues][2]
-///   then       the rings themselves, [queues][2], page aligned
+///   page 1..   RingControl[lanes][queues][2]
+///   then       the rings themselves, [lanes][queues][2], page aligned
 ///
 /// A ring is a stream of records. A record starts on a cache line: a 4-byte header, then the frame. The
 /// header is stored last, with release, and carries the stream's tag; the header behind it is cleared before.
@@ -23,7 +23,7 @@ namespace uroce::drivers::shm {
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::uint64_t kMagic = 0x6d68'7365'636f'7275;  // "uroceshm"
-inline constexpr std::uint32_t kLayoutVersion = 1;
+inline constexpr std::uint32_t kLayoutVersion = 2;
 
 // Record header: tag:17 skip:1 length:14.
 inline constexpr std::uint32_t kHeaderBytes = 4;
@@ -115,6 +115,10 @@ static_assert(offsetof(RingControl, release) == 4 * kCacheLine);
 static_assert(sizeof(RingControl) == 6 * kCacheLine);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
+/// Which of the two rings of a direction: what is in one does not wait for what is in the other.
+enum class Lane : std::uint8_t { kPrompt, kBulk };
+inline constexpr std::size_t kLanes = 2;
+
 /// Sizes that both ends must agree on.
 struct Geometry {
   std::uint32_t queues = 1;
@@ -125,14 +129,24 @@ struct Geometry {
 
   [[nodiscard]] constexpr std::uint32_t max_frame() const noexcept { return link_mtu + kFrameOverhead; }
   /// The producer of direction `d` is side `d`.
-  [[nodiscard]] static constexpr std::size_t control_at(std::uint32_t queue, unsigned direction) noexcept {
-    return kPage + (queue * 2UL + direction) * sizeof(RingControl);
+  [[nodiscard]] constexpr std::size_t control_at(std::uint32_t queue, unsigned direction,
+                                                 Lane lane = Lane::kPrompt) const noexcept {
+    return kPage + index(queue, direction, lane) * sizeof(RingControl);
   }
-  [[nodiscard]] constexpr std::size_t ring_at(std::uint32_t queue, unsigned direction) const noexcept {
-    const std::size_t controls = control_at(queues, 0);
-    return ((controls + kPage - 1) & ~(kPage - 1)) + (queue * 2UL + direction) * ring_bytes;
+  [[nodiscard]] constexpr std::size_t ring_at(std::uint32_t queue, unsigned direction,
+                                              Lane lane = Lane::kPrompt) const noexcept {
+    const std::size_t controls = control_at(queues, 0, Lane::kBulk);
+    return ((controls + kPage - 1) & ~(kPage - 1)) + index(queue, direction, lane) * ring_bytes;
   }
-  [[nodiscard]] constexpr std::size_t total_bytes() const noexcept { return ring_at(queues, 0); }
+  [[nodiscard]] constexpr std::size_t total_bytes() const noexcept {
+    return ring_at(0, 0) + kLanes * queues * 2UL * ring_bytes;
+  }
+
+ private:
+  [[nodiscard]] constexpr std::size_t index(std::uint32_t queue, unsigned direction,
+                                            Lane lane) const noexcept {
+    return (static_cast<std::size_t>(lane) * queues + queue) * 2UL + direction;
+  }
 };
 
 /// The word at the start of a record.

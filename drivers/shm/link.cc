@@ -284,13 +284,13 @@ bool Link::is_owned_here() const noexcept {
   return owner_pid_ == ::getpid();
 }
 
-RingControl& Link::control(std::uint32_t queue, unsigned direction) const noexcept {
-  void* at = base_ + Geometry::control_at(queue, direction);
+RingControl& Link::control(std::uint32_t queue, unsigned direction, Lane lane) const noexcept {
+  void* at = base_ + geometry_.control_at(queue, direction, lane);
   return *static_cast<RingControl*>(at);
 }
 
-std::byte* Link::ring(std::uint32_t queue, unsigned direction) const noexcept {
-  return base_ + geometry_.ring_at(queue, direction);
+std::byte* Link::ring(std::uint32_t queue, unsigned direction, Lane lane) const noexcept {
+  return base_ + geometry_.ring_at(queue, direction, lane);
 }
 
 SideLine& Link::side_line(unsigned side) const noexcept {

@@ -43,8 +43,8 @@ class Link {
 
   [[nodiscard]] unsigned side() const noexcept { return side_; }
   [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }
-  [[nodiscard]] RingControl& control(std::uint32_t queue, unsigned direction) const noexcept;
-  [[nodiscard]] std::byte* ring(std::uint32_t queue, unsigned direction) const noexcept;
+  [[nodiscard]] RingControl& control(std::uint32_t queue, unsigned direction, Lane lane) const noexcept;
+  [[nodiscard]] std::byte* ring(std::uint32_t queue, unsigned direction, Lane lane) const noexcept;
   [[nodiscard]] const Bell& own_bell(std::uint32_t queue) const noexcept { return bells_[queue * 2UL]; }
   [[nodiscard]] const Bell& peer_bell(std::uint32_t queue) const noexcept { return bells_[queue * 2UL + 1]; }
   /// Incarnations of the other end so far; 0: none yet.

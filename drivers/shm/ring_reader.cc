@@ -61,11 +61,9 @@ void RingReader::take_offer(std::uint64_t offer) noexcept {
 bool RingReader::fall_asleep() noexcept {
   place_.control->consumer.sleeping.store(1, std::memory_order_relaxed);
   expose_to_producers();
-  const auto offset = static_cast<std::uint32_t>(position_ & (place_.ring_bytes - 1));
-  const std::uint32_t header = record_header(place_.ring + offset).load(std::memory_order_acquire);
   const std::uint64_t offer = place_.control->producer.offer.load(std::memory_order_acquire);
-  const bool has_work = is_broken_ || (header & kTagMask) == tag_ ||
-                        (offer != ack_ && offer_epoch(offer) == presence_epoch(presence_));
+  const bool has_work =
+      is_broken_ || has_some() || (offer != ack_ && offer_epoch(offer) == presence_epoch(presence_));
   if (has_work) wake_up();
   return !has_work;
 }

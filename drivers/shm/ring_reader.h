@@ -25,6 +25,17 @@ class RingReader {
   };
   RingReader(const Place& place, PeerWatch& watch, port::LivePortCounters& counters) noexcept;
 
+  /// There is a record, which read() shows, or refuses.
+  [[nodiscard]] bool has_some() const noexcept {
+    // pairs with RingWriter::commit
+    return (record_header(next()).load(std::memory_order_acquire) & kTagMask) == tag_;
+  }
+  /// What read() does besides when it has nothing to show.
+  void keep_up() noexcept {
+    if (is_broken_) resynchronise();
+    check_agreement();
+  }
+
   unsigned read(std::span<port::RxFrame> frames) noexcept {
     if (is_broken_) resynchronise();
     unsigned count = 0;
@@ -71,6 +82,9 @@ class RingReader {
   void detach() noexcept;
 
  private:
+  [[nodiscard]] std::byte* next() const noexcept {
+    return place_.ring + (position_ & (place_.ring_bytes - 1));
+  }
   [[nodiscard]] bool is_plausible(std::uint32_t offset, std::uint32_t len,
                                   std::uint32_t taken) const noexcept {
     return len >= kMinFrame && len <= place_.max_frame && taken <= place_.ring_bytes - offset;

@@ -57,6 +57,12 @@ class RingWriter {
     claimed_len_ = 0;
   }
 
+  /// Nothing is on its way: the consumer has given back all, or there is none.
+  [[nodiscard]] bool is_drained() const noexcept {
+    return live_offer_ == kNever ||
+           place_.control->release.bytes.load(std::memory_order_acquire) == position_;
+  }
+
   /// Rings for a consumer that sleeps, if there is anything new.
   void flush() noexcept {
     if (position_ == flushed_) return;

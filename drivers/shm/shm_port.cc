@@ -7,17 +7,17 @@
 namespace uroce::drivers {
 namespace {
 
-shm::RingWriter::Place writer_place(const shm::Link& link, std::uint32_t queue) {
-  return {.control = &link.control(queue, link.side()),
-          .ring = link.ring(queue, link.side()),
+shm::RingWriter::Place writer_place(const shm::Link& link, std::uint32_t queue, shm::Lane lane) {
+  return {.control = &link.control(queue, link.side(), lane),
+          .ring = link.ring(queue, link.side(), lane),
           .ring_bytes = link.geometry().ring_bytes,
           .max_frame = link.geometry().max_frame(),
           .fence_free = link.is_fence_free()};
 }
 
-shm::RingReader::Place reader_place(const shm::Link& link, std::uint32_t queue) {
-  return {.control = &link.control(queue, 1 - link.side()),
-          .ring = link.ring(queue, 1 - link.side()),
+shm::RingReader::Place reader_place(const shm::Link& link, std::uint32_t queue, shm::Lane lane) {
+  return {.control = &link.control(queue, 1 - link.side(), lane),
+          .ring = link.ring(queue, 1 - link.side(), lane),
           .ring_bytes = link.geometry().ring_bytes,
           .max_frame = link.geometry().max_frame()};
 }
@@ -57,15 +57,49 @@ ShmPort::ShmPort(std::shared_ptr<shm::Link> link, std::uint32_t queue, port::Por
       queue_(queue),
       info_(std::move(info)),
       watch_(*link_, counters_),
-      writer_(writer_place(*link_, queue), watch_, link_->peer_bell(queue), counters_),
-      reader_(reader_place(*link_, queue), watch_, counters_) {}
+      writer_(writer_place(*link_, queue, shm::Lane::kPrompt), watch_, link_->peer_bell(queue), counters_),
+      bulk_(writer_place(*link_, queue, shm::Lane::kBulk), watch_, link_->peer_bell(queue), counters_),
+      reader_(reader_place(*link_, queue, shm::Lane::kPrompt), watch_, counters_),
+      bulk_reader_(reader_place(*link_, queue, shm::Lane::kBulk), watch_, counters_) {}
 
 ShmPort::~ShmPort() {
-  if (link_->is_owned_here()) reader_.detach();
+  if (!link_->is_owned_here()) return;
+  reader_.detach();
+  bulk_reader_.detach();
+}
+
+unsigned ShmPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
+  // Bursts in a row that show no bulk because there is something else. There is one bulk frame in a burst at
+  // most: others wait for no more than that.
+  constexpr unsigned kBulkWaits = 2;
+  const std::size_t most = std::min<std::size_t>(frames.size(), port::kBurst);
+  // Looked at first: what was sent before it is shown before it, unless there is too much of that.
+  const bool has_bulk = bulk_reader_.has_some();
+  const bool insists = has_bulk && bulk_waits_ >= kBulkWaits && most > 1;
+  const unsigned prompt = reader_.read(frames.first(insists ? most - 1 : most));
+  shows_bulk_ = has_bulk && (prompt == 0 || insists);
+  if (shows_bulk_) {
+    bulk_waits_ = 0;
+    return prompt + bulk_reader_.read(frames.subspan(prompt, 1));
+  }
+  if (prompt == 0) {
+    bulk_reader_.keep_up();
+  } else {
+    ++bulk_waits_;
+  }
+  return prompt;
+}
+
+bool ShmPort::arm_rx() noexcept {
+  if (!reader_.fall_asleep()) return false;
+  if (bulk_reader_.fall_asleep()) return true;
+  reader_.wake_up();
+  return false;
 }
 
 void ShmPort::disarm_rx() noexcept {
   reader_.wake_up();
+  bulk_reader_.wake_up();
   link_->own_bell(queue_).silence();
 }
 

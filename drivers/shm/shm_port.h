@@ -22,15 +22,20 @@ class ShmPort final : public port::Port {
   ~ShmPort() override;
 
   [[nodiscard]] const port::PortInfo& info() const noexcept override { return info_; }
-  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override {
-    return reader_.read(frames.first(std::min<std::size_t>(frames.size(), port::kBurst)));
+  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override;
+  void rx_release() noexcept override {
+    reader_.release();
+    if (shows_bulk_) bulk_reader_.release();
   }
-  void rx_release() noexcept override { reader_.release(); }
+  [[nodiscard]] port::FrameSink& bulk_sink() noexcept override { return bulk_; }
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override { return writer_.claim(len); }
   void tx_commit() noexcept override { writer_.commit(); }
-  void tx_flush() noexcept override { writer_.flush(); }
+  void tx_flush() noexcept override {
+    writer_.flush();
+    bulk_.writer.flush();
+  }
   [[nodiscard]] int rx_fd() const noexcept override { return link_->own_bell(queue_).fd(); }
-  bool arm_rx() noexcept override { return reader_.fall_asleep(); }
+  bool arm_rx() noexcept override;
   void disarm_rx() noexcept override;
   /// Up while a process, even a stopped one, holds the other end.
   [[nodiscard]] port::LinkState link_state() noexcept override {
@@ -39,13 +44,26 @@ class ShmPort final : public port::Port {
   [[nodiscard]] port::PortCounters counters() const noexcept override { return counters_.snapshot(); }
 
  private:
+  struct BulkSink final : port::FrameSink {
+    template <typename... Args>
+    explicit BulkSink(Args&&... args) : writer(std::forward<Args>(args)...) {}
+    [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override { return writer.claim(len); }
+    void tx_commit() noexcept override { writer.commit(); }
+    [[nodiscard]] bool is_drained() const noexcept override { return writer.is_drained(); }
+    shm::RingWriter writer;
+  };
+
   std::shared_ptr<shm::Link> link_;
   std::uint32_t queue_;
   port::PortInfo info_;
   port::LivePortCounters counters_;
   shm::PeerWatch watch_;
   shm::RingWriter writer_;
+  BulkSink bulk_;
   shm::RingReader reader_;
+  shm::RingReader bulk_reader_;
+  unsigned bulk_waits_ = 0;
+  bool shows_bulk_ = false;
 };
 
 /// Opens an end of a link. Options: ring=BYTES, side=0|1.

@@ -14,7 +14,7 @@ namespace uroce {
 
 /// Who calls the poll loop.
 enum class Mode : std::uint8_t {
-  kLcore,  ///< a pinned thread per loop, started by the device
+  kLcore,  ///< a pinned thread per loop, started by the device; who shares its core runs it, too
   kApp,    ///< the application, inside Cq::poll
   kAuto,   ///< the application while it polls, else a helper thread that sleeps until something happens
 };

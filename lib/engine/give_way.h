@@ -27,6 +27,9 @@ class GiveWay {
     }
   }
 
+  /// Somebody else has run here lately.
+  [[nodiscard]] bool is_shared() const noexcept { return patience_ == 1; }
+
  private:
   static constexpr std::uint32_t kLongest = 1U << 14U;  // iterations without work
   static constexpr std::uint32_t kLookEvery = 64;       // offers, while the core is shared

@@ -49,6 +49,38 @@ class Held {
   LoopToken& token_;
 };
 
+/// The applications that run a loop, as seen by its thread. It looks whether they have stopped ever more
+/// rarely, until they have: those that wait for what a peer writes into their memory poll now and then, and
+/// call nothing meanwhile.
+class Pollers {
+ public:
+  /// In the thread that looks.
+  explicit Pollers(const std::atomic<std::uint64_t>& polls) noexcept
+      : polls_(polls), seen_(polls.load(std::memory_order_relaxed)) {
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // ns
+  }
+  /// Sleeps for a while if they have polled since the last call. @return whether they have
+  bool leave_to_them() noexcept {
+    const std::uint64_t now = polls_.load(std::memory_order_relaxed);
+    if (std::exchange(seen_, now) == now) {
+      look_ns_ = kFirstLookNs;
+      return false;
+    }
+    const timespec look{.tv_sec = 0, .tv_nsec = look_ns_};
+    nanosleep(&look, nullptr);  // not "sleeping_": who polls need not wake anybody
+    look_ns_ = std::min(2 * look_ns_, kLastLookNs);
+    return true;
+  }
+
+ private:
+  static constexpr long kFirstLookNs = 50'000;
+  static constexpr long kLastLookNs = 1'000'000;
+
+  const std::atomic<std::uint64_t>& polls_;
+  std::uint64_t seen_;
+  long look_ns_ = kFirstLookNs;
+};
+
 void drain(int fd) noexcept {
   std::uint64_t value = 0;
   if (read(fd, &value, sizeof value) < 0) return;  // empty already
@@ -86,7 +118,7 @@ void LoopRunner::stop() noexcept {
 }
 
 void LoopRunner::do_execute(const CommandFunction& command) {
-  if (mode_ == Mode::kLcore && thread_.joinable()) {
+  if (mode_ == Mode::kLcore && thread_.joinable() && !lends_.load(std::memory_order_relaxed)) {
     Command mail{.run = &command, .failure = {}};
     {
       const std::lock_guard lock(mail_mutex_);
@@ -133,36 +165,36 @@ void LoopRunner::run_mailbox() noexcept {
   }
 }
 
+/// A loop whose core is shared cannot run while the application does: as long as that polls, it runs the
+/// loop.
 void LoopRunner::run_lcore() noexcept {
   loop_.port().enter_thread();
   GiveWay give_way;
+  Pollers pollers(polls_);
   while (!stopping_.load(std::memory_order_relaxed)) {
-    if (has_mail_.load(std::memory_order_acquire)) run_mailbox();  // pairs with do_execute()
-    give_way.after(loop_.run_once(clock_.now()));
+    unsigned work = 0;
+    if (waiting_.load(std::memory_order_relaxed) == 0 && token_.try_take()) {
+      const Held held(token_);
+      if (has_mail_.load(std::memory_order_acquire)) run_mailbox();  // pairs with do_execute()
+      work = loop_.run_once(clock_.now());
+      lends_.store(give_way.is_shared(), std::memory_order_relaxed);
+    }
+    if (!give_way.is_shared() || !pollers.leave_to_them()) give_way.after(work);
   }
+  while (!token_.try_take()) sched_yield();
+  const Held held(token_);
+  lends_.store(false, std::memory_order_relaxed);
   run_mailbox();
 }
 
 /// The helper leaves the loop alone while applications poll, runs it while there is work, and sleeps
-/// otherwise. It looks for applications that have stopped to poll ever more rarely, until one has: those that
-/// wait for what a peer writes into their memory poll now and then, and call nothing meanwhile.
+/// otherwise.
 void LoopRunner::run_helper() noexcept {
   constexpr int kLookMs = 1;
-  constexpr long kFirstLookNs = 50'000;
-  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // ns
   loop_.port().enter_thread();
-  std::uint64_t polls = polls_.load(std::memory_order_relaxed);
-  long look_ns = kFirstLookNs;
+  Pollers pollers(polls_);
   while (!stopping_.load(std::memory_order_acquire)) {
-    const std::uint64_t polls_now = polls_.load(std::memory_order_relaxed);
-    if (polls_now != polls) {
-      polls = polls_now;
-      const timespec look{.tv_sec = 0, .tv_nsec = look_ns};
-      nanosleep(&look, nullptr);  // not "sleeping": applications that poll need not wake anybody
-      look_ns = std::min(2 * look_ns, kLookMs * 1'000'000L);
-      continue;
-    }
-    look_ns = kFirstLookNs;
+    if (pollers.leave_to_them()) continue;
     const Ticks now = clock_.now();
     if (!help(now)) sleep_until_work(kLookMs);
   }
@@ -180,7 +212,9 @@ bool LoopRunner::help(Ticks quiet_since) noexcept {
     const bool more = loop_.has_work();
     token_.release();
     if (work == 0 && !more) {
-      sched_yield();  // to an application that has but this core
+      // To an application that has but this core. Not if the port wakes sleepers: this thread sleeps soon,
+      // and on a busy machine gets the core back later from a yield, milliseconds, than from sleep.
+      if (loop_.port().rx_fd() < 0) sched_yield();
       if (polls_.load(std::memory_order_relaxed) != polls) return true;
       continue;
     }

@@ -19,9 +19,10 @@ namespace uroce::engine {
 
 /// Runs one PollLoop in the mode of its device.
 ///
-/// kLcore: a pinned thread owns the loop for good; commands reach it through the mailbox. kApp and kAuto: the
-/// token goes to whoever posts or polls; commands take it too. kAuto: a helper thread takes over when nobody
-/// has polled for a while, and sleeps when nothing happens.
+/// kLcore: a pinned thread owns the loop; commands reach it through the mailbox. While it has its core
+/// together with an application it lends the loop to whoever posts or polls: it cannot run it then. kApp and
+/// kAuto: the token goes to whoever posts or polls; commands take it too. kAuto: a helper thread takes over
+/// when nobody has polled for a while, and sleeps when nothing happens.
 ///
 /// Threads: run_from_application(), post() and execute() by any; start() and stop() by the creator.
 class LoopRunner final : public Sleeper {
@@ -36,18 +37,19 @@ class LoopRunner final : public Sleeper {
   void stop() noexcept;
 
   /// One iteration in the calling thread, unless somebody else is at it or the mode has its own thread.
-  void run_from_application() noexcept {
-    if (mode_ == Mode::kLcore) return;
-    if (!try_own()) return;
+  /// @return whether there was one
+  bool run_from_application() noexcept {
+    if (!try_own()) return false;
     loop_.run_once(clock_.now());
     polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     token_.release();
+    return true;
   }
 
   /// Work was posted to `qp`: sends it from the calling thread if the loop is free, and tells the loop if
   /// not.
   void post(transport::QueuePair& qp) noexcept {
-    if (mode_ != Mode::kLcore && try_own()) {
+    if (try_own()) {
       loop_.post(qp, clock_.now());
       token_.release();
     } else {
@@ -79,6 +81,7 @@ class LoopRunner final : public Sleeper {
   };
 
   bool try_own() noexcept {
+    if (mode_ == Mode::kLcore && !lends_.load(std::memory_order_relaxed)) return false;
     if (waiting_.load(std::memory_order_relaxed) != 0) return false;  // commands go first
     return token_.try_take();
   }
@@ -106,6 +109,7 @@ class LoopRunner final : public Sleeper {
   LoopToken token_;
   std::atomic<std::uint32_t> waiting_{0};  // commands that want the token
   std::atomic<std::uint64_t> polls_{0};    // iterations run by applications
+  std::atomic<bool> lends_{false};         // kLcore: applications may run the loop
 
   alignas(64) std::atomic<bool> has_mail_{false};
   std::mutex mail_mutex_;

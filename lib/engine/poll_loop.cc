@@ -1,10 +1,7 @@
 #include "engine/poll_loop.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cstring>
-#include <new>
 #include <utility>
 
 #include "engine/signal.h"
@@ -21,11 +18,10 @@ using transport::QueuePair;
 
 namespace {
 
-constexpr unsigned kTurn = 16;  // packets a QP may send before the next one has its turn
-
-std::uint32_t longest_frame(const port::Port& port) noexcept {
-  return port.info().link_mtu + 18;
-}
+constexpr unsigned kTurn = 16;                 // packets a QP may send before the next one has its turn
+constexpr unsigned kCrowdedTurn = 1;           // likewise, of a bulk transfer that has others beside it
+constexpr std::uint64_t kCrowdNs = 1'000'000;  // since the others sent last
+constexpr std::uint32_t kShortFrame = 1200;    // bytes
 
 /// The counter of a frame that parse_packet() did not take.
 constexpr Count drop_counter(wire::ParseResult result) noexcept {
@@ -73,7 +69,7 @@ Count refuse(const std::vector<Address>& own, const wire::PacketView& packet, bo
 /// on a 64 B SEND with its ACK: 272 -> 257 ns.
 template <typename Step>
 decltype(auto) as_rc(QueuePair& qp, Step&& step) noexcept {
-  if (qp.context().init.type == QpType::kRc) [[likely]]
+  if (qp.context().type == QpType::kRc) [[likely]]
     return step(static_cast<transport::RcQp&>(qp));
   return step(qp);
 }
@@ -84,6 +80,8 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
                    std::uint64_t ask_interval_ns, std::uint64_t seed)
     : place_(place),
       port_(port),
+      bulk_(port.bulk_sink()),
+      has_lanes_(&bulk_ != &port),
       addresses_(addresses),
       neighbours_(addresses_, port, counters_, ask_interval_ns),
       groups_(place.count),
@@ -100,7 +98,7 @@ void PollLoop::connect(std::span<const std::unique_ptr<PollLoop>> loops) {
   for (const auto& to : loops) {
     for (const auto& from : loops) {
       if (from == to) continue;
-      auto ring = std::make_unique<FrameRing>(longest_frame(to->port_));
+      auto ring = std::make_unique<FrameRing>(to->longest_frame());
       from->outbox_[to->place_.index] = {ring.get(), to.get()};
       to->inbox_.push_back(std::move(ring));
     }
@@ -112,10 +110,13 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   unsigned work = take_doorbells();
   work += transmit(now);
   port_.tx_flush();
-  work += receive(now);
+  const unsigned received = receive(now);
+  work += received;
   if (own_frames_ != nullptr) work += take_frames(*own_frames_, now);
   if (!inbox_.empty()) work += receive_handed_over(now);
   if (answers_now_) answer_now(now);
+  if (!bulk_ready_.empty()) [[unlikely]]
+    work += transmit_bulk(received, now);
   wheel_.expire(now, [this, now](TimerNode& node) { on_timer(static_cast<QueuePair&>(node), now); });
   neighbours_.on_time(now);
   if (moderation_due_.is_set() && moderation_due_ <= now) wake_moderated(now);
@@ -145,15 +146,32 @@ unsigned PollLoop::take_doorbells() noexcept {
   return count;
 }
 
+transport::TxContext PollLoop::turn(const QueuePair& qp, Ticks now) const noexcept {
+  const transport::QpContext& ctx = qp.context();
+  const bool is_short = ctx.sends_bulk() && is_crowded(qp, now);
+  return {.port = *ctx.sink,
+          .bulk = ctx.sink == &port_ ? bulk_ : *ctx.sink,
+          .now = now,
+          .budget = is_short ? kCrowdedTurn : kTurn};
+}
+
+void PollLoop::note_turn(const QueuePair& qp, Ticks now) noexcept {
+  if (!has_lanes_ || qp.context().sends_bulk()) return;
+  crowded_until_ = now + kCrowdNs;
+  prompt_qp_ = &qp;
+}
+
 void PollLoop::post(QueuePair& qp, Ticks now) noexcept {
   now_ = now;
   constexpr std::uint32_t kFew = 2;  // packets in flight; beyond, one flush for many is worth more
-  const bool wants = as_rc(qp, [this, now](auto& one) {
+  const bool wants = as_rc(qp, [this, &qp, now](auto& one) {
     one.on_doorbell();
     if (one.in_flight() <= kFew) {
-      transport::TxContext tx{.port = *one.context().sink, .now = now, .budget = kTurn};
+      transport::TxContext tx = turn(one, now);
+      const unsigned budget = tx.budget;
       one.transmit_requests(tx);
-      if (tx.budget < kTurn) port_.tx_flush();
+      if (tx.budget < budget) port_.tx_flush();
+      note_turn(qp, now);
       after_step(one, now);
     }
     return one.wants_transmit(now);
@@ -161,32 +179,82 @@ void PollLoop::post(QueuePair& qp, Ticks now) noexcept {
   if (wants) make_ready(qp);
 }
 
-unsigned PollLoop::transmit(Ticks now) noexcept {
+/// @return false if it is no use trying another QP
+[[gnu::always_inline]] inline bool PollLoop::take_turn(QueuePair& qp, Ticks now, unsigned& work) noexcept {
+  transport::TxContext tx = turn(qp, now);
+  const unsigned budget = tx.budget;
+  const bool more = as_rc(qp, [&tx](auto& one) { return one.transmit(tx); });
+  work += budget - tx.budget;
+  note_turn(qp, now);
+  after_step(qp, now);
+  if (more) make_ready(qp);
+  if (!tx.no_room) return true;
+  counters_.add(Count::kLoopTxNoRoom);
+  return &tx.port != &port_;
+}
+
+unsigned PollLoop::take_turns(ReadyList& ready, Ticks now) noexcept {
   unsigned work = 0;
-  QueuePair* const last = ready_tail_;
-  for (QueuePair* qp = pop_ready(); qp != nullptr; qp = pop_ready()) {
-    transport::TxContext tx{.port = *qp->context().sink, .now = now, .budget = kTurn};
-    const bool more = as_rc(*qp, [&tx](auto& one) { return one.transmit(tx); });
-    work += kTurn - tx.budget;
-    after_step(*qp, now);
-    if (more) make_ready(*qp);
-    if (tx.no_room) {
-      counters_.add(Count::kLoopTxNoRoom);
-      if (qp->context().sink == &port_) break;
-    }
-    if (qp == last) break;
+  constexpr int kAhead = 3;
+  const QueuePair* ahead = ready.first();
+  const auto prepare = [&ahead] {
+    if (ahead == nullptr || ahead->next_ready == nullptr) return;
+    ahead = ahead->next_ready;
+    transport::RcQp::prefetch(*ahead);
+  };
+  for (int i = 0; i < kAhead; ++i) prepare();
+  const QueuePair* const last = ready.last();
+  for (QueuePair* qp = ready.pop(); qp != nullptr; qp = ready.pop()) {
+    prepare();
+    if (!take_turn(*qp, now, work) || qp == last) break;
   }
   return work;
 }
 
+unsigned PollLoop::transmit(Ticks now) noexcept {
+  const unsigned work = ready_.empty() ? 0 : take_turns(ready_, now);
+  if (bulk_ready_.empty()) [[likely]]
+    return work;
+  return work + (is_crowded(*bulk_ready_.last(), now) ? 0 : take_turns(bulk_ready_, now));
+}
+
+/// Bulk transfers that are not alone send a packet in iterations that had nothing better to do, and in every
+/// third at least.
+/// @param received  frames of this iteration
+[[gnu::noinline]] unsigned PollLoop::transmit_bulk(unsigned received, Ticks now) noexcept {
+  if (!is_crowded(*bulk_ready_.last(), now)) return 0;
+  const auto is_short = [](const port::RxFrame& frame) { return frame.len <= kShortFrame; };
+  const bool had_better = std::any_of(burst_.begin(), burst_.begin() + received, is_short);
+  if (had_better && ++bulk_waits_ < 3) return 0;
+  bulk_waits_ = 0;
+  unsigned work = 0;
+  take_turn(*bulk_ready_.pop(), now, work);
+  port_.tx_flush();
+  return work;
+}
+
 unsigned PollLoop::receive(Ticks now) noexcept {
+  constexpr unsigned kAhead = 4;
+  constexpr std::size_t kMany = 64;  // fewer QPs stay in the cache
   const unsigned count = port_.rx_burst(burst_);
+  const bool foresees = count > 1 && qps_.size() > kMany;
+  unsigned foreseen = 0;
   for (unsigned i = 0; i < count; ++i) {
     if (i + 1 < count) __builtin_prefetch(burst_[i + 1].data);
+    for (; foresees && foreseen < std::min(count, i + kAhead); ++foreseen)
+      foresee({burst_[foreseen].data, burst_[foreseen].len});
     on_frame({burst_[i].data, burst_[i].len}, now);
   }
   if (count > 0) port_.rx_release();
   return count;
+}
+
+/// The QP that a frame is for will be needed soon.
+void PollLoop::foresee(std::span<const std::byte> frame) const noexcept {
+  const auto qpn = wire::guess_qpn(frame);
+  if (!qpn.has_value() || (last_qp_ != nullptr && last_qp_->context().qpn == *qpn)) return;
+  const QueuePair* qp = qps_.find(*qpn);
+  if (qp != nullptr) transport::RcQp::prefetch(*qp);
 }
 
 unsigned PollLoop::receive_handed_over(Ticks now) noexcept {
@@ -382,14 +450,17 @@ void PollLoop::hand_over(unsigned to, std::span<const std::byte> frame) noexcept
 }
 
 void PollLoop::on_timer(QueuePair& qp, Ticks now) noexcept {
-  if (qp.deadline().is_set() && qp.deadline() <= now) {
+  const Ticks due = as_rc(qp, [](auto& one) { return one.deadline(); });
+  if (!due.is_set()) return;  // it has been answered in time
+  if (due <= now) {
     const std::uint64_t timeouts = counters_.get(Count::kRequesterTimeouts);
     qp.on_timer(now);
     if (counters_.get(Count::kRequesterTimeouts) != timeouts) neighbours_.suspect(qp.neighbour, now);
     if (qp.wants_transmit(now)) make_ready(qp);
   }
   if (qp.take_keepalive()) {
-    transport::TxContext tx{.port = *qp.context().sink, .now = now, .budget = 1};
+    transport::TxContext tx = turn(qp, now);
+    tx.budget = 1;
     qp.send_keepalive(tx);
     port_.tx_flush();
   }
@@ -417,181 +488,6 @@ void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcep
     }
     if (qp.wants_transmit(now)) make_ready(qp);
   });
-}
-
-/// The way to the device's own QPs, when it is first needed. Control: allocates.
-void PollLoop::make_local() {
-  if (own_frames_ != nullptr) return;
-  auto ring = std::make_unique<FrameRing>(longest_frame(port_));
-  local_ = std::make_unique<LocalPort>(*ring, counters_);
-  to_groups_ = std::make_unique<GroupPort>(port_, *ring, groups_, counters_);
-  own_frames_ = std::move(ring);
-}
-
-/// Where frames to `dgid` are written. Control: may allocate.
-port::FrameSink& PollLoop::sink_to(const Gid& dgid, std::uint32_t sgid_index) {
-  const bool is_group = dgid.is_multicast();
-  if (!is_group && !is_own(dgid, sgid_index)) return port_;
-  make_local();
-  if (is_group) return *to_groups_;
-  return *local_;
-}
-
-void PollLoop::attach(const Gid& group, unsigned owner, QueuePair* member, Ticks now) {
-  groups_.attach(group, owner, member);
-  if (listener_ == nullptr) return;
-  try {
-    listener_->join(group, now);
-  } catch (const std::bad_alloc&) {
-    groups_.detach(group, owner, member);
-    throw;
-  }
-}
-
-void PollLoop::detach(const Gid& group, unsigned owner, QueuePair* member, Ticks now) noexcept {
-  groups_.detach(group, owner, member);
-  if (listener_ != nullptr) listener_->leave(group, now);
-}
-
-void PollLoop::resolve(QueuePair& qp, Ticks now) {
-  const QpAttr& attr = qp.context().attr;
-  qp.context().sink = &sink_to(attr.dgid, attr.sgid_index);
-  if (const auto mac = mac_of(attr.dgid, attr.sgid_index, qp.neighbour, now)) address(qp, *mac);
-}
-
-/// The Ethernet address behind which `dgid` is, if it is known or need not be asked for. A link-local GID of
-/// RoCE v1 tells it, as the kernel has it.
-/// @param held  the neighbour that is needed for it, instead of the one before
-std::optional<MacAddress> PollLoop::mac_of(const Gid& dgid, std::uint32_t sgid_index,
-                                           transport::NextHop& held, Ticks now) {
-  transport::NextHop before = std::exchange(held, {});
-  std::optional<MacAddress> mac;
-  if (dgid.is_multicast()) {
-    mac = wire::multicast_mac(dgid);
-  } else if (is_own(dgid, sgid_index)) {
-    mac = port_.info().mac;
-  } else if (addresses_.own()[sgid_index].type == GidType::kRoceV1) {
-    mac = link_local_mac(dgid);
-  }
-  if (!mac.has_value()) {
-    held = addresses_.next_hop(dgid, sgid_index);
-    mac = neighbours_.acquire(held, now);
-  }
-  let_go(before);
-  return mac;
-}
-
-void PollLoop::let_go(transport::NextHop& held) noexcept {
-  if (held.is_set()) neighbours_.release(held);
-  held = {};
-}
-
-wire::FrameTemplate PollLoop::frames_to(const AhAttr& attr, const MacAddress& mac,
-                                        std::uint16_t udp_src_port) const noexcept {
-  constexpr std::uint8_t kDefaultHops = 64;  // applications give 0 or 1 for "do not care"
-  const Address& own = addresses_.own()[attr.sgid_index];
-  return wire::FrameTemplate{{.src_mac = port_.info().mac,
-                              .dst_mac = mac,
-                              .vlan_tci = wire::vlan_tag(own.vlan, attr.sl),
-                              .type = own.type,
-                              .sgid = own.gid,
-                              .dgid = attr.dgid,
-                              .udp_src_port = udp_src_port,
-                              .traffic_class = attr.traffic_class,
-                              .hop_limit = attr.hop_limit <= 1 ? kDefaultHops : attr.hop_limit,
-                              .flow_label = attr.flow_label}};
-}
-
-void PollLoop::address(QueuePair& qp, const MacAddress& mac) noexcept {
-  transport::QpContext& ctx = qp.context();
-  AhAttr path = ctx.attr.path();
-  const std::uint16_t port = wire::udp_source_port(path.flow_label, ctx.qpn, ctx.attr.dest_qpn);
-  if (ctx.congestion != nullptr) {
-    const std::uint8_t asked = std::exchange(path.traffic_class, ctx.congestion->cnp_traffic_class);
-    ctx.congestion->cnp_head = frames_to(path, mac, port);
-    path.traffic_class =
-        static_cast<std::uint8_t>((asked & wire::kEcnMask) == 0 ? asked | wire::kEct0 : asked);
-  }
-  qp.set_resolved(frames_to(path, mac, port));
-}
-
-/// One flow per handle: datagrams have no pair of QPs to make it from.
-void PollLoop::address(transport::AddressHandle& handle, const MacAddress& mac) noexcept {
-  const Qpn index{static_cast<std::uint32_t>(raw(handle.id)) & Psn::kMask};
-  handle.head = frames_to(handle.attr, mac, wire::udp_source_port(handle.attr.flow_label, index, index));
-  handle.resolved = true;
-  handle.give_up = Ticks{};
-}
-
-void PollLoop::add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks now) {
-  neighbours_.make_room();
-  transport::AddressHandle& handle = handles_.insert(id, pd, attr);
-  handle.sink = &sink_to(attr.dgid, attr.sgid_index);
-  if (const auto mac = mac_of(attr.dgid, attr.sgid_index, handle.held, now)) address(handle, *mac);
-}
-
-void PollLoop::remove_handle(AhId id) noexcept {
-  transport::AddressHandle* handle = handles_.find(id);
-  if (handle == nullptr) return;
-  let_go(handle->held);
-  handles_.erase(id);
-}
-
-Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
-                        const transport::QpBounds& bounds, Ticks now) {
-  now_ = now;
-  if ((mask & qp_attr::kAv) != 0 && attr.sgid_index < addresses_.own().size() &&
-      !can_reach(addresses_.own()[attr.sgid_index], attr.dgid)) {
-    return Error{Errc::kInvalid,
-                 "sgid_index and dgid are of different address families, or that GID has been removed: "
-                 "choose another GID index"};
-  }
-  if ((mask & qp_attr::kAv) != 0 && attr.dgid.is_multicast()) {
-    return Error{Errc::kInvalid, "dgid is a multicast group: only datagrams go there"};
-  }
-  if ((mask & qp_attr::kAv) != 0) neighbours_.make_room();
-  const bool is_end = attr.state == QpState::kError || attr.state == QpState::kReset;
-  if ((mask & qp_attr::kState) != 0 && is_end) answer_last(qp, now);
-  if (Status status = qp.modify(attr, mask, bounds); !status) return status;
-  if ((mask & qp_attr::kAv) != 0) resolve(qp, now);
-  if (qp.state() == QpState::kReset) let_go(qp.neighbour);
-  if (qp.wants_transmit(now)) make_ready(qp);
-  after_step(qp, now);
-  return {};
-}
-
-/// Before a QP ends: a peer whose last message was taken must not wait for its ACK, some for ever.
-void PollLoop::answer_last(QueuePair& qp, Ticks now) noexcept {
-  if (qp.context().sink == nullptr) return;  // it was not added
-  transport::TxContext tx{.port = *qp.context().sink, .now = now, .budget = kTurn};
-  qp.answer(tx);
-  port_.tx_flush();
-}
-
-void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
-  now_ = now;
-  answer_last(qp, now);
-  take_doorbells();
-  // Another thread that was interrupted half-way through ring() hides what was put into the list after it.
-  while (qp.doorbell.load(std::memory_order_acquire)) {
-    sched_yield();
-    take_doorbells();
-  }
-  QueuePair* kept_head = nullptr;
-  QueuePair* kept_tail = nullptr;
-  while (QueuePair* ready = pop_ready()) {
-    if (ready == &qp) continue;
-    ready->is_ready = true;
-    ready->next_ready = nullptr;
-    (kept_tail == nullptr ? kept_head : kept_tail->next_ready) = ready;
-    kept_tail = ready;
-  }
-  ready_head_ = kept_head;
-  ready_tail_ = kept_tail;
-  wheel_.cancel(qp);
-  qps_.erase(qp.context().qpn);
-  if (last_qp_ == &qp) last_qp_ = nullptr;
-  let_go(qp.neighbour);
 }
 
 /// What follows every step of a QP: its timer, the wake-ups of its CQs, its events.
@@ -638,20 +534,7 @@ void PollLoop::arm_limit(transport::SharedReceives& shared, std::uint32_t limit)
 }
 
 void PollLoop::make_ready(QueuePair& qp) noexcept {
-  if (qp.is_ready) return;
-  qp.is_ready = true;
-  qp.next_ready = nullptr;
-  (ready_tail_ == nullptr ? ready_head_ : ready_tail_->next_ready) = &qp;
-  ready_tail_ = &qp;
-}
-
-QueuePair* PollLoop::pop_ready() noexcept {
-  QueuePair* qp = ready_head_;
-  if (qp == nullptr) return nullptr;
-  ready_head_ = qp->next_ready;
-  if (ready_head_ == nullptr) ready_tail_ = nullptr;
-  qp->is_ready = false;
-  return qp;
+  if (!qp.is_ready) (qp.context().sends_bulk() ? bulk_ready_ : ready_).push(qp);
 }
 
 Ticks PollLoop::deadline(Ticks now) const noexcept {

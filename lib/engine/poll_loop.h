@@ -20,6 +20,7 @@
 #include "engine/local_port.h"
 #include "engine/neighbours.h"
 #include "engine/qp_table.h"
+#include "engine/ready_list.h"
 #include "port/port.h"
 #include "transport/queue_pair.h"
 
@@ -114,7 +115,7 @@ class PollLoop {
   }
 
   [[nodiscard]] bool has_work() const noexcept {
-    return ready_head_ != nullptr || !doorbells_.looks_empty() || has_frames();
+    return !ready_.empty() || !bulk_ready_.empty() || !doorbells_.looks_empty() || has_frames();
   }
   /// When an iteration is due although nothing arrives; unset: never.
   [[nodiscard]] Ticks deadline(Ticks now) const noexcept;
@@ -153,8 +154,18 @@ class PollLoop {
 
   void answer_now(Ticks now) noexcept;
   unsigned take_doorbells() noexcept;
+  [[nodiscard]] bool is_crowded(const transport::QueuePair& bulk, Ticks now) const noexcept {
+    return now < crowded_until_ && prompt_qp_ != &bulk;
+  }
+  [[nodiscard]] transport::TxContext turn(const transport::QueuePair& qp, Ticks now) const noexcept;
+  /// It has sent something; if that was not bulk, bulk is not alone for a while.
+  void note_turn(const transport::QueuePair& qp, Ticks now) noexcept;
+  bool take_turn(transport::QueuePair& qp, Ticks now, unsigned& work) noexcept;
+  unsigned take_turns(ReadyList& ready, Ticks now) noexcept;
   unsigned transmit(Ticks now) noexcept;
+  unsigned transmit_bulk(unsigned received, Ticks now) noexcept;
   unsigned receive(Ticks now) noexcept;
+  void foresee(std::span<const std::byte> frame) const noexcept;
   unsigned receive_handed_over(Ticks now) noexcept;
   unsigned take_frames(FrameRing& ring, Ticks now) noexcept;
   [[nodiscard]] bool has_frames() const noexcept;
@@ -181,8 +192,10 @@ class PollLoop {
     const auto& own = addresses_.own();
     return own[std::min<std::size_t>(qp.context().attr.sgid_index, own.size() - 1)];
   }
+  [[nodiscard]] std::uint32_t longest_frame() const noexcept { return port_.info().link_mtu + 18; }
   void make_local();
   port::FrameSink& sink_to(const Gid& dgid, std::uint32_t sgid_index);
+  void let_pass_what_is_old(Ticks now) noexcept;
   void answer_last(transport::QueuePair& qp, Ticks now) noexcept;
   void resolve(transport::QueuePair& qp, Ticks now);
   [[nodiscard]] std::optional<MacAddress> mac_of(const Gid& dgid, std::uint32_t sgid_index,
@@ -194,7 +207,6 @@ class PollLoop {
                                               std::uint16_t udp_src_port) const noexcept;
   void after_step(transport::QueuePair& qp, Ticks now) noexcept;
   void make_ready(transport::QueuePair& qp) noexcept;
-  transport::QueuePair* pop_ready() noexcept;
   void wake(transport::CqRing& cq) noexcept;
   void wake_moderated(Ticks now) noexcept;
   void report(transport::QueuePair& qp, std::uint32_t events) noexcept;
@@ -202,6 +214,8 @@ class PollLoop {
 
   LoopPlace place_;
   port::Port& port_;
+  port::FrameSink& bulk_;
+  bool has_lanes_;  // what goes to `bulk_` does not hold up what goes to `port_`
   Addresses addresses_;
   Counters counters_;
   Neighbours neighbours_;
@@ -215,11 +229,14 @@ class PollLoop {
   Ticks now_;
   Ticks moderation_due_;                       // when the next of these has an event to write, or earlier
   std::vector<transport::CqRing*> moderated_;  // CQs
-  transport::QueuePair* ready_head_ = nullptr;
-  transport::QueuePair* ready_tail_ = nullptr;
-  bool answers_now_ = false;                 // what was received is answered in the same iteration
-  bool was_handed_over_ = false;             // the frame in hand came from another loop
-  transport::QueuePair* last_qp_ = nullptr;  // of the packet before: bursts mostly belong to one QP
+  ReadyList ready_;
+  ReadyList bulk_ready_;                             // those whose requests are bulk
+  Ticks crowded_until_;                              // bulk transfers do not have the loop to themselves
+  const transport::QueuePair* prompt_qp_ = nullptr;  // because of this QP, or others besides
+  unsigned bulk_waits_ = 0;                          // iterations in a row that had no bulk for it
+  bool answers_now_ = false;                         // what was received is answered in the same iteration
+  bool was_handed_over_ = false;                     // the frame in hand came from another loop
+  transport::QueuePair* last_qp_ = nullptr;          // of the packet before: bursts mostly belong to one QP
 
   std::vector<std::unique_ptr<FrameRing>> inbox_;  // from the other loops
   std::vector<Outbox> outbox_;                     // by receiving loop

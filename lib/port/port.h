@@ -64,6 +64,9 @@ class FrameSink {
   [[nodiscard]] virtual std::byte* tx_claim(std::uint32_t len) noexcept = 0;
   /// The frame last claimed is complete and may leave. A claim without commit is forgotten at the next claim.
   virtual void tx_commit() noexcept = 0;
+  /// Whether the peer has taken all that was committed, as far as it concerns what is written elsewhere:
+  /// false only if that might overtake it.
+  [[nodiscard]] virtual bool is_drained() const noexcept { return true; }
 };
 
 /// One rx queue and one tx queue of a link.
@@ -81,6 +84,10 @@ class Port : public FrameSink {
   virtual unsigned rx_burst(std::span<RxFrame> frames) noexcept = 0;
   /// Gives all shown frames back.
   virtual void rx_release() noexcept = 0;
+
+  /// Where frames of bulk transfers go: what is written to the port itself does not wait for them, and may
+  /// overtake them. A port that has one queue only: itself.
+  [[nodiscard]] virtual FrameSink& bulk_sink() noexcept { return *this; }
 
   /// Everything committed must leave now: the doorbell, once per loop iteration.
   virtual void tx_flush() noexcept = 0;

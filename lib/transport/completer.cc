@@ -68,8 +68,10 @@ void Requester::take_response(const wire::PacketView& packet, Ticks now) noexcep
     credits_asked_ = false;
     if (in_flight() == 0) timer_.stop();  // it ran for want of credits
   }
-  const bool is_newest = credits_.is_limited() && packet.bth.psn == progress(started_ - 1).first_psn;
-  if (is_newest) credits_.end_limited();
+  if (credits_.is_limited() && oldest_ != started_) {
+    const Psn newest = next_wqe_psn_ - packets_of(started_ - 1);
+    if (packet.bth.psn == newest) credits_.end_limited();
+  }
   return packet.op->is_ack;
 }
 
@@ -100,7 +102,6 @@ void Requester::on_ack(const wire::PacketView& packet, Ticks now) noexcept {
 bool Requester::acknowledge(std::uint32_t packets, Ticks now, bool goes_back) noexcept {
   bool moved = false;
   while (packets > 0) {
-    const Progress& state = progress(oldest_);
     const SendWqe& wqe = qp_.sq.at(oldest_);
     if (wqe.is_answered()) {
       if (moved) on_progress(now);
@@ -115,7 +116,7 @@ bool Requester::acknowledge(std::uint32_t packets, Ticks now, bool goes_back) no
       }
       return false;
     }
-    const std::uint32_t left = state.packets - span_from(unacked_psn_, state.first_psn);
+    const std::uint32_t left = packets_of(wqe) - packets_answered();
     const std::uint32_t step = std::min(left, packets);
     unacked_psn_ = unacked_psn_ + step;
     packets -= step;
@@ -158,17 +159,15 @@ void Requester::on_progress(Ticks now) noexcept {
 void Requester::catch_up() noexcept {
   if (static_cast<std::int32_t>(oldest_ - current_) > 0) {
     current_ = oldest_;
+    current_psn_ = oldest_psn_;
     sent_packets_ = 0;
     broken_ = Fault::kNone;
     cursor_.rewind();
   }
   if (current_ != oldest_) return;
-  if (oldest_ != started_) {
-    const std::uint32_t acknowledged = span_from(unacked_psn_, progress(oldest_).first_psn);
-    if (acknowledged > sent_packets_) {
-      sent_packets_ = acknowledged;
-      broken_ = Fault::kNone;
-    }
+  if (oldest_ != started_ && packets_answered() > sent_packets_) {
+    sent_packets_ = packets_answered();
+    broken_ = Fault::kNone;
   }
   if (broken_ != Fault::kNone) fail_oldest(broken_);
 }
@@ -222,20 +221,19 @@ void Requester::on_read_response(const wire::PacketView& packet, Ticks now) noex
     on_placed(packet, now);
     return;
   }
-  Progress& state = progress(oldest_);
-  const std::uint64_t at = std::uint64_t{state.received} * qp_.mtu;
+  const std::uint32_t received = packets_answered();
+  const std::uint64_t at = std::uint64_t{received} * qp_.mtu;
   if (packet.payload.size() != std::min<std::uint64_t>(qp_.mtu, wqe.length - at)) {
     on_bad_response(Fault::kReadResponseLength);
     return;
   }
-  if (state.received == 0) read_cursor_.rewind();
+  if (received == 0) read_cursor_.rewind();
   if (read_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, at, packet.payload) != mem::KeyFault::kNone) {
     fail_oldest(Fault::kLocalKey);
     return;
   }
-  ++state.received;
   unacked_psn_ = unacked_psn_ + 1;
-  if (state.received == state.packets) retire(Fault::kNone);
+  if (received + 1 == packets_of(wqe)) retire(Fault::kNone);
   on_progress(now);
 }
 
@@ -353,7 +351,8 @@ void Requester::go_back(Ticks now) noexcept {
 void Requester::rewind() noexcept {
   qp_.counters.add(Count::kRequesterGoBacks);
   current_ = oldest_;
-  sent_packets_ = oldest_ == started_ ? 0 : span_from(unacked_psn_, progress(oldest_).first_psn);
+  current_psn_ = oldest_psn_;
+  sent_packets_ = oldest_ == started_ ? 0 : packets_answered();
   reads_in_flight_ = 0;
   since_ack_req_ = 0;
   broken_ = Fault::kNone;
@@ -365,18 +364,19 @@ void Requester::rewind() noexcept {
 /// Completes the oldest WQE.
 void Requester::retire(Fault fault) noexcept {
   const SendWqe& wqe = qp_.sq.at(oldest_);
-  if (wqe.is_answered() && oldest_ != started_) --reads_unfinished_;
-  if (wqe.is_local() && oldest_ != started_) --local_unfinished_;
+  if (oldest_ != started_) {
+    if (wqe.is_answered()) --reads_unfinished_;
+    if (wqe.is_local()) --local_unfinished_;
+    oldest_psn_ = oldest_psn_ + packets_of(wqe);
+  }
   if (fault == Fault::kNone) carried_ = std::max(carried_, largest_payload(wqe));
-  complete_send(qp_, wqe, fault);
   if (oldest_ == started_) ++started_;
-  ++oldest_;
-  qp_.sq.retire(oldest_);
+  complete_send(qp_, wqe, fault, ++oldest_);
 }
 
 /// The oldest WQE that has not completed owns PSNs, or has not started.
 void Requester::retire_local() noexcept {
-  while (oldest_ != started_ && progress(oldest_).packets == 0) retire(Fault::kNone);
+  while (oldest_ != started_ && qp_.sq.at(oldest_).is_local()) retire(Fault::kNone);
 }
 
 void Requester::fail_oldest(Fault fault) noexcept {
@@ -401,6 +401,8 @@ void Requester::flush() noexcept {
   }
   current_ = oldest_;
   started_ = oldest_;
+  oldest_psn_ = current_psn_ = next_wqe_psn_;
+  sent_packets_ = 0;
   sent_psn_ = unacked_psn_;
   reads_in_flight_ = 0;
   repeating_ = false;

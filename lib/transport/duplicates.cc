@@ -51,7 +51,7 @@ void Responder::replay_read(const wire::PacketView& packet) noexcept {
     request->next = skip;
     request->end = end;
     resources_.queue(*request);
-  } else {
+  } else if (!resources_.add_part(*request, skip, end)) {
     request->next = std::min(request->next, skip);  // responses under way start again from what is missing
     request->end = std::max(request->end, end);
   }

@@ -205,14 +205,14 @@ void MessageSink::complete_receive(const wire::PacketView& packet) noexcept {
 }
 
 void MessageSink::fail_receive(Fault fault) noexcept {
-  const RecvWqe& wqe = qp_.receives.front();
-  qp_.complete(*qp_.recv_cq, {.wr_id = wqe.wr_id,
-                              .qpn = qp_.qpn,
-                              .src_qpn = qp_.attr.dest_qpn,
-                              .status = row(fault).status,
-                              .opcode = WcOpcode::kRecv,
-                              .vendor_err = raw(fault)});
+  const Wc wc{.wr_id = qp_.receives.front().wr_id,
+              .qpn = qp_.qpn,
+              .src_qpn = qp_.attr.dest_qpn,
+              .status = row(fault).status,
+              .opcode = WcOpcode::kRecv,
+              .vendor_err = raw(fault)};
   qp_.receives.pop();
+  qp_.complete(*qp_.recv_cq, wc);
 }
 
 void MessageSink::flush_receives() noexcept {

@@ -38,7 +38,8 @@ class QueuePair : public MpscNode, public TimerNode {
  public:
   QueuePair(Qpn qpn, std::uint32_t pd, const QpInitAttr& init, mem::KeyTable& keys, Counters& counters,
             CqRing& send_cq, CqRing& recv_cq, SharedReceives* shared)
-      : ctx_(qpn, pd, init, keys, counters, send_cq, recv_cq, shared) {}
+      : is_sharing_(shared != nullptr || init.type == QpType::kXrcRecv),
+        ctx_(qpn, pd, init, keys, counters, send_cq, recv_cq, shared) {}
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
   virtual ~QueuePair() = default;
@@ -101,17 +102,24 @@ class QueuePair : public MpscNode, public TimerNode {
   [[nodiscard]] const QpContext& context() const noexcept { return ctx_; }
   [[nodiscard]] QpState state() const noexcept { return ctx_.state.load(std::memory_order_relaxed); }
 
-  QueuePair* next_ready = nullptr;    ///< the loop's list of QPs with packets to send
-  bool is_ready = false;              ///< in that list
+  // In the first cache line, with the bases.
+  QueuePair* next_ready = nullptr;  ///< the loop's list of QPs with packets to send
+
+ private:
+  Ticks housekeeping_due_;  // the earlier of error_recheck_ and keepalive_due_
+  std::uint32_t events_ = 0;
+  const bool is_sharing_;  // receives, now or later
+
+ public:
+  bool is_ready = false;              ///< in the list of next_ready
   std::atomic<bool> doorbell{false};  ///< in the loop's doorbell list
-  NextHop neighbour;                  ///< the next hop that the loop holds for it; unset: none
 
  protected:
   /// What every step ends with: the moves to Error and SQE if something failed, and the events of SQD and
   /// SRQ.
   void settle(Ticks now) noexcept {
-    const bool is_calm = !ctx_.has_failed() && ctx_.send_fault == Fault::kNone && state() != QpState::kSqd &&
-                         ctx_.receives.shared() == nullptr;
+    const bool is_calm =
+        !ctx_.has_failed() && ctx_.send_fault == Fault::kNone && state() != QpState::kSqd && !is_sharing_;
     if (!is_calm) [[unlikely]]
       settle_what_happened(now);
   }
@@ -130,6 +138,9 @@ class QueuePair : public MpscNode, public TimerNode {
   Count on_cnp(Ticks now) noexcept;
 
   QpContext ctx_;
+
+ public:
+  NextHop neighbour;  ///< the next hop that the loop holds for it; unset: none
 
  private:
   // The halves, as the state machine needs them.
@@ -162,13 +173,11 @@ class QueuePair : public MpscNode, public TimerNode {
   void flush() noexcept;
   void raise(AsyncEventType event) noexcept { events_ |= 1U << raw(event); }
 
-  Ticks housekeeping_due_;  // the earlier of the next two
   Ticks error_recheck_;
   Ticks keepalive_due_;
   std::uint64_t keepalive_ns_ = 0;  // between looks; 0: none
   std::uint32_t silent_looks_ = 0;  // in a row
   bool keepalive_wanted_ = false;
-  std::uint32_t events_ = 0;
   bool drained_reported_ = false;
   bool established_reported_ = false;
   bool overflow_reported_ = false;

@@ -1,6 +1,10 @@
 /// A queue pair made of a sending and a receiving half.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
+#include <initializer_list>
+
 #include "transport/queue_pair.h"
 #include "transport/requester.h"
 #include "wire/packet.h"
@@ -49,13 +53,13 @@ class QueuePairOf final : public QueuePair {
   }
 
   /// Requests leave first: a reply that the application waits for goes out before the ACK of what it answers.
-  /// While responses are due they have half of the budget.
+  /// While responses are due they have half of the budget; a packet each, if it is not enough for both.
   bool transmit(TxContext& tx) noexcept override {
     if (ctx_.congestion != nullptr) [[unlikely]]
       send_cnp(tx);
     const bool responses = ctx_.resolved && receiver_.has_responses();
-    const unsigned reserve = responses ? tx.budget / 2 : 0;
-    tx.budget -= reserve;
+    const unsigned reserve = responses ? std::max(1U, tx.budget / 2) : 0;
+    tx.budget = std::max(1U, tx.budget - reserve);
     const Gate gate = sender_.transmit(tx);
     tx.budget += reserve;
     const bool answered = !responses || receiver_.transmit(tx);
@@ -103,6 +107,22 @@ class QueuePairOf final : public QueuePair {
   }
 
   [[nodiscard]] std::uint32_t in_flight() const noexcept override { return sender_.in_flight(); }
+
+  /// Brings into the cache what a packet or a request of `qp` is going to touch. A hint: of a QP of another
+  /// type these are not the right lines.
+  static void prefetch(const QueuePair& qp) noexcept {
+    constexpr auto lines = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
+    constexpr std::size_t kSender = lines(sizeof(QueuePair));
+    constexpr std::size_t kReceiver = kSender + lines(sizeof(Sender));
+    const QpContext& ctx = qp.context();
+    const auto bring = [](const void* object, std::initializer_list<std::size_t> offsets) {
+      for (const std::size_t offset : offsets)
+        __builtin_prefetch(static_cast<const char*>(object) + offset, 1);
+    };
+    bring(&qp, {0, kSender, kSender + 64, kSender + 128, kReceiver, kReceiver + 64});
+    bring(&ctx, {0, 64, 128});
+    bring(&ctx.sq, {0, 64});
+  }
 
   [[nodiscard]] const Sender& requester() const noexcept { return sender_; }
   [[nodiscard]] const Receiver& responder() const noexcept { return receiver_; }
@@ -159,8 +179,8 @@ class QueuePairOf final : public QueuePair {
   [[nodiscard]] Psn next_psn() const noexcept override { return sender_.next_psn(); }
   [[nodiscard]] Psn expected_psn() const noexcept override { return receiver_.expected_psn(); }
 
-  Sender sender_;
-  Receiver receiver_;
+  alignas(64) Sender sender_;
+  alignas(64) Receiver receiver_;
 };
 
 }  // namespace uroce::transport

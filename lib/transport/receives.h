@@ -117,7 +117,7 @@ class Receives {
   Receives(const Receives&) = delete;
   Receives& operator=(const Receives&) = delete;
 
-  RecvQueue own;
+  [[no_unique_address]] RecvQueue own;
 
   [[nodiscard]] SharedReceives* shared() const noexcept { return shared_; }
   /// XRC target: takes from another shared queue, or from none, from now on. Not within a message.

@@ -36,17 +36,13 @@ bool is_word(const SendWqe& wqe) noexcept {
 
 }  // namespace
 
-Requester::Requester(QpContext& qp)
-    : qp_(qp),
-      mask_(qp.sq.depth() - 1),
-      progress_(std::make_unique<Progress[]>(qp.sq.depth())),
-      read_ends_(1) {}
+Requester::Requester(QpContext& qp) : qp_(qp), read_ends_(1) {}
 
 void Requester::reset() noexcept {
   oldest_ = current_ = started_ = qp_.sq.tail();
   qp_.sq.retire(oldest_);
   sent_packets_ = read_head_ = reads_in_flight_ = reads_unfinished_ = local_unfinished_ = since_ack_req_ = 0;
-  unacked_psn_ = sent_psn_ = next_wqe_psn_ = Psn{};
+  oldest_psn_ = current_psn_ = next_wqe_psn_ = unacked_psn_ = sent_psn_ = Psn{};
   broken_ = doubted_ = Fault::kNone;
   tolerated_ = 0;
   recovering_ = repeating_ = false;
@@ -61,7 +57,7 @@ void Requester::reset() noexcept {
 }
 
 void Requester::start() noexcept {
-  unacked_psn_ = sent_psn_ = next_wqe_psn_ = qp_.attr.sq_psn;
+  oldest_psn_ = current_psn_ = next_wqe_psn_ = unacked_psn_ = sent_psn_ = qp_.attr.sq_psn;
   retries_left_ = qp_.attr.retry_cnt;
   rnr_retries_left_ = qp_.attr.rnr_retry;
   window_ = qp_.max_unacked;
@@ -177,10 +173,9 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
     run_local(wqe);
     return false;
   }
-  const bool has_one = answered && !wqe.is_read();
-  const std::uint32_t packets = has_one ? 1 : std::max(1U, (wqe.length + qp_.mtu - 1) / qp_.mtu);
-  progress(started_) = {.first_psn = next_wqe_psn_, .packets = packets, .received = 0};
-  next_wqe_psn_ = next_wqe_psn_ + progress(started_).packets;
+  if (in_flight() == 0) qp_.is_bulk = !answered && wqe.length > kLongestPrompt;
+  const std::uint32_t packets = packets_of(wqe);
+  next_wqe_psn_ = next_wqe_psn_ + packets;
   ++started_;
   if (credits_.in_use()) [[unlikely]]
     take_credit(wqe, packets);
@@ -203,7 +198,6 @@ void Requester::run_local(const SendWqe& wqe) noexcept {
   const std::optional<Fault> fault = do_local(qp_, wqe);
   if (!fault) return;
   if (*fault != Fault::kNone) return break_wqe(*fault);
-  progress(started_) = {.first_psn = next_wqe_psn_, .packets = 0, .received = 0};
   current_ = ++started_;
   ++local_unfinished_;
   retire_local();
@@ -211,7 +205,7 @@ void Requester::run_local(const SendWqe& wqe) noexcept {
 
 /// What is local between two messages is not done again.
 void Requester::skip_local() noexcept {
-  while (current_ != started_ && progress(current_).packets == 0) ++current_;
+  while (current_ != started_ && qp_.sq.at(current_).is_local()) ++current_;
 }
 
 /// Sends the next packet of the current WQE. @return false if the port has no room.
@@ -221,31 +215,30 @@ bool Requester::emit_current(TxContext& tx) noexcept {
     --tx.budget;
     return true;
   }
-  const Progress& state = progress(current_);
   if (qp_.opcode_base != 0) qp_.remote_srq = wqe.remote_srq();
-  if (!wqe.is_answered()) return emit_data(wqe, state, tx);
-  if (wqe.is_read()) return emit_read(wqe, state, tx);
-  if (wqe.is_atomic()) return emit_atomic(wqe, state, tx);
-  return wqe.opcode == WrOpcode::kFlush ? emit_flush(wqe, state, tx) : emit_atomic_write(wqe, state, tx);
+  if (!wqe.is_answered()) return emit_data(wqe, tx);
+  if (wqe.is_read()) return emit_read(wqe, tx);
+  if (wqe.is_atomic()) return emit_atomic(wqe, tx);
+  return wqe.opcode == WrOpcode::kFlush ? emit_flush(wqe, tx) : emit_atomic_write(wqe, tx);
 }
 
-bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
-  const bool last = sent_packets_ + 1 == state.packets;
+bool Requester::emit_data(const SendWqe& wqe, TxContext& tx) noexcept {
   const std::uint64_t at = std::uint64_t{sent_packets_} * qp_.mtu;
   const auto payload = static_cast<std::uint32_t>(std::min<std::uint64_t>(qp_.mtu, wqe.length - at));
+  const bool last = at + payload == wqe.length;
   const Opcode opcode = rc_opcodes(wqe.opcode).at(sent_packets_ == 0, last);
   const wire::OpcodeInfo& info = wire::info(opcode);
   const bool solicited = last && wqe.has(send_flag::kSolicited) && (info.is_send || info.has_imm);
 
   // An ACK is asked for at the end of a message, four times per window, before the window closes, and now and
   // then if congestion control makes a window last long.
-  const Psn psn = state.first_psn + sent_packets_;
+  const Psn psn = send_psn();
   const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;
   const bool ack_req = last || 4 * (since_ack_req_ + 1) >= qp_.max_unacked || unacked >= window_ ||
                        credits_.is_limited() ||
                        (qp_.congestion != nullptr && qp_.congestion->rate.should_ask(tx.now));
 
-  FrameWriter frame(tx.port);
+  FrameWriter frame(tx.lane(qp_.is_bulk));
   if (!frame.begin(qp_, tx, opcode, psn, payload, ack_req, solicited)) return false;
   put_data_headers(frame, wqe, info);
   if (const Fault fault = fill_payload(qp_, cursor_, wqe, at, frame.payload()); fault != Fault::kNone) {
@@ -261,16 +254,16 @@ bool Requester::emit_data(const SendWqe& wqe, const Progress& state, TxContext& 
 /// Asks for the READ's next chunk. Chunks of half a window keep the responses in flight bounded; their
 /// borders are the same when they are asked for again, so a responder finds them among the requests that it
 /// remembers.
-bool Requester::emit_read(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
+bool Requester::emit_read(const SendWqe& wqe, TxContext& tx) noexcept {
   const std::uint32_t chunk = read_chunk();
-  std::uint32_t end = std::min(state.packets, (sent_packets_ / chunk + 1) * chunk);
+  std::uint32_t end = std::min(packets_of(wqe), (sent_packets_ / chunk + 1) * chunk);
   if (repeating_) [[unlikely]]
     end = end_of_hole(end);
   const std::uint64_t from = std::uint64_t{sent_packets_} * qp_.mtu;
   const std::uint64_t to = std::min<std::uint64_t>(wqe.length, std::uint64_t{end} * qp_.mtu);
-  const Psn psn = state.first_psn + sent_packets_;
+  const Psn psn = send_psn();
 
-  FrameWriter frame(tx.port);
+  FrameWriter frame(tx.lane(qp_.is_bulk));
   if (!frame.begin(qp_, tx, Opcode::kRcReadRequest, psn, 0, true)) return false;
   frame.put(wire::Reth{
       .va = wqe.remote_addr + from, .rkey = Rkey{wqe.rkey}, .length = static_cast<std::uint32_t>(to - from)});
@@ -281,10 +274,10 @@ bool Requester::emit_read(const SendWqe& wqe, const Progress& state, TxContext& 
   return true;
 }
 
-bool Requester::emit_atomic(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
+bool Requester::emit_atomic(const SendWqe& wqe, TxContext& tx) noexcept {
   const bool swaps = wqe.is_swap();
-  FrameWriter frame(tx.port);
-  if (!frame.begin(qp_, tx, atomic_opcode(wqe), state.first_psn, 0, true)) return false;
+  FrameWriter frame(tx.lane(qp_.is_bulk));
+  if (!frame.begin(qp_, tx, atomic_opcode(wqe), current_psn_, 0, true)) return false;
   frame.put(wire::AtomicEth{.va = wqe.remote_addr,
                             .rkey = Rkey{wqe.rkey},
                             .swap_add = swaps ? wqe.swap : wqe.compare_add,
@@ -295,27 +288,27 @@ bool Requester::emit_atomic(const SendWqe& wqe, const Progress& state, TxContext
                                   .swap = swaps ? masks.swap : 0});
   }
   frame.send(qp_, tx);
-  note_read_in_flight(state.first_psn);
+  note_read_in_flight(current_psn_);
   on_sent(1, tx.now);
   return true;
 }
 
-bool Requester::emit_atomic_write(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
-  const Psn psn = state.first_psn;
+bool Requester::emit_atomic_write(const SendWqe& wqe, TxContext& tx) noexcept {
+  const Psn psn = current_psn_;
   const bool is_counted = repeating_;
-  if (!emit_data(wqe, state, tx)) return false;
+  if (!emit_data(wqe, tx)) return false;
   if (broken_ == Fault::kNone && !is_counted) note_read_in_flight(psn);
   return true;
 }
 
-bool Requester::emit_flush(const SendWqe& wqe, const Progress& state, TxContext& tx) noexcept {
-  FrameWriter frame(tx.port);
-  if (!frame.begin(qp_, tx, Opcode::kRcFlush, state.first_psn, 0, true)) return false;
+bool Requester::emit_flush(const SendWqe& wqe, TxContext& tx) noexcept {
+  FrameWriter frame(tx.lane(qp_.is_bulk));
+  if (!frame.begin(qp_, tx, Opcode::kRcFlush, current_psn_, 0, true)) return false;
   frame.put(wire::Feth{.placement = static_cast<std::uint8_t>(wqe.imm_or_rkey),
                        .selectivity = static_cast<std::uint8_t>(wqe.imm_or_rkey >> 8)});
   frame.put(wire::Reth{.va = wqe.remote_addr, .rkey = Rkey{wqe.rkey}, .length = wqe.length});
   frame.send(qp_, tx);
-  note_read_in_flight(state.first_psn);
+  note_read_in_flight(current_psn_);
   on_sent(1, tx.now);
   return true;
 }
@@ -323,7 +316,7 @@ bool Requester::emit_flush(const SendWqe& wqe, const Progress& state, TxContext&
 /// A WRITE of nothing with the PSN before all that is in flight, which is nothing: to the peer it is a
 /// duplicate, which every responder answers, also if there never was an original. IBA 9.7.5.1.5 ?
 [[gnu::cold]] bool Requester::ask_peer(TxContext& tx) noexcept {
-  FrameWriter frame(tx.port);
+  FrameWriter frame(tx.lane(qp_.is_bulk));
   const bool has_room =
       tx.budget > 0 && frame.begin(qp_, tx, Opcode::kRcWriteOnly, unacked_psn_ - 1, 0, true);
   if (!has_room) return false;
@@ -353,8 +346,9 @@ void Requester::note_read_in_flight(Psn last_psn) noexcept {
 void Requester::on_sent(std::uint32_t packets, Ticks now) noexcept {
   qp_.counters.add(Count::kRequesterPackets);
   sent_packets_ += packets;
-  if (sent_packets_ == progress(current_).packets) {
+  if (sent_packets_ == packets_of(current_)) {
     ++current_;
+    current_psn_ = current_psn_ + sent_packets_;
     sent_packets_ = 0;
     cursor_.rewind();
     if (local_unfinished_ != 0) [[unlikely]]
@@ -380,7 +374,7 @@ void Requester::break_wqe(Fault fault) noexcept {
 /// The oldest packet was sent in vain. If smaller ones arrived and none of its size, the path may not carry
 /// it.
 void Requester::suspect_path_mtu() noexcept {
-  if (carried_ == 0 || oldest_ == started_ || unacked_psn_ != progress(oldest_).first_psn) return;
+  if (carried_ == 0 || oldest_ == started_ || packets_answered() != 0) return;
   const std::uint32_t lost = largest_payload(qp_.sq.at(oldest_));
   if (lost <= carried_ || lost <= bytes(PathMtu::k256)) return;
   qp_.lost_bytes = lost;

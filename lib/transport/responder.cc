@@ -257,7 +257,9 @@ void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
 }
 
 bool Responder::transmit(TxContext& tx) noexcept {
+  if (qp_.answers_bulk && tx.bulk.is_drained()) qp_.answers_bulk = false;
   while (ResponderResource* request = resources_.front()) {
+    if (request->length > kLongestPrompt && !request->is_atomic()) qp_.answers_bulk = true;
     if (tx.budget == 0) return false;
     if (qp_.congestion != nullptr && is_held(tx.now)) [[unlikely]] {
       qp_.congestion->rate.hold();
@@ -291,7 +293,7 @@ bool Responder::transmit(TxContext& tx) noexcept {
 }
 
 bool Responder::emit_acknowledge(TxContext& tx, std::uint8_t syndrome, Psn psn) noexcept {
-  FrameWriter frame(tx.port);
+  FrameWriter frame(tx.lane(qp_.answers_bulk));
   if (!frame.begin(qp_, tx, Opcode::kRcAck, psn, 0)) return false;
   frame.put(wire::Aeth{.syndrome = syndrome, .msn = msn_ & Psn::kMask});
   frame.send(qp_, tx);
@@ -314,7 +316,7 @@ bool Responder::emit_read_response(TxContext& tx, ResponderResource& request) no
                                      request.va + at, size, fault);
     if (memory == nullptr) return refuse_read(tx, request);
   }
-  FrameWriter frame(tx.port);
+  FrameWriter frame(tx.lane(qp_.answers_bulk));
   if (!frame.begin(qp_, tx, opcode, request.first_psn + request.next, size)) return false;
   if (wire::info(opcode).has_aeth) {
     frame.put(wire::Aeth{.syndrome = ack_syndrome(request.msn), .msn = request.msn & Psn::kMask});
@@ -347,7 +349,7 @@ bool Responder::refuse_read(TxContext& tx, ResponderResource& request) noexcept 
 }
 
 bool Responder::emit_atomic_response(TxContext& tx, const ResponderResource& request) noexcept {
-  FrameWriter frame(tx.port);
+  FrameWriter frame(tx.lane(qp_.answers_bulk));
   if (!frame.begin(qp_, tx, Opcode::kRcAtomicAck, request.first_psn, 0)) return false;
   frame.put(wire::Aeth{.syndrome = ack_syndrome(request.msn), .msn = request.msn & Psn::kMask});
   frame.put(wire::AtomicAckEth{.original = request.original});

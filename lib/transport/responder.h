@@ -115,11 +115,10 @@ class Responder : private MessageSink {
   bool counts_receives_ = false;  // shared ones are promised to nobody
   bool is_peer_out_of_credits_ = false;
 
-  std::uint32_t tolerated_ = 0;  // bad requests with expected_psn_ that were dropped
-
-  ResponderResources resources_;
+  std::uint32_t tolerated_ = 0;       // bad requests with expected_psn_ that were dropped
   std::unique_ptr<HeldFrames> held_;  // requests ahead of expected_psn_; nullptr: they are dropped
-  std::uint32_t credits_end_ = 0;     // one past the last receive that the peer was told of
+  ResponderResources resources_;
+  std::uint32_t credits_end_ = 0;  // one past the last receive that the peer was told of
 };
 
 }  // namespace uroce::transport

@@ -22,6 +22,7 @@ void ResponderResources::resize(std::size_t depth) {
 
 void ResponderResources::clear() noexcept {
   for (auto& entry : entries_) entry = {};
+  parts_.clear();
   queued_ = 0;
 }
 
@@ -50,10 +51,41 @@ void ResponderResources::queue(ResponderResource& entry) noexcept {
   order_[(order_head_ + queued_++) % order_.size()] = static_cast<std::uint32_t>(&entry - entries_.data());
 }
 
+bool ResponderResources::add_part(const ResponderResource& entry, std::uint32_t next,
+                                  std::uint32_t end) noexcept {
+  if (next <= entry.end && end >= entry.next) return false;
+  Part* last = nullptr;
+  for (Part& part : parts_) {
+    if (part.first_psn != entry.first_psn) continue;
+    if (part.next <= next && end <= part.end) return true;
+    last = &part;
+  }
+  if (parts_.size() < parts_.capacity()) {
+    parts_.push_back({.first_psn = entry.first_psn, .next = next, .end = end});
+    return true;
+  }
+  if (last == nullptr) return false;
+  last->next = std::min(last->next, next);
+  last->end = std::max(last->end, end);
+  return true;
+}
+
+/// @return whether a part of `entry` waits
+bool ResponderResources::take_part(ResponderResource& entry) noexcept {
+  const auto part = std::ranges::find(parts_, entry.first_psn, &Part::first_psn);
+  if (part == parts_.end()) return false;
+  entry.next = part->next;
+  entry.end = part->end;
+  parts_.erase(part);
+  return true;
+}
+
 void ResponderResources::pop() noexcept {
   ResponderResource& entry = entries_[order_[order_head_]];
-  entry.queued = false;
   entry.answered = true;
+  if (!parts_.empty() && take_part(entry)) [[unlikely]]
+    return;
+  entry.queued = false;
   order_head_ = (order_head_ + 1) % order_.size();
   --queued_;
 }
@@ -66,6 +98,7 @@ void ResponderResources::unqueue(const ResponderResource& entry) noexcept {
     if (index != place) order_[(order_head_ + kept++) % order_.size()] = index;
   }
   queued_ = kept;
+  std::erase_if(parts_, [&](const Part& part) { return part.first_psn == entry.first_psn; });
 }
 
 }  // namespace uroce::transport

@@ -39,6 +39,8 @@ class ResponderResources {
  public:
   /// Room for `depth` requests. Grows only, and keeps what is remembered.
   void resize(std::size_t depth);
+  /// Lets add_part() remember parts. Control: allocates.
+  void make_room_for_parts() { parts_.reserve(kParts); }
   void clear() noexcept;
 
   /// Whether add() has an entry.
@@ -53,6 +55,10 @@ class ResponderResources {
 
   /// Puts `entry` at the end of those to be answered, unless it is among them.
   void queue(ResponderResource& entry) noexcept;
+  /// A READ that is being answered is also to be answered again from packet `next` up to `end`, with a gap to
+  /// what it is being answered now: that is done next.
+  /// @return false if there is no gap, or no room to remember it
+  [[nodiscard]] bool add_part(const ResponderResource& entry, std::uint32_t next, std::uint32_t end) noexcept;
   /// The request to answer next.
   [[nodiscard]] ResponderResource* front() noexcept {
     return queued_ == 0 ? nullptr : &entries_[order_[order_head_]];
@@ -61,17 +67,26 @@ class ResponderResources {
     return queued_ == 0 ? nullptr : &entries_[order_[order_head_]];
   }
   [[nodiscard]] bool has_queued() const noexcept { return queued_ != 0; }
-  /// The front has been answered.
+  /// The front has been answered, as far as it said: a part of it that waits is next, or another request.
   void pop() noexcept;
 
  private:
+  static constexpr std::size_t kParts = 16;  // of all requests; of more, what lies between is sent again, too
+  /// Packets of a READ to send again once those are sent that its entry names.
+  struct Part {
+    Psn first_psn;  // of the READ
+    std::uint32_t next = 0;
+    std::uint32_t end = 0;
+  };
+  [[nodiscard]] bool take_part(ResponderResource& entry) noexcept;
   void unqueue(const ResponderResource& entry) noexcept;
 
+  std::size_t queued_ = 0;
   std::vector<ResponderResource> entries_;  // ring, newest_ is the next to overwrite
   std::vector<std::uint32_t> order_;        // ring of indices into entries_
+  std::vector<Part> parts_;                 // in the order asked for
   std::size_t newest_ = 0;
   std::size_t order_head_ = 0;
-  std::size_t queued_ = 0;
 };
 
 }  // namespace uroce::transport

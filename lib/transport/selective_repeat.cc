@@ -79,8 +79,9 @@ void Requester::take_held_responses(Ticks now) noexcept {
 void Requester::note_taken(Psn end) noexcept {
   Selective& s = *selective_;
   s.on_progress(unacked_psn_);
+  Psn stop = oldest_psn_;
   for (std::uint32_t index = oldest_; index != started_ && before(s.taken, end); ++index) {
-    const Psn stop = progress(index).first_psn + progress(index).packets;
+    stop = stop + packets_of(index);
     const bool is_answered = qp_.sq.at(index).is_answered();
     for (; before(s.taken, end) && before(s.taken, stop); s.taken = s.taken + 1) {
       if (!is_answered || s.responses.has(s.taken)) {
@@ -95,12 +96,12 @@ void Requester::note_taken(Psn end) noexcept {
 
 /// The PSNs of a READ request that was not taken are asked for with its first one.
 void Requester::skip_read_tails(Psn end) noexcept {
-  for (std::uint32_t index = oldest_; index != started_; ++index) {
-    const Progress& state = progress(index);
-    if (!before(state.first_psn, end)) return;
+  Psn first = oldest_psn_;
+  for (std::uint32_t index = oldest_; index != started_; first = first + packets_of(index++)) {
+    if (!before(first, end)) return;
     if (!qp_.sq.at(index).is_read()) continue;
-    for (std::uint32_t i = 0; i < state.packets; ++i) {
-      const Psn psn = state.first_psn + i;
+    for (std::uint32_t i = 0; i < packets_of(index); ++i) {
+      const Psn psn = first + i;
       if (!before(psn, end)) return;
       if (i % read_chunk() != 0 && !before(psn, selective_->taken))
         selective_->board.settle_without_news(psn);
@@ -144,10 +145,13 @@ void Requester::next_repeat() noexcept {
 
 /// The next packet to send is the one with `psn`, which has been sent before or is the next to be.
 void Requester::seek(Psn psn) noexcept {
-  current_ = before(psn, send_psn()) ? oldest_ : current_;
-  while (current_ != started_ && span_from(psn, progress(current_).first_psn) >= progress(current_).packets)
-    ++current_;
-  sent_packets_ = current_ == started_ ? 0 : span_from(psn, progress(current_).first_psn);
+  if (before(psn, send_psn())) {
+    current_ = oldest_;
+    current_psn_ = oldest_psn_;
+  }
+  while (current_ != started_ && span_from(psn, current_psn_) >= packets_of(current_))
+    current_psn_ = current_psn_ + packets_of(current_++);
+  sent_packets_ = current_ == started_ ? 0 : span_from(psn, current_psn_);
   cursor_.rewind();
 }
 
@@ -160,7 +164,7 @@ void Requester::note_repeat(Psn psn, std::uint32_t packets) noexcept {
 /// Up to which packet of it a READ is to be asked for from the current one on: all if the request was lost,
 /// else up to the next response that has come.
 std::uint32_t Requester::end_of_hole(std::uint32_t end) const noexcept {
-  const Psn first = progress(current_).first_psn;
+  const Psn first = current_psn_;
   std::uint32_t at = sent_packets_;
   if (!before(first + at, selective_->taken)) return end;
   for (++at; at < end && selective_->board.wants(first + at);) ++at;
@@ -170,11 +174,12 @@ std::uint32_t Requester::end_of_hole(std::uint32_t end) const noexcept {
 /// Those that went back to the oldest packet count READs as they send them again.
 void Requester::count_reads_in_flight() noexcept {
   reads_in_flight_ = 0;
-  for (std::uint32_t index = oldest_; index != started_; ++index) {
-    const Progress& state = progress(index);
+  Psn first = oldest_psn_;
+  for (std::uint32_t index = oldest_; index != started_; first = first + packets_of(index++)) {
     if (!qp_.sq.at(index).is_answered()) continue;
-    for (std::uint32_t at = 0; at < state.packets; at += read_chunk()) {
-      const Psn last = state.first_psn + (std::min(at + read_chunk(), state.packets) - 1);
+    const std::uint32_t packets = packets_of(index);
+    for (std::uint32_t at = 0; at < packets; at += read_chunk()) {
+      const Psn last = first + (std::min(at + read_chunk(), packets) - 1);
       if (!before(last, sent_psn_) || reads_in_flight_ == read_ends_.size()) return;
       if (!before(last, unacked_psn_)) note_read_in_flight(last);
     }

@@ -9,6 +9,7 @@ namespace uroce::transport {
 void Responder::make_room_ahead() {
   const bool wanted = (qp_.ece & ece::kSelectiveRepeat) != 0;
   held_ = wanted ? std::make_unique<HeldFrames>(wire::HeldEth::kPackets, qp_.mtu) : nullptr;
+  if (wanted) resources_.make_room_for_parts();
 }
 
 /// A packet from the future. As long as any is held each burst of them is answered: the peer learns what it
@@ -49,7 +50,7 @@ bool Responder::emit_nak(TxContext& tx) noexcept {
   const bool tells =
       nak_pending_ == wire::syndrome::kNakPsnSequence && held_ != nullptr && !held_->is_empty();
   if (!tells) return emit_acknowledge(tx, nak_pending_, expected_psn_);
-  FrameWriter frame(tx.port);
+  FrameWriter frame(tx.lane(qp_.answers_bulk));
   if (!frame.begin(qp_, tx, wire::Opcode::kRcSelectiveNak, expected_psn_, 0)) return false;
   frame.put(wire::Aeth{.syndrome = nak_pending_, .msn = msn_ & Psn::kMask});
   frame.put(held_->tell(expected_psn_));

@@ -109,17 +109,21 @@ inline void put_data_headers(FrameWriter& frame, const SendWqe& wqe, const wire:
   return result == mem::BindResult::kDone ? Fault::kNone : Fault::kWindowBind;
 }
 
-/// Completes a send, if it is signaled or failed.
-inline void complete_send(QpContext& qp, const SendWqe& wqe, Fault fault) noexcept {
-  if (fault == Fault::kNone && !qp.init.sq_sig_all && !wqe.has(send_flag::kSignaled)) return;
+/// Completes a send, if it is signaled or failed, and frees the slots before `next`: first, because who sees
+/// the completion may post at once.
+inline void complete_send(QpContext& qp, const SendWqe& wqe, Fault fault, std::uint32_t next) noexcept {
+  if (fault == Fault::kNone && !qp.init.sq_sig_all && !wqe.has(send_flag::kSignaled))
+    return qp.sq.retire(next);
   const bool reads = wqe.is_read() || wqe.is_atomic();
-  qp.complete(qp.send_cq, {.wr_id = wqe.wr_id,
-                           .byte_len = fault == Fault::kNone && reads ? wqe.length : 0,
-                           .qpn = qp.qpn,
-                           .src_qpn = qp.attr.dest_qpn,
-                           .status = row(fault).status,
-                           .opcode = wc_opcode(wqe.opcode),
-                           .vendor_err = raw(fault)});
+  const Wc wc{.wr_id = wqe.wr_id,
+              .byte_len = fault == Fault::kNone && reads ? wqe.length : 0,
+              .qpn = qp.qpn,
+              .src_qpn = qp.attr.dest_qpn,
+              .status = row(fault).status,
+              .opcode = wc_opcode(wqe.opcode),
+              .vendor_err = raw(fault)};
+  qp.sq.retire(next);
+  qp.complete(qp.send_cq, wc);
 }
 
 }  // namespace uroce::transport

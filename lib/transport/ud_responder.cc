@@ -62,12 +62,13 @@ void UdResponder::on_request(const wire::PacketView& packet) noexcept {
 }
 
 void UdResponder::fail_receive(Fault fault) noexcept {
-  qp_.complete(*qp_.recv_cq, {.wr_id = qp_.receives.front().wr_id,
-                              .qpn = qp_.qpn,
-                              .status = row(fault).status,
-                              .opcode = WcOpcode::kRecv,
-                              .vendor_err = raw(fault)});
+  const Wc wc{.wr_id = qp_.receives.front().wr_id,
+              .qpn = qp_.qpn,
+              .status = row(fault).status,
+              .opcode = WcOpcode::kRecv,
+              .vendor_err = raw(fault)};
   qp_.receives.pop();
+  qp_.complete(*qp_.recv_cq, wc);
 }
 
 void UdResponder::flush() noexcept {

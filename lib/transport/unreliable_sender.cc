@@ -163,8 +163,7 @@ void UnreliableSender::send(FrameWriter& frame, TxContext& tx) noexcept {
 void UnreliableSender::retire(Fault fault) noexcept {
   const SendWqe& wqe = qp_.sq.at(head_);
   if (fault == Fault::kNone && !wqe.is_local()) qp_.counters.add(Count::kRequesterMessages);
-  complete_send(qp_, wqe, fault);
-  qp_.sq.retire(++head_);
+  complete_send(qp_, wqe, fault, ++head_);
   sent_packets_ = 0;
   cursor_.rewind();
 }

@@ -70,23 +70,25 @@ void put_srq(SendWqe& wqe, std::uint32_t number) noexcept {
 }  // namespace
 
 SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, QpType type)
-    : WqeRing(depth, send_stride(max_sge, max_inline)),
-      max_sge_(max_sge),
-      max_inline_(max_inline),
-      is_datagram_(type == QpType::kUd),
-      is_xrc_(type == QpType::kXrcSend) {}
+    : WqeRing(depth, send_stride(max_sge, max_inline),
+              {.max_sge = max_sge,
+               .max_inline = max_inline,
+               .is_datagram = type == QpType::kUd,
+               .is_xrc = type == QpType::kXrcSend,
+               .is_closed = type == QpType::kXrcRecv}) {}
 
 bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
   const bool is_inline = (wr.flags & send_flag::kInline) != 0;
   const std::uint64_t length = total(wr.sges);
-  if (is_inline ? length > max_inline_ : wr.sges.size() > max_sge_) return false;
-  SendWqe* wqe = claim(ahead);
+  if (is_inline ? length > limits().max_inline : wr.sges.size() > limits().max_sge) return false;
+  SendWqe* wqe = limits().is_closed ? nullptr : claim(ahead);
   if (wqe == nullptr) return false;
+  const bool is_datagram = limits().is_datagram;
   const bool has_key = wr.opcode == WrOpcode::kSendWithInv;
   *wqe = {.wr_id = wr.wr_id,
-          .remote_addr = is_datagram_ ? raw(wr.ah) : wr.remote_addr,
-          .compare_add = is_datagram_ ? raw(wr.remote_qpn) : wr.compare_add,
-          .swap = is_datagram_ ? wr.remote_qkey : wr.swap,
+          .remote_addr = is_datagram ? raw(wr.ah) : wr.remote_addr,
+          .compare_add = is_datagram ? raw(wr.remote_qpn) : wr.compare_add,
+          .swap = is_datagram ? wr.remote_qkey : wr.swap,
           .length = static_cast<std::uint32_t>(std::min(length, kMaxMessage)),
           .imm_or_rkey = has_key ? raw(wr.invalidate_rkey) : wr.imm_data,
           .rkey = raw(wr.rkey),
@@ -94,7 +96,7 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
           .flags = wr.flags,
           .num_sge = static_cast<std::uint8_t>(is_inline ? 0 : wr.sges.size()),
           .malformed = length > kMaxMessage};
-  if (is_xrc_) [[unlikely]]
+  if (limits().is_xrc) [[unlikely]]
     put_srq(*wqe, wr.remote_srq);
   if (is_special(wr.opcode)) [[unlikely]]
     wqe->is_masked() ? put_masks(*wqe, wr.masks, index_of(ahead)) : put_special(*wqe, wr, length);
@@ -115,11 +117,11 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
 }
 
 RecvQueue::RecvQueue(std::uint32_t depth, std::uint32_t max_sge)
-    : WqeRing(depth, static_cast<std::uint32_t>(sizeof(RecvWqe) + std::max(max_sge, 1U) * sizeof(Sge))),
-      max_sge_(max_sge) {}
+    : WqeRing(depth, static_cast<std::uint32_t>(sizeof(RecvWqe) + std::max(max_sge, 1U) * sizeof(Sge)),
+              {.max_sge = max_sge}) {}
 
 bool RecvQueue::put(const RecvWr& wr, std::uint32_t ahead) noexcept {
-  if (wr.sges.size() > max_sge_) return false;
+  if (wr.sges.size() > limits().max_sge) return false;
   RecvWqe* wqe = claim(ahead);
   if (wqe == nullptr) return false;
   *wqe = {.wr_id = wr.wr_id,

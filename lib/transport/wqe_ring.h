@@ -110,25 +110,32 @@ static_assert(sizeof(RecvWqe) == 16);
 
 /// Ring of variable-stride slots. Indices run freely; a slot is free again once the loop has retired it.
 ///
+/// The application and the loop have a cache line each, and read nothing that the other writes but the
+/// indices. What is declared behind a ring may share the loop's line: [[no_unique_address]].
+///
 /// Threads: free(), claim(), publish() by one application thread; the rest by the loop.
-template <typename Wqe>
+/// @tparam Limits  what else a post looks at
+template <typename Wqe, typename Limits>
 class WqeRing {
  public:
   /// @param depth  slots, rounded up to a power of two
   /// @param stride  bytes per slot, a multiple of 16
-  WqeRing(std::uint32_t depth, std::uint32_t stride)
-      : mask_(std::bit_ceil(depth) - 1), stride_(stride), memory_(allocate(mask_, stride)) {}
+  WqeRing(std::uint32_t depth, std::uint32_t stride, const Limits& limits)
+      : memory_(allocate(std::bit_ceil(depth) - 1, stride)),
+        own_{memory_.get(), std::bit_ceil(depth) - 1, stride},
+        limits_(limits),
+        loops_(own_) {}
 
-  [[nodiscard]] std::uint32_t depth() const noexcept { return mask_ + 1; }
+  [[nodiscard]] std::uint32_t depth() const noexcept { return own_.mask + 1; }
 
   /// Application: the slot to fill next, or nullptr when full.
   [[nodiscard]] Wqe* claim(std::uint32_t ahead) noexcept {
     const std::uint32_t index = tail_.load(std::memory_order_relaxed) + ahead;
-    if (index - cached_retired_ > mask_) {
+    if (index - cached_retired_ > own_.mask) {
       cached_retired_ = retired_.load(std::memory_order_acquire);  // pairs with retire()
-      if (index - cached_retired_ > mask_) return nullptr;
+      if (index - cached_retired_ > own_.mask) return nullptr;
     }
-    return slot(index);
+    return own_.at(index);
   }
   /// Application: makes the next `count` claimed slots visible.
   void publish(std::uint32_t count) noexcept {
@@ -143,11 +150,8 @@ class WqeRing {
 
   /// Loop: one past the newest posted index.
   [[nodiscard]] std::uint32_t tail() const noexcept { return tail_.load(std::memory_order_acquire); }
-  [[nodiscard]] Wqe& at(std::uint32_t index) noexcept { return *slot(index); }
-  [[nodiscard]] const Wqe& at(std::uint32_t index) const noexcept {
-    return *static_cast<const Wqe*>(
-        static_cast<const void*>(memory_.get() + std::size_t{index & mask_} * stride_));
-  }
+  [[nodiscard]] Wqe& at(std::uint32_t index) noexcept { return *loops_.at(index); }
+  [[nodiscard]] const Wqe& at(std::uint32_t index) const noexcept { return *loops_.at(index); }
   /// Loop: all slots before `index` are free again.
   void retire(std::uint32_t index) noexcept { retired_.store(index, std::memory_order_release); }
 
@@ -158,18 +162,30 @@ class WqeRing {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
     const std::uint32_t mask = std::bit_ceil(depth) - 1;
     if (tail - first > mask + 1) return false;
-    Memory memory = allocate(mask, stride_);
-    for (std::uint32_t i = first; i != tail; ++i) {
-      std::memcpy(memory.get() + std::size_t{i & mask} * stride_,
-                  memory_.get() + std::size_t{i & mask_} * stride_, stride_);
-    }
+    Memory memory = allocate(mask, own_.stride);
+    const Slots larger{memory.get(), mask, own_.stride};
+    for (std::uint32_t i = first; i != tail; ++i)
+      std::memcpy(static_cast<void*>(larger.at(i)), static_cast<const void*>(own_.at(i)), own_.stride);
     memory_ = std::move(memory);
-    mask_ = mask;
+    own_ = loops_ = larger;
     cached_retired_ = first;
     return true;
   }
 
+ protected:
+  [[nodiscard]] const Limits& limits() const noexcept { return limits_; }
+
  private:
+  /// Where they are.
+  struct Slots {
+    std::byte* memory;
+    std::uint32_t mask;
+    std::uint32_t stride;
+
+    [[nodiscard]] Wqe* at(std::uint32_t index) const noexcept {
+      return static_cast<Wqe*>(static_cast<void*>(memory + std::size_t{index & mask} * stride));
+    }
+  };
   struct Free {
     void operator()(std::byte* memory) const noexcept { std::free(memory); }
   };
@@ -184,27 +200,36 @@ class WqeRing {
     return memory;
   }
   static constexpr std::size_t round64(std::size_t n) noexcept { return (n + 63) & ~std::size_t{63}; }
-  [[nodiscard]] Wqe* slot(std::uint32_t index) noexcept {
-    return static_cast<Wqe*>(static_cast<void*>(memory_.get() + std::size_t{index & mask_} * stride_));
-  }
 
-  std::uint32_t mask_;
-  std::uint32_t stride_;
-  Memory memory_;
-  alignas(64) std::atomic<std::uint32_t> tail_{0};  // application's line
+  alignas(64) Memory memory_;  // application's line
+  Slots own_;
+  std::atomic<std::uint32_t> tail_{0};
   std::uint32_t cached_retired_ = 0;
-  alignas(64) std::atomic<std::uint32_t> retired_{0};  // loop's line
+  Limits limits_;
+  alignas(64) Slots loops_;  // loop's line
+  std::atomic<std::uint32_t> retired_{0};
+};
+
+struct SendLimits {
+  std::uint32_t max_sge = 0;
+  std::uint32_t max_inline = 0;
+  bool is_datagram = false;
+  bool is_xrc = false;
+  bool is_closed = false;  ///< nothing can be posted
+};
+struct RecvLimits {
+  std::uint32_t max_sge = 0;
 };
 
 /// What a QP's send queue holds, and how a SendWr gets into it.
-class SendQueue : public WqeRing<SendWqe> {
+class SendQueue : public WqeRing<SendWqe, SendLimits> {
  public:
   SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, QpType type = QpType::kRc);
 
   /// Copies `wr` into the slot `ahead` of the tail; publish() makes it visible.
   /// @return false if the ring is full or `wr` exceeds the QP's capacities.
   [[nodiscard]] bool put(const SendWr& wr, std::uint32_t ahead) noexcept;
-  [[nodiscard]] std::uint32_t max_inline() const noexcept { return max_inline_; }
+  [[nodiscard]] std::uint32_t max_inline() const noexcept { return limits().max_inline; }
 
   /// Control, while nothing is posted: room for the masks of masked atomics. Without, they cannot be sent.
   void make_room_for_masks() {
@@ -218,20 +243,13 @@ class SendQueue : public WqeRing<SendWqe> {
  private:
   void put_masks(SendWqe& wqe, const AtomicMasks* masks, std::uint32_t index) noexcept;
 
-  std::uint32_t max_sge_;
-  std::uint32_t max_inline_;
-  bool is_datagram_;
-  bool is_xrc_;
   std::unique_ptr<AtomicMasks[]> masks_;  // one per slot
 };
 
-class RecvQueue : public WqeRing<RecvWqe> {
+class RecvQueue : public WqeRing<RecvWqe, RecvLimits> {
  public:
   RecvQueue(std::uint32_t depth, std::uint32_t max_sge);
   [[nodiscard]] bool put(const RecvWr& wr, std::uint32_t ahead) noexcept;
-
- private:
-  std::uint32_t max_sge_;
 };
 
 }  // namespace uroce::transport

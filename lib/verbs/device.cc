@@ -181,9 +181,7 @@ Result<Device> Device::open(const Config& config) {
   impl->addresses = std::move(*addresses);
   impl->limits.max_qp = config.max_qp;
   if (Status made = make_loops(*impl, *cores); !made) return made.error();
-  for (auto& port : impl->ports) {
-    if (config.mode != Mode::kLcore) port->enter_thread();
-  }
+  for (auto& port : impl->ports) port->enter_thread();
   return Device(std::move(impl));
 }
 

@@ -47,7 +47,7 @@ class QpNumber {
 
 }  // namespace
 
-struct Qp::Impl {
+struct alignas(64) Qp::Impl {
   /// What a QP is made of. An XRC target has a domain, and neither PD nor CQs nor SRQ of its own.
   struct Parts {
     Device::Impl& device;
@@ -65,10 +65,10 @@ struct Qp::Impl {
   static Result<std::unique_ptr<Impl>> make(const Parts& parts, const QpInitAttr& init);
 
   Impl(const Parts& made_of, QpNumber given, const QpInitAttr& init)
-      : device(made_of.device),
+      : parts(made_of),
+        device(made_of.device),
         number(std::move(given)),
         runner(made_of.runner),
-        parts(made_of),
         qp(make_queue_pair(number.qpn(), init)) {}
 
   ~Impl() {
@@ -162,10 +162,11 @@ struct Qp::Impl {
     if (takes_receives(qp->context())) parts.recv_cq->ring.remove_demand(init.max_recv_wr);
   }
 
+  const Parts parts;
+  // What posting needs lies in one line.
   Device::Impl& device;
   QpNumber number;
   engine::LoopRunner& runner;
-  const Parts parts;
   std::unique_ptr<transport::QueuePair> qp;
   std::uint32_t ece_vendor = 0;  // as last asked for
   bool is_counted = false;       // in the demand of its CQs
@@ -433,7 +434,6 @@ std::size_t Qp::post_send(std::span<const SendWr> wrs) noexcept {
   transport::QueuePair& qp = *impl_->qp;
   const QpState state = qp.state();
   if (state == QpState::kReset || state == QpState::kInit || state == QpState::kRtr) return 0;
-  if (qp.context().init.type == QpType::kXrcRecv) return 0;
   std::uint32_t taken = 0;
   while (taken < wrs.size() && qp.context().sq.put(wrs[taken], taken)) ++taken;
   if (taken == 0) return 0;

@@ -319,4 +319,23 @@ TEST_CASE("threads share a device with a loop thread", "[threads][lcore]") {
   all_at_once(Mode::kLcore);
 }
 
+TEST_CASE("a send queue has room again when a completion is seen", "[threads][lcore][auto]") {
+  Joined link(GENERATE(Mode::kAuto, Mode::kLcore));
+  const QpInitAttr capacities{.type = QpType::kUc, .max_send_wr = 1};
+  Wire wire(link, capacities);
+  REQUIRE(join(link.a, wire.a, link.b, wire.b).has_value());
+  const auto end = Clock::now() + 500ms;
+  std::uint64_t done = 0;
+  for (; Clock::now() < end; ++done) {
+    const bool has_room =
+        wire.a.post_send({.wr_id = done, .opcode = WrOpcode::kSend, .flags = send_flag::kSignaled});
+    INFO("message " << done);
+    REQUIRE(has_room);
+    Wc wc{};
+    REQUIRE(within(5s, [&] { return wire.cq_a.poll({&wc, 1}) == 1; }));
+    REQUIRE(wc.wr_id == done);
+  }
+  CHECK(done > 100);
+}
+
 }  // namespace uroce::api

@@ -139,6 +139,79 @@ TEST_CASE("responder answers a READ that was held before the NAK of what is miss
   qp.in(write(qp, 3, 300)).out(Ack{4, 4});
 }
 
+namespace {
+
+/// Packets of the READ that starts at PSN 0, when they are asked for.
+Packet ask(RcScript& qp, std::uint32_t first, std::uint32_t count = 1) {
+  return {
+      .opcode = kRcReadRequest, .psn = first, .ack_req = true, .reth = own(qp, count * kMtu, first * kMtu)};
+}
+
+/// These packets of the READ leave, and no others.
+void answered(RcScript& qp, std::uint32_t packets, const std::vector<std::uint32_t>& sent) {
+  for (const std::uint32_t psn : sent) {
+    const bool is_last = psn + 1 == packets;
+    const auto opcode = psn == 0  ? kRcReadResponseFirst
+                        : is_last ? kRcReadResponseLast
+                                  : kRcReadResponseMiddle;
+    qp.out({.opcode = opcode, .psn = psn, .payload = kMtu, .data = qp.target.initial(psn * kMtu)});
+  }
+  qp.quiet();
+}
+
+}  // namespace
+
+TEST_CASE("responder sends the parts of a READ that are asked for again, and nothing between them",
+          "[rc][selective][responder][read][T30]") {
+  constexpr std::uint32_t kPackets = 12;
+  RcScript qp{kOn};
+  qp.in(ask(qp, 0, kPackets)).forget();
+  SECTION("three parts") {
+    qp.in({ask(qp, 1), ask(qp, 4, 2), ask(qp, 11)});
+    answered(qp, kPackets, {1, 4, 5, 11});
+  }
+  SECTION("in the order asked for") {
+    qp.in({ask(qp, 8), ask(qp, 2), ask(qp, 5), ask(qp, 0)});
+    answered(qp, kPackets, {8, 2, 5, 0});
+  }
+  SECTION("parts that touch, and some asked for twice") {
+    qp.in({ask(qp, 3), ask(qp, 4), ask(qp, 8, 2), ask(qp, 9), ask(qp, 8), ask(qp, 4)});
+    answered(qp, kPackets, {3, 4, 8, 9});
+  }
+}
+
+TEST_CASE("responder without the option sends what lies between parts that are asked for again, too",
+          "[rc][selective][responder][read]") {
+  RcScript qp{{.mtu = kMtu}};
+  qp.in(ask(qp, 0, 12)).forget();
+  qp.in({ask(qp, 1), ask(qp, 4, 2)});
+  answered(qp, 12, {1, 2, 3, 4, 5});
+}
+
+TEST_CASE("responder that is asked for more parts of a READ than it remembers sends each once",
+          "[rc][selective][responder][read]") {
+  RcScript qp{kOn};
+  qp.in(ask(qp, 0, 48)).forget();
+  qp.in({ask(qp, 0), ask(qp, 2), ask(qp, 4), ask(qp, 6), ask(qp, 8), ask(qp, 10), ask(qp, 12), ask(qp, 14),
+         ask(qp, 16), ask(qp, 18), ask(qp, 20), ask(qp, 22), ask(qp, 24), ask(qp, 26), ask(qp, 28),
+         ask(qp, 30), ask(qp, 32), ask(qp, 34), ask(qp, 36)});
+  // The last one that it remembers grows.
+  answered(qp, 48, {0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32, 33, 34, 35, 36});
+}
+
+TEST_CASE("responder forgets the parts of a READ that a newer request takes the place of",
+          "[rc][selective][responder][read]") {
+  RcScript qp{{.mtu = kMtu, .max_dest_rd_atomic = 1, .ece = ece::kSelectiveRepeat}};
+  qp.in(ask(qp, 0, 12)).forget();
+  qp.in({ask(qp, 1),
+         ask(qp, 4),
+         {.opcode = kRcReadRequest, .psn = 12, .ack_req = true, .reth = own(qp, kMtu)}});
+  qp.out({.opcode = kRcReadResponseOnly, .psn = 12, .payload = kMtu, .data = qp.target.initial(0)}).quiet();
+  qp.in(ask(qp, 4)).quiet();
+  qp.in({.opcode = kRcReadRequest, .psn = 12, .ack_req = true, .reth = own(qp, kMtu)});
+  qp.out({.opcode = kRcReadResponseOnly, .psn = 12, .payload = kMtu, .data = qp.target.initial(0)}).quiet();
+}
+
 TEST_CASE("responder judges a request that was held as one that comes", "[rc][selective][fault]") {
   RcScript qp{kOn};
   Packet bad = write(qp, 1);

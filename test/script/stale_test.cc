@@ -98,7 +98,7 @@ class Veteran {
   }
 
   void answer() {
-    transport::TxContext tx{.port = port, .now = now(), .budget = 10'000};
+    transport::TxContext tx{.port = port, .bulk = port, .now = now(), .budget = 10'000};
     if (qp.qp().transmit(tx)) FAIL("it could not say all");
   }
 

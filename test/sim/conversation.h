@@ -85,4 +85,38 @@ class Conversation {
   Plan plan_;
 };
 
+constexpr std::uint32_t kConversationMtu = 256;  // path MTU, unless it runs fast
+
+/// One message of so many packets, the last of them not full.
+inline Conversation one_message(WrOpcode opcode, std::uint32_t packets) {
+  Conversation conversation;
+  conversation.add(opcode, packets * kConversationMtu - 3);
+  return conversation;
+}
+
+/// A few of all kinds.
+inline Conversation mixed() {
+  Conversation conversation;
+  conversation.add(WrOpcode::kSend, 3 * kConversationMtu);
+  conversation.add(WrOpcode::kRdmaRead, 3 * kConversationMtu - 1);
+  conversation.add(WrOpcode::kAtomicFetchAndAdd, 8);
+  conversation.add(WrOpcode::kRdmaWriteWithImm, 2 * kConversationMtu);
+  conversation.add(WrOpcode::kAtomicCmpAndSwp, 8);
+  conversation.add(WrOpcode::kSendWithInv, 10);
+  conversation.add(WrOpcode::kRdmaRead, 5);
+  return conversation;
+}
+
+/// SENDs, WRITEs with immediate data and READs by turns to a peer that posts one receive at a time, with
+/// pauses.
+inline Conversation unready(std::uint64_t pause_ns) {
+  Conversation conversation;
+  for (int i = 0; i < 6; ++i) {
+    conversation.add(i % 2 == 0 ? WrOpcode::kSend : WrOpcode::kRdmaWriteWithImm, 2 * kConversationMtu);
+    conversation.add(WrOpcode::kRdmaRead, kConversationMtu);
+  }
+  conversation.receive_late(pause_ns);
+  return conversation;
+}
+
 }  // namespace uroce::sim

@@ -63,7 +63,7 @@ class Traffic {
   void half_a_turn() {
     for (std::uint64_t i = 1 + random_.below(8); i > 0; --i) post(a);
     transport::TxContext tx{
-        .port = a.pipe, .now = now_, .budget = 1 + static_cast<unsigned>(random_.below(16))};
+        .port = a.pipe, .bulk = a.pipe, .now = now_, .budget = 1 + static_cast<unsigned>(random_.below(16))};
     static_cast<void>(a.qp.transmit(tx));
   }
   void quiet_turn() {

@@ -103,7 +103,7 @@ struct Side {
   void turn(Side& other, Ticks now) {
     if (qp.deadline().is_set() && qp.deadline() <= now) qp.on_timer(now);
     for (int i = 0; i < 16; ++i) {
-      transport::TxContext tx{.port = pipe, .now = now, .budget = 64};
+      transport::TxContext tx{.port = pipe, .bulk = pipe, .now = now, .budget = 64};
       if (!qp.transmit(tx)) break;
     }
     pipe.drain(other.qp, other.local, now);

@@ -9,8 +9,6 @@ using namespace uroce::sim;
 
 namespace {
 
-constexpr std::uint32_t kMtu = 256;
-
 struct Outcome {
   std::uint64_t packets = 0;  // that left, of both sides
   std::uint64_t go_backs = 0;
@@ -94,24 +92,6 @@ void sweep_pairs(const Conversation& conversation, Fate first_fate, Fate second_
   }
 }
 
-Conversation one_message(WrOpcode opcode, std::uint32_t packets) {
-  Conversation conversation;
-  conversation.add(opcode, packets * kMtu - 3);
-  return conversation;
-}
-
-Conversation mixed() {
-  Conversation conversation;
-  conversation.add(WrOpcode::kSend, 3 * kMtu);
-  conversation.add(WrOpcode::kRdmaRead, 3 * kMtu - 1);
-  conversation.add(WrOpcode::kAtomicFetchAndAdd, 8);
-  conversation.add(WrOpcode::kRdmaWriteWithImm, 2 * kMtu);
-  conversation.add(WrOpcode::kAtomicCmpAndSwp, 8);
-  conversation.add(WrOpcode::kSendWithInv, 10);
-  conversation.add(WrOpcode::kRdmaRead, 5);
-  return conversation;
-}
-
 constexpr WrOpcode kOpcodes[] = {WrOpcode::kSend,      WrOpcode::kSendWithImm,      WrOpcode::kSendWithInv,
                                  WrOpcode::kRdmaWrite, WrOpcode::kRdmaWriteWithImm, WrOpcode::kRdmaRead};
 
@@ -184,7 +164,7 @@ std::function<std::uint64_t(Count)> disturb_each(World& world, std::uint32_t ind
 TEST_CASE("each injected event is counted once, at the side and for the reason that it has", "[sim][T24]") {
   Conversation conversation;
   for (int i = 0; i < 20; ++i) {
-    conversation.add(i % 2 == 0 ? WrOpcode::kSend : WrOpcode::kRdmaWrite, 16 * kMtu);
+    conversation.add(i % 2 == 0 ? WrOpcode::kSend : WrOpcode::kRdmaWrite, 16 * kConversationMtu);
   }
   conversation.one_at_a_time();
   World world(conversation.plan());
@@ -230,7 +210,7 @@ TEST_CASE("each injected event is counted once, at the side and for the reason t
 
 TEST_CASE("each RNR NAK is counted at both sides", "[sim][T24]") {
   Conversation conversation;
-  for (int i = 0; i < 6; ++i) conversation.add(WrOpcode::kSend, 2 * kMtu);
+  for (int i = 0; i < 6; ++i) conversation.add(WrOpcode::kSend, 2 * kConversationMtu);
   conversation.receive_late(100'000);
   World world(conversation.plan());
   std::uint64_t naks = 0;
@@ -247,12 +227,7 @@ TEST_CASE("each RNR NAK is counted at both sides", "[sim][T24]") {
 TEST_CASE("any packet lost while the peer is not ready is mended", "[sim][T5]") {
   // RNR NAKs and what follows them among the lost
   const std::uint64_t pause_ns = GENERATE(std::uint64_t{20'000}, std::uint64_t{100'000});
-  Conversation conversation;
-  for (int i = 0; i < 6; ++i) {
-    conversation.add(i % 2 == 0 ? WrOpcode::kSend : WrOpcode::kRdmaWriteWithImm, 2 * kMtu);
-    conversation.add(WrOpcode::kRdmaRead, kMtu);
-  }
-  conversation.receive_late(pause_ns);
+  const Conversation conversation = unready(pause_ns);
   const std::uint64_t count = run(conversation, Fates{}).packets;
   for (std::uint64_t first = 0; first < count; ++first) {
     for (const Fate fate : {Fate::kDrop, Fate::kDuplicate, Fate::kReorder}) {

@@ -184,7 +184,7 @@ void RcScript::run_timers(std::chrono::nanoseconds until) {
     now_ = std::max(now_, time);
     qp_->on_timer(ticks());
     if (qp_->take_keepalive()) {
-      transport::TxContext tx{.port = port_, .now = ticks(), .budget = 1};
+      transport::TxContext tx{.port = port_, .bulk = port_, .now = ticks(), .budget = 1};
       qp_->send_keepalive(tx);
     }
     collect();
@@ -340,7 +340,7 @@ RcScript& RcScript::move_to(QpState state) {
 
 void RcScript::pump() {
   for (int turn = 0; turn < 1'000'000; ++turn) {
-    transport::TxContext tx{.port = port_, .now = ticks(), .budget = 16};
+    transport::TxContext tx{.port = port_, .bulk = port_, .now = ticks(), .budget = 16};
     const bool more = qp_->transmit(tx);
     collect();
     if (!more || tx.no_room) return;

@@ -71,3 +71,20 @@ TEST_CASE("a loop that has its core together with the application leaves it when
   CHECK(at - begin < 100);  // time slices of milliseconds otherwise, one a command
   runner.stop();
 }
+
+TEST_CASE("a loop's own thread lends it to the application that has its core", "[engine][runner][core]") {
+  const OnOneCore here;
+  LoopFixture f;
+  const engine::Clock clock;
+  engine::LoopRunner runner(f.loop, clock, Mode::kLcore, here.core());
+  CHECK_FALSE(runner.run_from_application());
+  REQUIRE(runner.start());
+  for (int i = 0; i < 200; ++i) runner.execute([](engine::PollLoop&, Ticks) {});  // until it has noticed
+  int mine = 0;
+  for (int i = 0; i < 1000; ++i) {
+    if (runner.run_from_application()) ++mine;
+    if (i % 100 == 0) sched_yield();
+  }
+  CHECK(mine > 500);
+  runner.stop();
+}

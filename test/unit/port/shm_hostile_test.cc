@@ -106,6 +106,30 @@ TEST_CASE("a record header that cannot be true is counted, and the link starts a
   }
 }
 
+TEST_CASE("a record header of the bulk lane that cannot be true is counted, and the other lane goes on",
+          "[shm][hostile][lanes]") {
+  const std::string name = unique_name("bulk");
+  const auto a = open_end(name);
+  const auto b = open_end(name);
+  settle(*a, *b);
+  static_cast<void>(a->bulk_sink().tx_claim(64));
+  receive(*b);
+  SharedBytes shared(name);
+  const std::size_t ring = kGeometry.ring_at(0, 0, shm::Lane::kBulk);
+  REQUIRE(a->bulk_sink().tx_claim(100) != nullptr);
+  a->bulk_sink().tx_commit();
+  shared.store32(ring, (shared.load32(ring) & shm::kTagMask) | 0x3fffU);
+  CHECK(receive(*b).empty());
+  CHECK(b->counters().rx_malformed == 1);
+  check_exchange(*a, *b);
+  REQUIRE(receive(*b).empty());                     // b begins a new epoch,
+  static_cast<void>(a->bulk_sink().tx_claim(100));  // a offers a stream,
+  REQUIRE(receive(*b).empty());                     // and b takes it
+  REQUIRE(a->bulk_sink().tx_claim(100) != nullptr);
+  a->bulk_sink().tx_commit();
+  CHECK(receive(*b).size() == 1);
+}
+
 TEST_CASE("a record that would reach over the end of the ring is malformed", "[shm][hostile]") {
   const std::string name = unique_name("straddle");
   const auto a = open_end(name);

@@ -1,0 +1,357 @@
+// Bulk and the rest on a port that keeps them apart. Simulated clock; path MTU 1024.
+#include <catch2/catch.hpp>
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "engine/poll_loop.h"
+#include "support/script_memory.h"
+#include "support/script_packet.h"
+#include "transport/rc_qp.h"
+#include "wire/arp.h"
+
+using namespace uroce;
+using namespace uroce::test;
+using wire::Opcode;
+
+namespace {
+
+constexpr MacAddress kOwnMac{{2, 0, 0, 0, 0, 1}};
+constexpr MacAddress kPeerMac{{2, 0, 0, 0, 0, 2}};
+constexpr std::uint32_t kPd = 7;
+constexpr std::uint32_t kMtu = 1024;
+constexpr Qpn kPeer{0x22};
+constexpr unsigned kTurn = 16;
+constexpr std::uint64_t kCrowdNs = 1'000'000;
+
+/// Keeps what is written to it, unless it has no room.
+struct Sink : port::FrameSink {
+  std::byte* tx_claim(std::uint32_t len) noexcept override {
+    if (is_full) return nullptr;
+    claimed.assign(len, std::byte{0});
+    return claimed.data();
+  }
+  void tx_commit() noexcept override {
+    wire::PacketView view;
+    if (wire::parse_packet(claimed, view) == wire::ParseResult::kRoce) opcodes.push_back(view.bth.opcode);
+  }
+  bool is_drained() const noexcept override { return drained; }
+
+  /// How many packets since the last call.
+  std::size_t count() { return std::exchange(opcodes, {}).size(); }
+
+  Bytes claimed;
+  std::vector<Opcode> opcodes;
+  bool is_full = false;
+  bool drained = true;
+};
+
+class LanePort final : public port::Port {
+ public:
+  explicit LanePort(bool has_lanes) : has_lanes_(has_lanes) {}
+  const port::PortInfo& info() const noexcept override { return info_; }
+  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override {
+    if (given.empty() || frames.empty()) return 0;
+    shown_ = std::move(given.front());
+    given.pop_front();
+    frames[0] = {.data = shown_.data(), .len = static_cast<std::uint32_t>(shown_.size())};
+    return 1;
+  }
+  void rx_release() noexcept override {}
+  std::byte* tx_claim(std::uint32_t len) noexcept override { return prompt.tx_claim(len); }
+  void tx_commit() noexcept override { prompt.tx_commit(); }
+  void tx_flush() noexcept override {}
+  port::FrameSink& bulk_sink() noexcept override {
+    if (has_lanes_) return bulk;
+    return *this;
+  }
+  port::PortCounters counters() const noexcept override { return {}; }
+
+  std::deque<Bytes> given;
+  Sink prompt;
+  Sink bulk;
+
+ private:
+  bool has_lanes_;
+  port::PortInfo info_{.name = "lanes", .mac = kOwnMac, .link_mtu = 4200};
+  Bytes shown_;
+};
+
+class Lanes {
+ public:
+  explicit Lanes(bool has_lanes = true)
+      : port(has_lanes),
+        loop({}, port, addresses, 100'000'000),
+        memory(keys, kPd, 256 * 1024UL, access::kAll, 0x10) {}
+  ~Lanes() {
+    for (auto& qp : qps_) loop.remove(*qp, now());
+  }
+  Lanes(const Lanes&) = delete;
+  Lanes& operator=(const Lanes&) = delete;
+
+  transport::RcQp& qp(std::uint32_t qpn) {
+    qps_.push_back(std::make_unique<transport::RcQp>(Qpn{qpn}, kPd, QpInitAttr{.max_send_wr = 64}, keys,
+                                                     loop.counters(), cq_, cq_));
+    transport::RcQp& qp = *qps_.back();
+    loop.add(qp);
+    connect(qp);
+    tell_neighbour();
+    REQUIRE(qp.context().resolved);
+    return qp;
+  }
+  void connect_again(transport::RcQp& qp) {
+    REQUIRE(loop.modify(qp, {.state = QpState::kReset}, qp_attr::kState, {}, now()));
+    connect(qp);
+  }
+  void post_write(transport::RcQp& qp, std::uint32_t bytes) {
+    const Sge sge = memory.sge(0, bytes);
+    REQUIRE(qp.context().sq.put({.sges = {&sge, 1}, .opcode = WrOpcode::kRdmaWrite}, 0));
+    qp.context().sq.publish(1);
+    loop.ring(qp);
+  }
+  void give(transport::RcQp& qp, const Packet& packet) {
+    port.given.push_back(frame_of(packet,
+                                  {.src_mac = kPeerMac,
+                                   .dst_mac = kOwnMac,
+                                   .sgid = Gid::from_v4({10, 0, 0, 2}),
+                                   .dgid = Gid::from_v4({10, 0, 0, 1})},
+                                  qp.context().qpn));
+  }
+  void give_read(transport::RcQp& qp, std::uint32_t psn, std::uint32_t bytes) {
+    give(qp, {.opcode = Opcode::kRcReadRequest,
+              .psn = psn,
+              .ack_req = true,
+              .reth = wire::Reth{.va = memory.addr(), .rkey = memory.rkey(), .length = bytes}});
+  }
+  void give_write(transport::RcQp& qp, std::uint32_t psn) {
+    give(qp, {.opcode = Opcode::kRcWriteOnly,
+              .psn = psn,
+              .payload = 8,
+              .ack_req = true,
+              .reth = wire::Reth{.va = memory.addr(), .rkey = memory.rkey(), .length = 8}});
+  }
+  void turn(std::uint64_t ns = 1000) {
+    now_ns_ += ns;
+    static_cast<void>(loop.run_once(now()));
+  }
+  [[nodiscard]] Ticks now() const { return Ticks{now_ns_}; }
+
+  mem::KeyTable keys{1, [] {}};
+  engine::Addresses addresses{{{Gid::from_v4({10, 0, 0, 1}), 24}}, std::nullopt};
+  LanePort port;
+  engine::PollLoop loop;
+  Area memory;
+
+ private:
+  void connect(transport::RcQp& qp) {
+    QpAttr attr{.path_mtu = PathMtu::k1024,
+                .dest_qpn = kPeer,
+                .access_flags = access::kAll,
+                .dgid = Gid::from_v4({10, 0, 0, 2}),
+                .sgid_index = 0};
+    for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
+                                      {QpState::kRtr, qp_attr::kRtrMask},
+                                      {QpState::kRts, qp_attr::kRtsMask}}) {
+      attr.state = state;
+      const Status moved = loop.modify(qp, attr, mask, {.active_mtu = PathMtu::k4096, .gid_count = 1}, now());
+      INFO((moved ? "" : moved.error().text));
+      REQUIRE(moved);
+    }
+  }
+  void tell_neighbour() {
+    const wire::LinkAddress link{.src = kPeerMac, .dst = kOwnMac};
+    Bytes frame(wire::arp_frame_len(link));
+    wire::emit_arp_frame(frame.data(), link,
+                         {.operation = wire::Arp::Operation::kReply,
+                          .sender_mac = kPeerMac,
+                          .sender_ip = wire::v4_part(Gid::from_v4({10, 0, 0, 2}))});
+    port.given.push_back(frame);
+    turn();
+  }
+
+  transport::CqRing cq_{256};
+  std::uint64_t now_ns_ = 1'000'000'000;
+  std::vector<std::unique_ptr<transport::RcQp>> qps_;
+};
+
+}  // namespace
+
+TEST_CASE("messages of more than 1 KiB go to the bulk lane, others and ACKs do not", "[loop][lanes]") {
+  Lanes lanes;
+  auto& qp = lanes.qp(0x10);
+  lanes.post_write(qp, kMtu);
+  lanes.turn();
+  CHECK(lanes.port.prompt.count() == 1);
+  lanes.give(qp, Ack{.psn = 0});
+  lanes.turn();
+  lanes.post_write(qp, kMtu + 1);
+  lanes.turn();
+  CHECK(lanes.port.bulk.count() == 2);
+  lanes.give_write(qp, 0);
+  lanes.turn();
+  lanes.turn();
+  CHECK(lanes.port.prompt.opcodes == std::vector{Opcode::kRcAck});
+  CHECK(lanes.port.bulk.count() == 0);
+}
+
+TEST_CASE("a QP changes the lane of its requests only with nothing in flight", "[loop][lanes]") {
+  Lanes lanes;
+  auto& qp = lanes.qp(0x10);
+  lanes.post_write(qp, 2 * kMtu);
+  lanes.turn();
+  lanes.post_write(qp, 8);
+  lanes.turn();
+  CHECK(lanes.port.bulk.count() == 3);
+  CHECK(lanes.port.prompt.count() == 0);
+  lanes.give(qp, Ack{.psn = 1});  // of the first message
+  lanes.turn();
+  lanes.post_write(qp, 8);
+  lanes.turn();
+  CHECK(lanes.port.bulk.count() == 1);
+  lanes.give(qp, Ack{.psn = 3});
+  lanes.turn();
+  lanes.post_write(qp, 8);
+  lanes.turn();
+  CHECK(lanes.port.prompt.count() == 1);
+  lanes.post_write(qp, 2 * kMtu);  // may not overtake the short one, either
+  lanes.turn();
+  CHECK(lanes.port.prompt.count() == 2);
+  CHECK(lanes.port.bulk.count() == 0);
+}
+
+TEST_CASE("bulk has whole turns while it is alone, and a packet at a time beside others", "[loop][lanes]") {
+  const bool has_lanes = GENERATE(true, false);
+  INFO("lanes " << has_lanes);
+  Lanes lanes(has_lanes);
+  Sink& sink = has_lanes ? lanes.port.bulk : lanes.port.prompt;
+  auto& bulk = lanes.qp(0x10);
+  auto& other = lanes.qp(0x11);
+  lanes.post_write(bulk, 200 * kMtu);
+  lanes.turn();
+  sink.count();
+  lanes.turn();
+  CHECK(sink.count() == kTurn);
+
+  lanes.post_write(other, 8);
+  lanes.turn();  // what was in the list before it
+  sink.count();
+  lanes.port.prompt.count();
+  lanes.turn();
+  CHECK(sink.count() == (has_lanes ? 1 : kTurn));
+  lanes.turn();
+  CHECK(sink.count() == (has_lanes ? 1 : kTurn));
+  lanes.turn(kCrowdNs + 1);
+  CHECK(sink.count() == kTurn);
+}
+
+TEST_CASE("beside others bulk waits for iterations without short packets, but not for ever",
+          "[loop][lanes]") {
+  Lanes lanes;
+  auto& bulk = lanes.qp(0x10);
+  auto& other = lanes.qp(0x11);
+  lanes.post_write(other, 8);
+  lanes.turn();
+  lanes.post_write(bulk, 200 * kMtu);
+  lanes.turn();
+  lanes.turn();
+  lanes.port.bulk.count();
+  std::size_t sent = 0;
+  for (std::uint32_t psn = 0; psn < 12; ++psn) {
+    lanes.give_write(other, psn);
+    lanes.turn();
+    const std::size_t now = lanes.port.bulk.count();
+    CHECK(now <= 1);
+    sent += now;
+  }
+  CHECK(sent == 4);  // every third
+  lanes.turn();
+  CHECK(lanes.port.bulk.count() == 1);
+}
+
+TEST_CASE("a bulk lane without room holds nobody else up", "[loop][lanes]") {
+  Lanes lanes;
+  auto& bulk = lanes.qp(0x10);
+  auto& other = lanes.qp(0x11);
+  lanes.port.bulk.is_full = true;
+  lanes.post_write(bulk, 2 * kMtu);
+  lanes.post_write(other, 8);
+  for (int i = 0; i < 3; ++i) lanes.turn();
+  CHECK(lanes.port.prompt.count() == 1);
+  lanes.port.bulk.is_full = false;
+  for (int i = 0; i < 3; ++i) lanes.turn();
+  CHECK(lanes.port.bulk.count() == 2);
+}
+
+TEST_CASE("READ responses are bulk, and what is answered after them as long as they are on their way",
+          "[loop][lanes]") {
+  Lanes lanes;
+  auto& qp = lanes.qp(0x10);
+  lanes.give_read(qp, 0, 8);
+  lanes.turn();
+  lanes.turn();
+  CHECK(lanes.port.prompt.opcodes == std::vector{Opcode::kRcReadResponseOnly});
+  lanes.port.prompt.count();
+  lanes.port.bulk.drained = false;
+  lanes.give_read(qp, 1, 3 * kMtu);
+  for (int i = 0; i < 4; ++i) lanes.turn();
+  CHECK(lanes.port.bulk.count() == 3);
+  lanes.give_write(qp, 4);
+  for (int i = 0; i < 4; ++i) lanes.turn();
+  CHECK(lanes.port.bulk.opcodes == std::vector{Opcode::kRcAck});
+  lanes.port.bulk.count();
+  lanes.port.bulk.drained = true;
+  lanes.give_write(qp, 5);
+  for (int i = 0; i < 4; ++i) lanes.turn();
+  CHECK(lanes.port.prompt.opcodes == std::vector{Opcode::kRcAck});
+  CHECK(lanes.port.bulk.count() == 0);
+}
+
+TEST_CASE("a QP with requests and responses to send gets to both, a packet at a time", "[loop][lanes]") {
+  Lanes lanes;
+  auto& bulk = lanes.qp(0x10);
+  auto& other = lanes.qp(0x11);
+  lanes.post_write(other, 8);
+  lanes.turn();
+  lanes.post_write(bulk, 200 * kMtu);
+  lanes.turn();
+  lanes.turn();
+  lanes.port.bulk.count();
+  lanes.give_write(bulk, 0);
+  for (int i = 0; i < 4; ++i) lanes.turn();
+  CHECK(lanes.port.bulk.count() >= 3);
+  CHECK(std::count(lanes.port.prompt.opcodes.begin(), lanes.port.prompt.opcodes.end(), Opcode::kRcAck) == 1);
+}
+
+TEST_CASE("what waited in the port for a former connection of a QP does not reach the next",
+          "[loop][lanes]") {
+  Lanes lanes;
+  auto& qp = lanes.qp(0x10);
+  lanes.give_write(qp, 0);
+  lanes.give_write(qp, 1);
+  lanes.connect_again(qp);
+  lanes.turn();
+  lanes.turn();
+  CHECK(lanes.loop.counters().get(Count::kDropQpState) == 2);
+  CHECK(lanes.port.prompt.count() == 0);
+  lanes.give_write(qp, 0);
+  lanes.turn();
+  lanes.turn();
+  CHECK(lanes.port.prompt.opcodes == std::vector{Opcode::kRcAck});
+}
+
+TEST_CASE("a QP that is removed while its bulk waits is forgotten", "[loop][lanes]") {
+  Lanes lanes;
+  auto& other = lanes.qp(0x11);
+  lanes.post_write(other, 8);
+  lanes.turn();
+  auto& bulk = lanes.qp(0x10);
+  lanes.post_write(bulk, 200 * kMtu);
+  lanes.turn();
+  CHECK(lanes.loop.has_work());
+  lanes.loop.remove(bulk, lanes.now());
+  CHECK_FALSE(lanes.loop.has_work());
+  lanes.port.bulk.count();
+  lanes.turn();
+  CHECK(lanes.port.bulk.count() == 0);
+}

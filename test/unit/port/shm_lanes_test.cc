@@ -1,0 +1,133 @@
+// The two lanes of an shm link: what is bulk holds nothing else up.
+#include <catch2/catch.hpp>
+
+#include <poll.h>
+
+#include "drivers/shm/shm_port.h"
+#include "port_helpers.h"
+
+using namespace uroce;
+using namespace uroce::drivers;
+using namespace uroce::test;
+
+namespace {
+
+struct Pair {
+  explicit Pair(const std::string& what) : name(unique_name(what)), a(open()), b(open()) {
+    settle(*a, *b);
+    for (int i = 0; i < 4; ++i) {  // and for bulk
+      static_cast<void>(a->bulk_sink().tx_claim(64));
+      receive(*b);
+    }
+  }
+  std::unique_ptr<port::Port> open() const {
+    PortOptions options;
+    options.spec = "shm:" + name;
+    auto ports = open_shm(options);
+    if (!ports) FAIL(ports.error().text);
+    return std::move(ports->front());
+  }
+  std::string name;
+  std::unique_ptr<port::Port> a;
+  std::unique_ptr<port::Port> b;
+};
+
+bool send_bulk(port::Port& port, const Bytes& frame) {
+  std::byte* room = port.bulk_sink().tx_claim(static_cast<std::uint32_t>(frame.size()));
+  if (room == nullptr) return false;
+  std::memcpy(room, frame.data(), frame.size());
+  port.bulk_sink().tx_commit();
+  port.tx_flush();
+  return true;
+}
+
+}  // namespace
+
+TEST_CASE("short frames overtake bulk that waits, which is shown a frame at a time", "[shm][lanes]") {
+  const Pair link("overtake");
+  std::vector<Bytes> bulk;
+  for (unsigned i = 0; i < 3; ++i) {
+    bulk.push_back(random_bytes(4000, i));
+    REQUIRE(send_bulk(*link.a, bulk.back()));
+  }
+  const Bytes prompt = random_bytes(64, 9);
+  REQUIRE(send(*link.a, prompt));
+  CHECK(receive(*link.b) == std::vector<Bytes>{prompt});
+  for (const Bytes& frame : bulk) CHECK(receive(*link.b) == std::vector<Bytes>{frame});
+  CHECK(receive(*link.b).empty());
+  CHECK(link.b->counters().rx_frames == 4);
+}
+
+TEST_CASE("bulk is shown behind what was sent before it", "[shm][lanes]") {
+  const Pair link("behind");
+  for (unsigned i = 0; i < 40; ++i) REQUIRE(send(*link.a, random_bytes(64, i)));
+  const Bytes bulk = random_bytes(4000, 99);
+  REQUIRE(send_bulk(*link.a, bulk));
+  std::vector<Bytes> all;
+  for (int i = 0; i < 4; ++i) {
+    for (Bytes& frame : receive(*link.b)) all.push_back(std::move(frame));
+  }
+  REQUIRE(all.size() == 41);
+  CHECK(all.back() == bulk);
+}
+
+TEST_CASE("bulk gets its turn however many short frames come", "[shm][lanes]") {
+  const Pair link("turn");
+  for (unsigned i = 0; i < 4; ++i) REQUIRE(send_bulk(*link.a, random_bytes(4000, i)));
+  std::size_t bulk = 0;
+  for (unsigned burst = 0; burst < 12; ++burst) {
+    for (unsigned i = 0; i < 40; ++i) REQUIRE(send(*link.a, random_bytes(64, i)));
+    const auto shown = receive(*link.b);
+    CHECK(shown.size() == port::kBurst);
+    for (const Bytes& frame : shown) bulk += frame.size() == 4000 ? 1 : 0;
+  }
+  CHECK(bulk == 4);
+}
+
+TEST_CASE("a full bulk lane leaves the other one free", "[shm][lanes]") {
+  const Pair link("full");
+  unsigned filled = 0;
+  while (send_bulk(*link.a, random_bytes(4000, filled))) ++filled;
+  CHECK(filled > 200);
+  const Bytes prompt = random_bytes(64, 9);
+  REQUIRE(send(*link.a, prompt));
+  CHECK(receive(*link.b) == std::vector<Bytes>{prompt});
+  CHECK(link.a->counters().tx_dropped == 0);
+  for (unsigned i = 0; i < filled; ++i)
+    REQUIRE(receive(*link.b) == std::vector<Bytes>{random_bytes(4000, i)});
+}
+
+TEST_CASE("the bulk lane is drained once the peer has given all back", "[shm][lanes]") {
+  const Pair link("drained");
+  auto& bulk = link.a->bulk_sink();
+  CHECK(bulk.is_drained());
+  REQUIRE(send_bulk(*link.a, random_bytes(4000, 1)));
+  CHECK_FALSE(bulk.is_drained());
+  std::array<port::RxFrame, 2> shown;
+  REQUIRE(link.b->rx_burst(shown) == 1);
+  CHECK_FALSE(bulk.is_drained());
+  link.b->rx_release();
+  CHECK(bulk.is_drained());
+}
+
+TEST_CASE("without a peer bulk is dropped, and nothing is on its way", "[shm][lanes]") {
+  Pair link("alone");
+  REQUIRE(send_bulk(*link.a, random_bytes(4000, 1)));
+  link.b.reset();
+  REQUIRE(send_bulk(*link.a, random_bytes(4000, 2)));
+  CHECK(link.a->bulk_sink().is_drained());
+  CHECK(link.a->counters().tx_dropped == 2);
+}
+
+TEST_CASE("a sleeping end is woken by bulk, and does not fall asleep over it", "[shm][lanes][sleep]") {
+  const Pair link("sleep");
+  REQUIRE(link.b->arm_rx());
+  REQUIRE(send_bulk(*link.a, random_bytes(4000, 1)));
+  pollfd waiting{.fd = link.b->rx_fd(), .events = POLLIN, .revents = 0};
+  CHECK(::poll(&waiting, 1, 1000) == 1);
+  link.b->disarm_rx();
+  CHECK_FALSE(link.b->arm_rx());
+  link.b->disarm_rx();
+  CHECK(receive(*link.b).size() == 1);
+  CHECK(link.b->arm_rx());
+}
