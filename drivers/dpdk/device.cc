@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "drivers/dpdk/eal.h"
+#include "drivers/dpdk/packet_sockets.h"
 
 namespace uroce::drivers::dpdk {
 namespace {
@@ -82,6 +83,7 @@ Status Device::create() {
   const bool is_pci = spec_.bus == "pci";
   name_ = is_pci ? spec_.device : spec_.device + std::to_string(next_device_number());
   take_last_log();
+  const PacketSockets sockets;
   // A PCI device that was named at the EAL's start is there already.
   if (rte_eth_dev_get_port_by_name(name_.c_str(), &id_) != 0) {
     rte_errno = -rte_eal_hotplug_add(spec_.bus.c_str(), name_.c_str(), spec_.arguments.c_str());
@@ -91,6 +93,7 @@ Status Device::create() {
     }
   }
   exists_ = true;
+  rx_fds_ = sockets.receiving();
   return {};
 }
 

@@ -39,6 +39,10 @@ class Device {
   [[nodiscard]] const port::PortInfo& info() const noexcept { return info_; }
   /// Threads: the loop of one of the ports.
   [[nodiscard]] port::LinkState link_state() noexcept;
+  /// Readable while frames wait in a queue of a port that the kernel wakes sleepers of; else -1.
+  [[nodiscard]] int rx_fd(std::uint16_t queue) const noexcept {
+    return queue < rx_fds_.size() ? rx_fds_[queue] : -1;
+  }
   [[nodiscard]] MemifLink* memif() const noexcept { return memif_.get(); }  ///< nullptr if it is none
 
  private:
@@ -56,6 +60,7 @@ class Device {
   bool exists_ = false;
   std::unique_ptr<MemifLink> memif_;
   std::vector<rte_mempool*> pools_;
+  std::vector<int> rx_fds_;  ///< the driver's
   port::PortInfo info_;
   std::optional<InterfaceWatch> watch_;  ///< of an interface that the kernel has
   GroupSocket listeners_;

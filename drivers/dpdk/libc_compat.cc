@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstring>
 
+#include "drivers/dpdk/packet_sockets.h"
+
 extern "C" {
 std::size_t uroce_dpdk_strlcpy(char* target, const char* source, std::size_t size);
 std::size_t uroce_dpdk_strlcat(char* target, const char* source, std::size_t size);
@@ -43,5 +45,7 @@ int uroce_af_packet_group() {
 /// socket(2) itself: a program may have a library before the C library that makes rsockets of datagram
 /// sockets.
 int uroce_dpdk_socket(int domain, int type, int protocol) {
-  return static_cast<int>(syscall(SYS_socket, domain, type | SOCK_CLOEXEC, protocol));
+  const auto fd = static_cast<int>(syscall(SYS_socket, domain, type | SOCK_CLOEXEC, protocol));
+  if (domain == AF_PACKET) uroce::drivers::dpdk::PacketSockets::note(fd);
+  return fd;
 }

@@ -110,7 +110,8 @@ Result<DeviceSpec> describe_af_xdp(PortSpec spec, const PortOptions& options) {
                      ",force_copy=" + (*force_copy ? "1" : "0");
   if (interface->has_xdp_program) {
     device.hint = spec.argument +
-                  " has an XDP program, perhaps of a run that was killed; run: sudo ip link set " +
+                  " has an XDP program: of a process that uses it, or of one that was killed; if so, run: "
+                  "sudo ip link set " +
                   spec.argument + " xdp off";
   }
   device.link_mtu = *link_mtu;

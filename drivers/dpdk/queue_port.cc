@@ -3,6 +3,7 @@
 #include <rte_cycles.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <cassert>
@@ -46,6 +47,13 @@ QueuePort::~QueuePort() {
 
 void QueuePort::enter_thread() noexcept {
   enter_eal_thread();
+}
+
+/// An interface that went down leaves an error with the socket, which would wake sleepers until it is read.
+void QueuePort::disarm_rx() noexcept {
+  int error = 0;
+  socklen_t size = sizeof error;
+  if (const int fd = rx_fd(); fd >= 0) getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
 }
 
 port::LinkState QueuePort::link_state() noexcept {

@@ -26,6 +26,8 @@ class QueuePort final : public port::Port {
   void tx_commit() noexcept override;
   void tx_flush() noexcept override;
   void enter_thread() noexcept override;
+  [[nodiscard]] int rx_fd() const noexcept override { return device_->rx_fd(queue_); }
+  void disarm_rx() noexcept override;
   [[nodiscard]] port::LinkState link_state() noexcept override;
   void listen(std::span<const MacAddress> groups) noexcept override { device_->listen(groups); }
   [[nodiscard]] port::PortCounters counters() const noexcept override;

@@ -1,5 +1,6 @@
 #include <net/if.h>
 #include <netpacket/packet.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -119,6 +120,62 @@ TEST_CASE("a port tells when its interface goes down, comes up and goes away", "
     return 0;
   });
   CHECK(child.next_line(in_seconds(20)) == "1010122");
+}
+
+namespace {
+
+bool is_readable(int fd, int timeout_ms) {
+  pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
+  return poll(&wanted, 1, timeout_ms) > 0;
+}
+
+/// Takes what has arrived. @return how many frames
+unsigned drain(port::Port& port) {
+  std::array<port::RxFrame, port::kBurst> frames;
+  unsigned all = 0;
+  while (const unsigned count = port.rx_burst(frames)) {
+    all += count;
+    port.rx_release();
+  }
+  return all;
+}
+
+/// What becomes of a sleeper on af_packet:wa, while wb sends.
+std::string sleep_and_wake() {
+  const auto run = [](const char* command) { return std::system(command) == 0; };
+  if (!run("echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 &&"  // the kernel has nothing to say
+           " ip link add wa type veth peer name wb && ip link set wa up && ip link set wb up"))
+    return "no interfaces";
+  auto port = open_port("af_packet:wa");
+  auto peer = open_port("af_packet:wb");
+  if (!port || !peer) return "not open";
+  const int fd = (*port)->rx_fd();
+  if (fd < 0) return "nothing to wait for";
+  drain(**port);
+  if (!(*port)->arm_rx() || is_readable(fd, 0)) return "readable without a frame";
+  std::byte* const room = (*peer)->tx_claim(100);
+  if (room == nullptr) return "no room";
+  write_frame(room, 100, 1, false);
+  (*peer)->tx_commit();
+  (*peer)->tx_flush();
+  if (!is_readable(fd, 10'000)) return "not woken";
+  (*port)->disarm_rx();
+  if (!is_readable(fd, 0) || drain(**port) != 1) return "not the frame";
+  if (is_readable(fd, 0)) return "readable after the frame";
+  if (!run("ip link set wa down")) return "does not go down";
+  is_readable(fd, 1000);
+  (*port)->disarm_rx();
+  return is_readable(fd, 0) ? "readable for ever" : "good";
+}
+
+}  // namespace
+
+TEST_CASE("a sleeping af_packet port is woken by a frame, and only then", "[eal][af_packet][sleep]") {
+  Child child([](const Report& report) {
+    report.line(sleep_and_wake());
+    return 0;
+  });
+  CHECK(child.next_line(in_seconds(40)) == "good");
 }
 
 TEST_CASE("a tap port is the other end of a kernel interface, with another address", "[eal][tap]") {
