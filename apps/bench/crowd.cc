@@ -166,7 +166,9 @@ std::uint32_t Crowd::reap() noexcept {
     next_qp_ = load_.round_robin ? next_qp_ : static_cast<std::size_t>(wcs[i].wr_id);
     if (!load_.round_robin && load_.gap_ns == 0 && failure_.empty() && !draining_) (void)post(next_qp_);
   }
-  return static_cast<std::uint32_t>(count) * load_.list;
+  const auto messages = static_cast<std::uint32_t>(count) * load_.list;
+  done_ += messages;
+  return messages;
 }
 
 /// A QP whose ring is full is passed over.
@@ -188,6 +190,7 @@ void Crowd::begin(const Load& load) {
   load_.list = std::clamp(load_.list, 1U, kMaxList);
   load_.outstanding = std::min(load_.outstanding, kMaxLists);
   next_qp_ = 0;
+  done_ = 0;
   due_ = clock_.ticks();
   draining_ = false;
   failure_.clear();

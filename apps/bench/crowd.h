@@ -57,6 +57,8 @@ class Crowd {
   /// The same work in small steps, beside something else.
   void begin(const Load& load);
   void step() noexcept;
+  /// Messages that have completed since begin().
+  [[nodiscard]] std::uint64_t done() const noexcept { return done_; }
   /// Waits for what is in flight. @return what has gone wrong since begin(), if anything
   Status drain(Patience& patience) noexcept;
 
@@ -91,6 +93,7 @@ class Crowd {
 
   Load load_{};
   std::uint32_t in_flight_ = 0;  // lists
+  std::uint64_t done_ = 0;
   std::size_t next_qp_ = 0;
   std::uint64_t posted_ = 0;
   std::uint64_t random_ = 88172645463325252U;

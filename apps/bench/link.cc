@@ -2,6 +2,8 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <memory>
 #include <utility>
 
@@ -18,12 +20,24 @@ namespace {
 
 struct Options {
   std::string peer_port;
+  std::array<std::string, 2> bare_ports;  ///< client's, server's
   std::vector<std::uint32_t> rtt = {64, 288, 1024, 4096};
   std::vector<std::uint32_t> rate = {64, 288};
-  std::vector<std::uint32_t> stream = {4096, 65536, 1048576};
+  std::vector<std::uint32_t> stream = {4096, 65536, 1048576, 128U << 20U};
   unsigned rounds = 5;
   unsigned sample_ms = 150;
 };
+
+/// What a port of this kind has opened, no other process can open; and there are two on each interface.
+Status check_ports(const Config& config, const Options& options) {
+  if (!config.port.starts_with("af_xdp:")) return {};
+  const auto& bare = options.bare_ports;
+  if (!options.peer_port.empty() && !bare[0].empty() && !bare[1].empty()) return {};
+  return Error{.code = Errc::kInvalid,
+               .text =
+                   "an interface has room for one af_xdp port: name the other ends of two links by "
+                   "--peer-port, --bare-port and --bare-peer-port af_xdp:IFACE, e.g. two veth pairs"};
+}
 
 Result<Json> run_all(const Config& config, const CorePair& cores, const Options& options,
                      std::vector<Row>& rows) {
@@ -35,9 +49,12 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
   server.lcores.clear();
   client.port = port_spec_for_end(config.port, false);
   server.port = options.peer_port.empty() ? port_spec_for_end(config.port, true) : options.peer_port;
+  if (auto checked = check_ports(config, options); !checked) return checked.error();
   auto tcp = TcpUnderTest::start(cores);
   if (!tcp) return tcp.error();
-  auto link = LinkUnderTest::start(config.port.substr(0, config.port.find(':')), cores, client, server);
+  const auto largest = options.stream.empty() ? 0U : *std::ranges::max_element(options.stream);
+  auto link = LinkUnderTest::start(config.port.substr(0, config.port.find(':')), cores, client, server,
+                                   largest, options.bare_ports);
   if (!link) return link.error();
 
   std::vector<Case> cases;
@@ -104,11 +121,16 @@ void add_bench(CLI::App& program, int& exit_code) {
   const auto size = CLI::Range(1U, 4096U);
   command->add_option("--peer-port", options->peer_port, "port of the other end (default: the same link)")
       ->type_name("SPEC");
+  command
+      ->add_option("--bare-port", options->bare_ports[0],
+                   "port for the bare link (default: that of uroce, or a link beside it)")
+      ->type_name("SPEC");
+  command->add_option("--bare-peer-port", options->bare_ports[1], "its other end")->type_name("SPEC");
   command->add_option("--rtt", options->rtt, "message sizes for round trips")->delimiter(',')->check(size);
   command->add_option("--rate", options->rate, "message sizes for rates")->delimiter(',')->check(size);
-  command->add_option("--stream", options->stream, "WRITE sizes for goodput")
+  command->add_option("--stream", options->stream, "WRITE sizes for goodput; above 4 MiB: cold memory")
       ->delimiter(',')
-      ->check(CLI::Range(1U, 4U << 20U));
+      ->check(CLI::Range(1U, 256U << 20U));
   command->add_option("--rounds", options->rounds, "samples of each")->check(CLI::Range(1U, 100U));
   command->add_option("--sample-ms", options->sample_ms, "length of a sample")
       ->check(CLI::Range(10U, 10'000U));

@@ -4,6 +4,8 @@
 
 #include <thread>
 
+#include "apps/common/opened.h"
+
 namespace uroce::apps {
 namespace {
 
@@ -26,16 +28,9 @@ Result<Json> LocalLoops::handle(const Json& request) {
 Status LocalLoops::open() {
   config_.mode = Mode::kApp;
   config_.lcores = cores_.shared ? "" : fmt::format("{},{}", cores_.client, cores_.server);
-  auto device = Device::open(config_);
-  if (!device) return device.error();
-  device_.emplace(std::move(*device));
-  auto pd = Pd::create(*device_);
-  if (!pd) return pd.error();
-  pd_.emplace(std::move(*pd));
+  if (auto opened = open_device(config_, device_, pd_); !opened) return opened;
   for (unsigned loop = 0; loop < (cores_.shared ? 1U : 2U); ++loop) {
-    auto lane = make_lane(loop);
-    if (!lane) return lane.error();
-    lanes_[loop].emplace(std::move(*lane));
+    if (auto made = keep(lanes_[loop], make_lane(loop)); !made) return made;
   }
   return {};
 }

@@ -38,6 +38,7 @@ struct PairPlan {
   std::uint32_t send_depth = 16;  ///< of each of them
   std::uint32_t recv_depth = 1;
   std::uint32_t regions = 0;  ///< at both ends
+  bool with_icrc = true;
 };
 
 /// What it cost to set a pair's client up, nanoseconds and bytes.

@@ -1,5 +1,7 @@
 #include "apps/bench/scale_service.h"
 
+#include "apps/common/opened.h"
+
 namespace uroce::apps {
 
 Result<Json> ScaleService::handle(const Json& request) {
@@ -18,18 +20,9 @@ void ScaleService::idle() {
 }
 
 Result<Json> ScaleService::open() {
-  auto device = Device::open(config_);
-  if (!device) return device.error();
-  device_.emplace(std::move(*device));
-  auto pd = Pd::create(*device_);
-  if (!pd) return pd.error();
-  pd_.emplace(std::move(*pd));
-  auto measured = MeasuredEnd::create(*device_, *pd_, give_way_);
-  if (!measured) return measured.error();
-  measured_.emplace(std::move(*measured));
-  auto crowd = Crowd::create(*device_, *pd_, give_way_);
-  if (!crowd) return crowd.error();
-  crowd_.emplace(std::move(*crowd));
+  if (auto opened = open_device(config_, device_, pd_); !opened) return opened.error();
+  if (auto made = keep(measured_, MeasuredEnd::create(*device_, *pd_, give_way_)); !made) return made.error();
+  if (auto made = keep(crowd_, Crowd::create(*device_, *pd_, give_way_)); !made) return made.error();
   return Json{{"measured", measured_->describe()}, {"crowd", crowd_->describe()}};
 }
 
@@ -69,8 +62,12 @@ Result<Json> ScaleService::sample_client(const Json& request, const Sample& samp
   } else {
     crowd_->begin(Load::from(request.at("load")));
     measured_->beside([this] { crowd_->step(); });
+    const std::uint64_t start = now_ns();
     result = measured_->run(sample, true);
+    const auto ns = static_cast<double>(now_ns() - start);
     measured_->beside({});
+    if (result && sample.kind == Kind::kRtt)
+      (*result)["rate"] = 1e9 * static_cast<double>(crowd_->done()) / ns;
     if (auto drained = crowd_->drain(patience); !drained && result) return drained.error();
   }
   if (!result) return result;

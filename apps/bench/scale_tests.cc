@@ -123,6 +123,24 @@ Figures set_up(Stage& stage) {
                             .figure = rate * 1e-3}};
 }
 
+/// Neither end computes it in the base.
+Figures icrc(Stage& stage) {
+  const Sample sample = stage.sample(Kind::kStream, 4096);
+  std::vector<Turn> turns;
+  for (const bool with_icrc : {true, false}) {
+    const std::string name = with_icrc ? "icrc" : "no-icrc";
+    auto pair = stage.pair(name, {.with_icrc = with_icrc});
+    if (!pair) return pair.error();
+    turns.push_back(turn(name, *pair, sample));
+  }
+  const auto all = stage.in_turns(turns);
+  if (!all) return all.error();
+  return std::vector{compare(*all,
+                             {"icrc", "4 KiB WRITEs beside those without ICRC", "Gb/s", &Reached::rate,
+                              kGigabits, Goal{"9", 0.85, 0.93}},
+                             "icrc", "no-icrc")};
+}
+
 Figures loss(Stage& stage) {
   struct Lossy {
     const char* name;
@@ -204,7 +222,8 @@ Figures fairness(Stage& stage) {
   if (!one) return one.error();
   const Sample sample = stage.sample(Kind::kRtt, kSmall);
   const Load bulk{.bytes = 1U << 20U, .outstanding = 16};
-  const std::vector turns = {turn("alone", *one, sample), turn("beside 1 MiB WRITEs", *one, sample, bulk)};
+  const std::vector turns = {turn("alone", *one, sample), turn("beside 1 MiB WRITEs", *one, sample, bulk),
+                             turn("WRITEs alone", *one, stage.sample(Kind::kRate, bulk.bytes), bulk)};
   const auto all = stage.in_turns(turns);
   if (!all) return all.error();
   const auto figure = [&](const char* what, double Reached::*field, std::optional<Goal> goal) {
@@ -213,7 +232,10 @@ Figures fairness(Stage& stage) {
   };
   return std::vector{
       figure("round trip p50 beside 1 MiB WRITEs", &Reached::p50, std::nullopt),
-      figure("round trip p99 beside 1 MiB WRITEs", &Reached::p99, Goal{"fair", 2.0, 1.5, false})};
+      figure("round trip p99 beside 1 MiB WRITEs", &Reached::p99, Goal{"fair", 2.0, 1.5, false}),
+      compare(*all,
+              {"fairness", "1 MiB WRITEs beside round trips", "Gb/s", &Reached::rate, kGigabits * bulk.bytes},
+              "beside 1 MiB WRITEs", "WRITEs alone")};
 }
 
 /// The neighbours lose 5 % of their packets, which are told by their opcodes from those of the clean QP.
@@ -278,6 +300,7 @@ const std::vector<ScaleTest>& scale_tests() {
                                              {"idle-qps", idle_qps},
                                              {"memory", memory},
                                              {"set-up", set_up},
+                                             {"icrc", icrc},
                                              {"loss", loss},
                                              {"tail", lost_tail},
                                              {"loops", loops},

@@ -8,6 +8,7 @@
 #include "apps/bench/local_loops.h"
 #include "apps/bench/scale.h"
 #include "apps/bench/scale_service.h"
+#include "lib/wire/crc32.h"
 
 namespace uroce::apps {
 namespace {
@@ -36,7 +37,8 @@ Result<Pair*> Stage::pair(const std::string& name, const PairPlan& plan) {
   on_step_(name + ": setting up");
   const bool give_way = cores_.shared || plan.loop_on_core;
   const auto end = [&](int core, const std::string& fault, bool server) {
-    return [=, this] {
+    return [=, this] {  // in the process of that end
+      if (!plan.with_icrc) wire::leave_out_crc32();
       return std::make_unique<ScaleService>(end_config(config_, plan, core, name, fault, server), give_way);
     };
   };

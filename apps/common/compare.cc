@@ -15,9 +15,11 @@ struct Contender {
   Style style{};
 };
 
-std::vector<Contender> contenders(LinkUnderTest& link, TcpUnderTest& tcp, const Plan& plan) {
+/// TCP is left out where memory is cold: its memory is not.
+std::vector<Contender> contenders(LinkUnderTest& link, TcpUnderTest& tcp, const Plan& plan, bool is_cold) {
   std::vector<Contender> all = {{"uroce", &link.uroce, Style::kSpin}, {"raw", &link.raw, Style::kRaw}};
   if (plan.with_ref) all.push_back({"ref", &link.raw, Style::kRef});
+  if (is_cold) return all;
   if (!plan.shared_core) all.push_back({"tcp_spin", &tcp.pair, Style::kSpin});
   all.push_back({"tcp_block", &tcp.pair, Style::kBlock});
   return all;
@@ -88,15 +90,16 @@ Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const C
   std::map<std::string, Samples> samples;
   static std::uint32_t next_id = 0;
   for (unsigned round = 0; round < plan.rounds; ++round) {
-    for (const auto& contender : contenders(link, tcp, plan)) {
+    Sample sample{.kind = one.kind,
+                  .style = Style::kSpin,
+                  .bytes = one.bytes,
+                  .frame_payload = link.path_mtu,
+                  .run_ns = plan.run_ns};
+    for (const auto& contender : contenders(link, tcp, plan, sample.is_cold())) {
       on_step(fmt::format("{}: {}, {} ({}/{})", link.name, case_name(one), contender.name, round + 1,
                           plan.rounds));
-      const Sample sample{.kind = one.kind,
-                          .style = contender.style,
-                          .bytes = one.bytes,
-                          .frame_payload = link.path_mtu,
-                          .run_ns = plan.run_ns,
-                          .id = ++next_id};
+      sample.style = contender.style;
+      sample.id = ++next_id;
       if (contender.pair->broken && contender.pair != &link.uroce) continue;
       const auto reached = take({.name = contender.name,
                                  .pair = contender.pair,

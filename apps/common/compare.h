@@ -2,6 +2,7 @@
 /// comes out.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -27,10 +28,12 @@ struct LinkUnderTest {
   std::vector<std::string> notes{};  ///< yardsticks that failed
 
   /// Forks four processes and connects them.
-  /// @param at_client, at_server  ports of the uroce ends; those of the bare ends have "raw" in the link's
-  /// name
+  /// @param at_client, at_server  ports of the uroce ends
+  /// @param bare_ports  of the bare ends, client's first; empty: those of uroce with "raw" in the link's name
+  /// @param largest_write  bytes, of the streams that will be measured
   static Result<LinkUnderTest> start(std::string name, const CorePair& cores, const Config& at_client,
-                                     const Config& at_server);
+                                     const Config& at_server, std::uint32_t largest_write = Sample::kHotBytes,
+                                     const std::array<std::string, 2>& bare_ports = {});
 };
 
 /// TCP between two processes.

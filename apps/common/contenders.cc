@@ -14,10 +14,11 @@ namespace {
 
 /// The configuration of a bare port: two-ended links get another name ("shm:x" -> "shm:x-raw"); an interface
 /// is shared.
-Config bare(Config config) {
+/// @param port  empty: derived from the configuration's
+Config bare(Config config, const std::string& port) {
   config.fault.clear();
   config.pcap.clear();
-  config.port = another_link(config.port, "-raw");
+  config.port = port.empty() ? another_link(config.port, "-raw") : port;
   return config;
 }
 
@@ -35,16 +36,18 @@ Status set_up_veth(Pair& pair) {
 }  // namespace
 
 Result<LinkUnderTest> LinkUnderTest::start(std::string name, const CorePair& cores, const Config& at_client,
-                                           const Config& at_server) {
+                                           const Config& at_server, std::uint32_t largest_write,
+                                           const std::array<std::string, 2>& bare_ports) {
   const bool shared = cores.shared;
   auto uroce = Pair::spawn(
-      name, cores.client, cores.server, [&] { return std::make_unique<UroceService>(at_client, shared); },
-      [&] { return std::make_unique<UroceService>(at_server, shared); });
+      name, cores.client, cores.server,
+      [&] { return std::make_unique<UroceService>(at_client, shared, largest_write); },
+      [&] { return std::make_unique<UroceService>(at_server, shared, largest_write); });
   if (!uroce) return uroce.error();
   auto raw = Pair::spawn(
       name + " raw", cores.client, cores.server,
-      [&] { return std::make_unique<RawService>(bare(at_client), shared); },
-      [&] { return std::make_unique<RawService>(bare(at_server), shared); });
+      [&] { return std::make_unique<RawService>(bare(at_client, bare_ports[0]), shared, largest_write); },
+      [&] { return std::make_unique<RawService>(bare(at_server, bare_ports[1]), shared, largest_write); });
   if (!raw) return raw.error();
   const auto opened = uroce->open_and_connect();
   if (!opened) return opened.error();

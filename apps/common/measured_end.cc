@@ -1,20 +1,20 @@
 #include "apps/common/measured_end.h"
 
-#include <cstring>
+#include <algorithm>
 
 namespace uroce::apps {
 
-// Memory: receive slots, the stream area, two messages to send (an ordinary one and the last of a sample).
+// Memory: receive slots, two messages to send (an ordinary one and the last of a sample), the stream area.
 
-Result<MeasuredEnd> MeasuredEnd::create(Device& device, Pd& pd, bool give_way) {
-  auto memory = Mr::alloc(pd, kMemoryBytes, access::kAll);
+Result<MeasuredEnd> MeasuredEnd::create(Device& device, Pd& pd, bool give_way, std::uint32_t largest_write) {
+  auto memory = Mr::alloc(pd, kStreamAt + std::max(largest_write, Sample::kHotBytes), access::kAll);
   if (!memory) return memory.error();
   Wiring wiring{.qp = {.max_send_wr = kSends, .max_recv_wr = kReceives},
                 .timeout = local_link_timeout(device)};
   auto link = Link::create(device, pd, wiring);
   if (!link) return link.error();
   MeasuredEnd end(std::move(*memory), std::move(*link), give_way);
-  std::memset(end.memory_.memory().data(), 0x5a, kMemoryBytes);
+  std::ranges::fill(end.memory_.memory(), std::byte{0x5a});
   end.memory_.memory()[kSendAt] = std::byte{0};
   end.memory_.memory()[kLastAt] = kLastMark;
   return end;

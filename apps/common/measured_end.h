@@ -16,7 +16,9 @@ namespace uroce::apps {
 /// Threads: one. Lifetime: Device and Pd outlive it.
 class MeasuredEnd {
  public:
-  static Result<MeasuredEnd> create(Device& device, Pd& pd, bool give_way);
+  /// @param largest_write  bytes, of streams
+  static Result<MeasuredEnd> create(Device& device, Pd& pd, bool give_way,
+                                    std::uint32_t largest_write = Sample::kHotBytes);
 
   /// What the other end's connect() needs.
   [[nodiscard]] Json describe() const;
@@ -32,15 +34,14 @@ class MeasuredEnd {
   static constexpr std::uint32_t kMessageBytes = 4096;  ///< largest SEND
   static constexpr std::size_t kSlotBytes =
       4096 + 64;  ///< not a power of two: slots spread over the cache's sets
-  static constexpr std::uint32_t kReceives = 1024;        ///< receives posted
-  static constexpr std::uint32_t kSends = 512;            ///< depth of the send queue
-  static constexpr std::uint32_t kBatch = 32;             ///< work requests posted at a time
-  static constexpr std::size_t kStreamBytes = 4U << 20U;  ///< written to, and from
-  static constexpr std::size_t kStreamHot = 1U << 20U;  ///< of these, by transfers that fit in several times
-  static constexpr std::size_t kStreamAt = kSlotBytes * kReceives;
-  static constexpr std::size_t kSendAt = kStreamAt + kStreamBytes;
+  static constexpr std::uint32_t kReceives = 1024;  ///< receives posted
+  static constexpr std::uint32_t kSends = 512;      ///< depth of the send queue
+  static constexpr std::uint32_t kBatch = 32;       ///< work requests posted at a time
+  static constexpr std::size_t kSendAt = kSlotBytes * kReceives;
   static constexpr std::size_t kLastAt = kSendAt + kSlotBytes;
-  static constexpr std::size_t kMemoryBytes = kLastAt + kSlotBytes;
+  static constexpr std::size_t kStreamAt = kLastAt + kSlotBytes;  ///< written to, and from
+  /// Of the stream area, by transfers that fit in several times.
+  static constexpr std::size_t kStreamHot = 1U << 20U;
   static constexpr std::byte kLastMark{1};  ///< first byte of a sample's last message
   /// wr_ids; receives have the number of their slot.
   static constexpr std::uint64_t kSendId = 1ULL << 32U;

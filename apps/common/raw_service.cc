@@ -2,16 +2,18 @@
 
 #include <isa-l/crc.h>
 #include <sched.h>
+#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <string>
 
 namespace uroce::apps {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x7572'6f63;              // "uroc"
-constexpr std::size_t kHalf = 256U << 10U;                 // bytes of application memory, each way
+constexpr std::size_t kHotHalf = 256U << 10U;              // bytes of application memory, each way
 constexpr std::uint32_t kOverhead = 14 + 20 + 8 + 12 + 4;  // Ethernet, IPv4, UDP, BTH, ICRC around a SEND
 constexpr std::uint32_t kReth = 16;
 constexpr std::uint32_t kCrcBytes = 4;
@@ -44,8 +46,22 @@ std::uint32_t frame_bytes(std::uint32_t payload, bool is_write) noexcept {
 
 }  // namespace
 
-RawService::RawService(Config config, bool give_way)
-    : config_(std::move(config)), give_way_(give_way), memory_(2 * kHalf, std::byte{0x5a}) {}
+RawService::RawService(Config config, bool give_way, std::uint32_t largest_write)
+    : config_(std::move(config)),
+      give_way_(give_way),
+      half_(std::max<std::size_t>(kHotHalf, largest_write)),
+      memory_(pages(2 * half_)) {}
+
+/// All of them present; large where the system has them, as uroce's are.
+RawService::ApplicationPages RawService::pages(std::size_t bytes) {
+  constexpr std::size_t kLargePage = 2U << 20U;
+  const std::size_t size = (bytes + kLargePage - 1) / kLargePage * kLargePage;
+  void* const memory = std::aligned_alloc(kLargePage, size);
+  if (memory == nullptr) throw std::bad_alloc();
+  ::madvise(memory, size, MADV_HUGEPAGE);
+  std::memset(memory, 0x5a, size);
+  return ApplicationPages(static_cast<std::byte*>(memory));
+}
 
 Result<Json> RawService::handle(const Json& request) {
   const auto op = request.value("op", "");
@@ -58,6 +74,8 @@ Result<Json> RawService::handle(const Json& request) {
     return Json::object();
   }
   const Sample sample = Sample::from(request);
+  used_ = sample.is_cold() ? half_ : kHotHalf;
+  send_at_ = receive_at_ = 0;
   const bool client = request.at("client").get<bool>();
   if (sample.kind == Kind::kRtt) return client ? rtt_client(sample) : rtt_server(sample);
   return client ? flood_client(sample) : flood_server(sample);
@@ -82,8 +100,8 @@ bool RawService::send(const Sample& sample, std::uint32_t length, std::uint64_t 
   std::memcpy(frame + kTagAt, &tag, sizeof tag);
   const std::size_t payload = length - kPayloadAt;
   if (sample.style == Style::kRef) {
-    if (send_at_ + payload > kHalf) send_at_ = 0;
-    std::memcpy(frame + kPayloadAt, memory_.data() + send_at_, payload - kCrcBytes);
+    if (send_at_ + payload > used_) send_at_ = 0;
+    std::memcpy(frame + kPayloadAt, memory_.get() + send_at_, payload - kCrcBytes);
     send_at_ += (payload + 63) / 64 * 64;
     const std::uint32_t crc = crc_of({frame + kTagAt, length - kTagAt - kCrcBytes});
     std::memcpy(frame + length - kCrcBytes, &crc, sizeof crc);
@@ -108,8 +126,8 @@ std::optional<RawService::Tag> RawService::take(const Sample& sample,
     return std::nullopt;
   }
   const std::size_t payload = frame.size() - kPayloadAt - kCrcBytes;
-  if (receive_at_ + payload > kHalf) receive_at_ = 0;
-  std::memcpy(memory_.data() + kHalf + receive_at_, frame.data() + kPayloadAt, payload);
+  if (receive_at_ + payload > used_) receive_at_ = 0;
+  std::memcpy(memory_.get() + half_ + receive_at_, frame.data() + kPayloadAt, payload);
   receive_at_ += (payload + 63) / 64 * 64;
   return tag;
 }
@@ -187,7 +205,8 @@ Result<Json> RawService::flood_client(const Sample& sample) {
 
 Result<Json> RawService::flood_server(const Sample& sample) {
   const std::uint64_t units = sample.kind == Kind::kStream ? sample.frame_payload : 1;
-  RateMeter meter(kMillisecond, sample.warm_up_ns());
+  // Windows as long as what they are compared with: uroce counts whole transfers.
+  RateMeter meter((sample.is_cold() ? 20 : 1) * kMillisecond, sample.warm_up_ns());
   const std::uint64_t end = now_ns() + sample.run_ns;
   std::uint64_t now = now_ns();
   for (std::uint32_t polls = 1; now < end; ++polls) {

@@ -2,9 +2,10 @@
 #pragma once
 
 #include <array>
+#include <cstdlib>
+#include <memory>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "apps/common/sample.h"
 #include "uroce/config.h"
@@ -19,7 +20,8 @@ namespace uroce::apps {
 /// Requests: open -> {"mac"}; connect {"peer": that}; sample.
 class RawService : public Service {
  public:
-  RawService(Config config, bool give_way);
+  /// @param largest_write  bytes, of streams
+  RawService(Config config, bool give_way, std::uint32_t largest_write);
 
   Result<Json> handle(const Json& request) override;
 
@@ -30,10 +32,15 @@ class RawService : public Service {
     std::uint32_t sample = 0;  ///< Sample::id
     std::uint64_t number = 0;
   };
+  struct Free {
+    void operator()(std::byte* pages) const noexcept { std::free(pages); }
+  };
+  using ApplicationPages = std::unique_ptr<std::byte[], Free>;
   static constexpr std::size_t kTagAt = 14;
   static constexpr std::size_t kPayloadAt = kTagAt + sizeof(Tag);
   static constexpr std::uint64_t kLastNumber = UINT64_MAX;
 
+  static ApplicationPages pages(std::size_t bytes);
   Result<Json> open();
   Result<Json> rtt_client(const Sample& sample);
   Result<Json> rtt_server(const Sample& sample);
@@ -51,8 +58,9 @@ class RawService : public Service {
   TickClock clock_ = TickClock::calibrate();
   std::optional<RawPort> port_;
   std::array<std::byte, kTagAt> ethernet_{};
-  std::vector<std::byte>
-      memory_;  ///< the application's: first half to send from, second half to receive into
+  std::size_t half_;         ///< of the memory, bytes
+  ApplicationPages memory_;  ///< first half to send from, second half to receive into
+  std::size_t used_ = 0;     ///< of each half, by this sample
   std::size_t send_at_ = 0;
   std::size_t receive_at_ = 0;
   std::uint64_t crc_errors_ = 0;

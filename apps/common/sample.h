@@ -52,6 +52,11 @@ struct Sample {
             .id = request.at("id").get<std::uint32_t>()};
   }
 
+  /// WRITEs up to this size are repeated on memory that the caches hold; longer ones pass over memory of
+  /// their own size, which these do not.
+  static constexpr std::uint32_t kHotBytes = 4U << 20U;
+  [[nodiscard]] bool is_cold() const noexcept { return kind == Kind::kStream && bytes > kHotBytes; }
+
   /// Start of the run that is not counted.
   [[nodiscard]] std::uint64_t warm_up_ns() const noexcept { return run_ns / 5; }
   /// A round trip test goes on for this long until it has kEnough samples.

@@ -1,5 +1,7 @@
 #include "apps/common/uroce_service.h"
 
+#include "apps/common/opened.h"
+
 namespace uroce::apps {
 
 Result<Json> UroceService::handle(const Json& request) {
@@ -19,18 +21,10 @@ void UroceService::idle() {
 }
 
 Result<Json> UroceService::open() {
-  auto device = Device::open(config_);
-  if (!device) return device.error();
-  device_.emplace(std::move(*device));
-  auto pd = Pd::create(*device_);
-  if (!pd) return pd.error();
-  pd_.emplace(std::move(*pd));
-  auto measured = MeasuredEnd::create(*device_, *pd_, give_way_);
-  if (!measured) return measured.error();
-  measured_.emplace(std::move(*measured));
-  auto verifier = Verifier::create(*device_, *pd_, give_way_);
-  if (!verifier) return verifier.error();
-  verifier_.emplace(std::move(*verifier));
+  if (auto opened = open_device(config_, device_, pd_); !opened) return opened.error();
+  if (auto made = keep(measured_, MeasuredEnd::create(*device_, *pd_, give_way_, largest_write_)); !made)
+    return made.error();
+  if (auto made = keep(verifier_, Verifier::create(*device_, *pd_, give_way_)); !made) return made.error();
   return Json{{"measured", measured_->describe()}, {"verifier", verifier_->describe()}};
 }
 

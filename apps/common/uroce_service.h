@@ -14,8 +14,10 @@ namespace uroce::apps {
 /// Requests: open -> what the other end needs; connect {"peer": that}; sample; verify; counters.
 class UroceService : public Service {
  public:
-  /// @param give_way  both ends share one core
-  UroceService(Config config, bool give_way) : config_(std::move(config)), give_way_(give_way) {}
+  /// @param give_way       both ends share one core
+  /// @param largest_write  bytes, of streams
+  UroceService(Config config, bool give_way, std::uint32_t largest_write)
+      : config_(std::move(config)), give_way_(give_way), largest_write_(largest_write) {}
 
   Result<Json> handle(const Json& request) override;
   void idle() override;
@@ -28,6 +30,7 @@ class UroceService : public Service {
 
   Config config_;
   bool give_way_;
+  std::uint32_t largest_write_;
   std::optional<Device> device_;
   std::optional<Pd> pd_;
   std::optional<MeasuredEnd> measured_;

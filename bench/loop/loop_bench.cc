@@ -17,28 +17,33 @@ namespace {
 
 constexpr std::uint32_t kBuffer = 1 << 20;
 constexpr std::uint32_t kPathMtu = 4096;
+constexpr QpInitAttr kCapacities{.max_send_wr = 256, .max_recv_wr = 256, .max_inline_data = 64};
 
-/// One side: loop, QP, CQ and registered memory.
+/// One side: loop, QPs, CQ and registered memory.
 struct End {
-  End(std::uint8_t number, std::uint32_t qpn)
+  /// @param qpn  of the first QP
+  End(std::uint8_t number, std::uint32_t qpn, std::uint32_t qps, const QpInitAttr& capacities)
       : port(number),
         addresses({{engine::link_local_gid(port.info().mac), 64}, {Gid::from_v4({10, 0, 0, number}), 24}},
                   {}),
         loop({}, port, addresses, 1'000'000),
         keys(number, [] {}),
         cq(4096),
-        memory(kBuffer),
-        qp(Qpn{qpn}, 1, {.max_send_wr = 256, .max_recv_wr = 256, .max_inline_data = 64}, keys,
-           loop.counters(), cq, cq) {
+        memory(kBuffer) {
     key = *keys.insert({reinterpret_cast<std::uint64_t>(memory.data()), memory.size(), 1, access::kAll});
-    loop.add(qp);
+    for (std::uint32_t i = 0; i < qps; ++i) {
+      crowd.push_back(
+          std::make_unique<transport::RcQp>(Qpn{qpn + i}, 1U, capacities, keys, loop.counters(), cq, cq));
+      loop.add(*crowd.back());
+    }
   }
   void connect(const End& peer, Ticks now) {
-    QpAttr attr{.path_mtu = PathMtu::k4096,
-                .dest_qpn = peer.qp.context().qpn,
-                .access_flags = access::kAll,
-                .dgid = peer.addresses.own()[1].gid,
-                .timeout = 0};
+    for (std::size_t i = 0; i < crowd.size(); ++i)
+      connect(*crowd[i], peer.crowd[i]->context().qpn, peer.addresses.own()[1].gid, now);
+  }
+  void connect(transport::RcQp& qp, Qpn to, const Gid& gid, Ticks now) {
+    QpAttr attr{
+        .path_mtu = PathMtu::k4096, .dest_qpn = to, .access_flags = access::kAll, .dgid = gid, .timeout = 0};
     for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
                                       {QpState::kRtr, qp_attr::kRtrMask},
                                       {QpState::kRts, qp_attr::kRtsMask}}) {
@@ -51,15 +56,20 @@ struct End {
   }
   void post_recv(std::uint32_t bytes) {
     const Sge list = sge(bytes);
+    transport::RcQp& qp = *crowd.front();
     if (!qp.context().receives.own.put({.wr_id = 1, .sges = {&list, 1}}, 0)) std::abort();
     qp.context().receives.own.publish(1);
   }
-  void post(SendWr wr, std::uint32_t bytes) {
+  void put(transport::RcQp& qp, SendWr wr, std::uint32_t bytes) {
     const Sge list = sge(bytes);
     wr.sges = {&list, 1};
     if (!qp.context().sq.put(wr, 0)) std::abort();
     qp.context().sq.publish(1);
-    loop.ring(qp);
+  }
+  /// As from another thread.
+  void post(const SendWr& wr, std::uint32_t bytes) {
+    put(*crowd.front(), wr, bytes);
+    loop.ring(*crowd.front());
   }
 
   MemoryPort port;
@@ -68,13 +78,15 @@ struct End {
   mem::KeyTable keys;
   transport::CqRing cq;
   std::vector<std::byte> memory;
-  transport::RcQp qp;
+  std::vector<std::unique_ptr<transport::RcQp>> crowd;
   std::uint32_t key = 0;
 };
 
 /// Two connected ends; time moves by 1 us a step, so that neighbours resolve and no timer matters.
 struct Pair {
-  Pair() : a(std::make_unique<End>(1, 0x1111)), b(std::make_unique<End>(2, 0x2222)) {
+  explicit Pair(std::uint32_t qps = 1, const QpInitAttr& capacities = kCapacities)
+      : a(std::make_unique<End>(1, 0x1111, qps, capacities)),
+        b(std::make_unique<End>(2, 0x22222, qps, capacities)) {
     MemoryPort::join(a->port, b->port);
     a->connect(*b, now);
     b->connect(*a, now);
@@ -147,6 +159,36 @@ void BM_Write(benchmark::State& state) {
   state.SetBytesProcessed(state.iterations() * bytes);
 }
 BENCHMARK(BM_Write)->Arg(64)->Arg(4096)->Arg(65536);
+
+/// 64 B WRITEs of QPs that take turns, 128 of them under way at a time, each with its own ACK. The
+/// application owns the loop. Arg: QPs. Time: per batch.
+void BM_WriteInTurns(benchmark::State& state) {
+  constexpr std::uint32_t kBytes = 64;
+  constexpr int kBatch = 128;
+  Pair pair(static_cast<std::uint32_t>(state.range(0)), {.max_send_wr = 16, .max_recv_wr = 1});
+  Wc wc[kBatch];
+  const std::uint64_t target = pair.b->sge(0).addr;
+  std::size_t next = 0;
+  measure(state, kBatch, [&] {
+    for (int i = 0; i < kBatch; ++i) {
+      transport::RcQp& qp = *pair.a->crowd[next];
+      next = next + 1 == pair.a->crowd.size() ? 0 : next + 1;
+      pair.a->put(qp,
+                  {.opcode = WrOpcode::kRdmaWrite,
+                   .flags = send_flag::kSignaled,
+                   .remote_addr = target,
+                   .rkey = Rkey{pair.b->key}},
+                  kBytes);
+      pair.a->loop.post(qp, pair.now);
+    }
+    std::size_t done = 0;
+    while (done < kBatch) {
+      pair.step();
+      done += pair.a->cq.poll(wc);
+    }
+  });
+}
+BENCHMARK(BM_WriteInTurns)->Arg(128)->Arg(10'000);
 
 /// RDMA READ, request to data. Arg: message bytes.
 void BM_Read(benchmark::State& state) {
