@@ -14,7 +14,7 @@ from pathlib import Path
 import handshake
 import wire
 from lab import ENGINE_IPS, GUEST_IPS, PREFIXES, ROCE, lab
-from report import clean_kernel_log, main, require, require_equal, tail
+from report import clean_kernel_log, counters_in, main, require, require_equal, tail
 
 FAMILIES = ("IPv4", "IPv6")
 ROLES = ("client", "server")  # uroce's
@@ -51,6 +51,7 @@ class Meeting:
         self.cm_peer = arguments.cm_peer.resolve()
         self.evidence = arguments.evidence
         self.jobs = []
+        self.counters = {}  # of uroce in the meeting that was last, if it was asked to tell them
 
     def case(self, test, *arguments):
         """Runs a test; nothing that it started in the guest goes on."""
@@ -128,9 +129,9 @@ class Meeting:
         """The kernel holds no id, QP or memory region of a program that has ended."""
         self.guest.run("until rdma resource show | grep -q ' qp 1 cm_id 0 mr 0 '; do usleep 50000; done", 20)
 
-    @staticmethod
-    def no_id_left(said):
+    def no_id_left(self, said):
         require("0 ids left" in said, f"uroce's manager holds ids: {said}")
+        self.counters = counters_in(said)
 
     @contextlib.contextmanager
     def watched(self, name):
@@ -177,7 +178,7 @@ def rping(meeting, role, family, size):
 def rping_loses(meeting, role, message):
     """The first message of a kind is lost on its way; it is repeated."""
     from_uroce = (message in FROM_CLIENT) == (role == "client")
-    meeting.used.drop([first_lost(message, from_uroce)])
+    meeting.used.put_rules([first_lost(message, from_uroce)])
     meeting.once(role, rounds=3)
     require_equal(sum(meeting.used.dropped().values()), 1, "frames dropped")
     meeting.nothing_left()

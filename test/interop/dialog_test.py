@@ -10,7 +10,7 @@ from pathlib import Path
 
 import wire
 from lab import ENGINE_IPS, GUEST_IPS, PREFIXES, ROCE, lab
-from report import clean_kernel_log, main, require, tail
+from report import clean_kernel_log, counters_in, main, require, tail
 
 LIMIT_SECONDS = 60
 TCP_PORT = 18600
@@ -36,6 +36,7 @@ class Dialog:
         self.program = program.resolve()
         self.evidence = evidence
         self.number = 0
+        self.counters = {}  # of uroce in the dialog that was last
 
     def run(self, active, steps, mtu=4096, family="IPv4", **options):
         """@param active  "uroce" or "rxe": who posts the requests of `steps`"""
@@ -61,6 +62,7 @@ class Dialog:
         if code:
             job.kill()
         outcome = job.wait()
+        self.counters = counters_in(said)
         require(code == 0 and outcome.ok,
                 f"uroce: exit code {code}\n{tail(said)}\nguest: {outcome.text()}\n"
                 f"command: {shlex.join(map(str, ours))}\nguest:   {shlex.join(map(str, guest))}")
@@ -75,12 +77,12 @@ class Dialog:
             said, _ = program.communicate()
         return program.returncode, said
 
-    def watched(self, *arguments, loss=0.0, match=ROCE, **options):
+    def watched(self, *arguments, loss=0.0, match=ROCE, marked=0.0, **options):
         """Like run(), with loss both ways. @return what each side sent. The capture is kept if it fails."""
         self.number += 1
         self.evidence.mkdir(parents=True, exist_ok=True)
         path = self.evidence / f"dialog-{os.getpid()}-{self.number}.pcap"
-        self.used.lose(loss, loss, match)
+        self.used.lose(loss, loss, match, marked)
         try:
             with clean_kernel_log(self.used.guest), wire.watch(self.used, path) as seen:
                 self.run(*arguments, **options)

@@ -311,13 +311,21 @@ class Lab:
             time.sleep(0.02)
         raise LabError(f"the program has ended with exit code {program.returncode} before it listened")
 
-    def lose(self, to_guest=0.0, to_engine=0.0, match=ROCE):
-        """Drops matching frames on the bridge at random, as shares of 1. Replaces what was set before."""
-        rules = [f'iifname "{port}" {match} numgen random mod 10000 < {round(share * 10000)} counter drop'
-                 for port, share in (("eng0p", to_guest), ("tap0", to_engine)) if share > 0]
-        self.drop(rules)
+    def lose(self, to_guest=0.0, to_engine=0.0, match=ROCE, marked=0.0):
+        """Drops matching frames on the bridge at random, as shares of 1. Replaces what was set before.
 
-    def drop(self, rules):
+        @param marked  share of the frames, both ways, that get congestion marks (ECN), as a switch gives them
+        """
+        def at_random(port, share, match=match):
+            return f'iifname "{port}" {match} numgen random mod 10000 < {round(share * 10000)} counter'
+
+        rules = [f"{at_random(port, marked, f'ether type {family} {ROCE}')} {family} ecn set ce"
+                 for port in ("eng0p", "tap0") for family in ("ip", "ip6") if marked > 0]
+        rules += [f"{at_random(port, share)} drop"
+                  for port, share in (("eng0p", to_guest), ("tap0", to_engine)) if share > 0]
+        self.put_rules(rules)
+
+    def put_rules(self, rules):
         """Puts nft rules into the bridge's forwarding path."""
         body = "\n".join(rules)
         self.run("nft", "-f", "-", input=f"""
@@ -333,17 +341,24 @@ class Lab:
 
     def dropped(self):
         """Frames dropped so far, by the port they came in on."""
+        return self._counted("drop")
+
+    def marked(self):
+        """Likewise those that got marks."""
+        return self._counted("ecn")
+
+    def _counted(self, action):
         counts = {"eng0p": 0, "tap0": 0}
         listing = self.run("nft", "list", "chain", "bridge", "fault", "forward", check=False).stdout
         for line in listing.splitlines():
             words = line.split()
-            if "counter" in words and "iifname" in words:
+            if "counter" in words and "iifname" in words and action in words:
                 port = words[words.index("iifname") + 1].strip('"')
                 counts[port] = counts.get(port, 0) + int(words[words.index("counter") + 2])
         return counts
 
     def heal(self):
-        self.drop([])
+        self.put_rules([])
 
     def _save(self, **changes):
         self.state.update(changes)

@@ -69,6 +69,12 @@ def tail(text, limit=1500):
     return text if len(text) <= limit else "...\n" + text[-limit:]
 
 
+def counters_in(text):
+    """Lines of a program's output that are a name and a number."""
+    pairs = (line.split() for line in text.splitlines())
+    return {words[0]: int(words[1]) for words in pairs if len(words) == 2 and words[1].isdigit()}
+
+
 def require_equal(found, wanted, what):
     if found != wanted:
         raise AssertionError(f"{what} is {found}, must be {wanted}")

@@ -19,6 +19,8 @@ MAX_FILE_BYTES = 256 << 20
 ACK, ATOMIC_ACK = 17, 18
 READ_RESPONSES = range(13, 17)
 READ_REQUEST = 12
+CNP, CNP_UDP_BYTES = 0x81, 8 + 12 + 16 + 4
+FIRST_OF_MANUFACTURERS = 0xC0
 NAK_NAMES = {0: "sequence", 1: "invalid_request", 2: "remote_access", 3: "remote_operation"}
 
 
@@ -66,8 +68,9 @@ def roce_parts(frame):
     return ip[:header], ip[header:]
 
 
-def icrc_is_right(ip, udp):
-    """Whether a packet ends with its invariant CRC: fields that routers change count as ones. IBA A17.3.3."""
+def icrc(ip, udp):
+    """The invariant CRC of a packet's headers and payload: fields that routers change count as ones.
+    IBA A17.3.3."""
     masked = bytearray(ip)
     if len(ip) == 40:
         masked[0] |= 0x0F
@@ -77,10 +80,24 @@ def icrc_is_right(ip, udp):
         masked[1] = 0xFF
         masked[8] = 0xFF
         masked[10:12] = b"\xff\xff"
-    transport = bytearray(udp[:-4])
+    transport = bytearray(udp)
     transport[6:8] = b"\xff\xff"
     transport[12] = 0xFF
-    return zlib.crc32(bytes(8 * [0xFF]) + masked + transport) == struct.unpack("<I", udp[-4:])[0]
+    return struct.pack("<I", zlib.crc32(bytes(8 * [0xFF]) + masked + transport))
+
+
+def cnp(frame):
+    """The congestion notification that a frame's destination QP could get from the frame's sender: IBA
+    A17.9.3. IPv4."""
+    ip, udp = roce_parts(frame)
+    header, ports = bytearray(ip), bytearray(udp[:8])
+    struct.pack_into(">BHH", header, 1, 48 << 2, 20 + CNP_UDP_BYTES, 0)
+    struct.pack_into(">H", header, 10, 0)
+    total = sum(struct.unpack(">10H", header))
+    struct.pack_into(">H", header, 10, ~(total % 0xFFFF) & 0xFFFF)
+    struct.pack_into(">HH", ports, 4, CNP_UDP_BYTES, 0)
+    body = bytes(ports) + bytes([CNP, 0]) + udp[10:12] + bytes(1) + udp[13:16] + bytes(4 + 16)
+    return frame[:14] + header + body + icrc(header, body)
 
 
 class Watcher:
@@ -106,7 +123,8 @@ class Watcher:
 
     def _roce(self, side, ip, udp):
         side.count["roce"] += 1
-        if not icrc_is_right(ip, udp):
+        side.count["ecn_capable"] += (ip[1] if len(ip) != 40 else ip[1] >> 4) & 3 != 0
+        if icrc(ip, udp[:-4]) != udp[-4:]:
             side.count["wrong_icrc"] += 1
             return
         bth = udp[8:20]
@@ -117,6 +135,8 @@ class Watcher:
             side.count["responses"] += 1
         elif opcode < 24:
             side.note_request(opcode, qpn, psn)
+        side.count["cnps"] += opcode == CNP
+        side.count["extensions"] += opcode >= FIRST_OF_MANUFACTURERS
 
     def summary(self):
         self.file.close()

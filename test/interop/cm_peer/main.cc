@@ -1,7 +1,7 @@
 // uroce_cm_peer PROGRAM [OPTION VALUE]...: plays one side of ucmatose, cmtime, udaddy or mckey.
 //
 // Prints "ready" when the other side may start, and at the end how many ids the manager still holds once
-// timewait is over.
+// timewait is over; with --counters 1 also the device's counters. Reads UROCE_* variables.
 #include <cstdio>
 #include <exception>
 #include <functional>
@@ -22,7 +22,7 @@ Words words_of(int argc, char** argv) {
 }
 
 Config config_from(const Words& words) {
-  Config config;
+  Config config = need(apply_environment({}));
   config.port = words.at("--port");
   std::istringstream addresses(words.at("--ip"));
   for (std::string address; std::getline(addresses, address, ',');) config.ip.push_back(address);
@@ -70,6 +70,9 @@ void run(const std::string& program, const Words& words) {
   Port port{device, cm, pd, channel};
   programs.at(program)(port, options_from(words));
   std::printf("%zu ids left\n", ids_left(cm));
+  if (!words.contains("--counters")) return;
+  for (const Counter& counter : device.counters())
+    std::printf("%s %llu\n", counter.name.c_str(), static_cast<unsigned long long>(counter.value));
 }
 
 }  // namespace

@@ -25,13 +25,13 @@ void need_ok(const Status& status) {
   if (!status) throw std::runtime_error(status.error().text);
 }
 
-/// Options --port, --ip (several, or one list with commas), --pcap, --fault.
+/// UROCE_* variables and options --port, --ip (several, or one list with commas), --pcap, --fault.
 Config config_from(const Options& options) {
   const auto text = [&](const char* name) {
     const auto found = options.find(name);
     return found == options.end() ? std::string{} : found->second;
   };
-  Config config;
+  Config config = need(apply_environment({}));
   config.port = text("port");
   std::istringstream addresses(text("ip"));
   for (std::string address; std::getline(addresses, address, ',');) config.ip.push_back(address);
