@@ -7,13 +7,11 @@ librdmacm is the system's. Runs the cases whose command lines contain a pattern,
 shm; with --veth, af_packet between two network namespaces, which needs root. Prints what became of each.
 Programs that are not installed are skipped, with the package to install.
 """
-import argparse
 import filecmp
 import os
 import pathlib
 import shlex
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -21,7 +19,6 @@ import time
 import programs_test
 
 SECONDS = 60  # for one pair
-SKIPPED = programs_test.SKIPPED
 RSOCKETS = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 PYTHON = "/usr/bin/python3"  # not one that was linked to another C library
 CM_THREAD = "uroce-rdma-cm"  # of a process that is about to bind or to resolve an address
@@ -171,15 +168,7 @@ def cases_of(runner, patterns):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("uroce", type=lambda text: pathlib.Path(text).resolve())
-    parser.add_argument("--as-nobody", action="store_true")
-    parser.add_argument("--veth", action="store_true")
-    parser.add_argument("patterns", nargs="*")
-    arguments = parser.parse_intermixed_args()
-    if (arguments.veth or arguments.as_nobody) and os.geteuid() != 0:
-        print("skipped: needs root")
-        return SKIPPED
+    arguments = programs_test.arguments_of(__doc__, "--as-nobody", "--veth")
     chosen_link = Veth() if arguments.veth else Shm(arguments.as_nobody)
     with tempfile.TemporaryDirectory() as name, chosen_link as link:
         folder = pathlib.Path(name)

@@ -7,9 +7,6 @@ The other end must end with an error of its own in bounded time, a pair of progr
 end well, and a server that outlives its clients must serve the next one. The links are shm; with --veth,
 af_packet between network namespaces, which needs root.
 """
-import argparse
-import os
-import pathlib
 import shlex
 import shutil
 import sys
@@ -122,14 +119,7 @@ def chosen(arguments):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("uroce", type=lambda text: pathlib.Path(text).resolve())
-    parser.add_argument("--veth", action="store_true")
-    parser.add_argument("patterns", nargs="*")
-    arguments = parser.parse_intermixed_args()
-    if arguments.veth and os.geteuid() != 0:
-        print("skipped: network namespaces need root")
-        return programs_test.SKIPPED
+    arguments = programs_test.arguments_of(__doc__, "--veth")
     return programs_test.run_cases(chosen(arguments))
 
 

@@ -172,17 +172,23 @@ def chosen(arguments):
             yield command
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+def arguments_of(description, *flags):
+    """What the command line says: UROCE_PROGRAM, any of the flags, and patterns. Ends the program as skipped
+    where they ask for what only root may do."""
+    parser = argparse.ArgumentParser(description=description.split("\n", 1)[0])
     parser.add_argument("uroce", type=lambda text: pathlib.Path(text).resolve())
-    parser.add_argument("--long", action="store_true")
-    parser.add_argument("--as-nobody", action="store_true")
-    parser.add_argument("--veth", action="store_true")
+    for flag in flags:
+        parser.add_argument(flag, action="store_true")
     parser.add_argument("patterns", nargs="*")
     arguments = parser.parse_intermixed_args()
-    if (arguments.veth or arguments.as_nobody) and os.geteuid() != 0:
+    if (arguments.veth or getattr(arguments, "as_nobody", False)) and os.geteuid() != 0:
         print("skipped: needs root")
-        return SKIPPED
+        sys.exit(SKIPPED)
+    return arguments
+
+
+def main():
+    arguments = arguments_of(__doc__, "--long", "--as-nobody", "--veth")
     with Veth() if arguments.veth else Shm(arguments.as_nobody) as link:
         return run_cases(cases_of(arguments, Runner(arguments.uroce, link)))
 

@@ -8,7 +8,6 @@ adapters. The device's port is shm; with --veth, af_packet in a network namespac
 tests of RDMA-CM are skipped, as two processes do not share an interface. Prints what became of each and fails
 if one fails or hangs that is not in EXPECTED.
 """
-import argparse
 import gzip
 import os
 import pathlib
@@ -86,15 +85,7 @@ def is_installed():
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("uroce", type=lambda text: pathlib.Path(text).resolve())
-    parser.add_argument("--as-nobody", action="store_true")
-    parser.add_argument("--veth", action="store_true")
-    parser.add_argument("patterns", nargs="*")
-    arguments = parser.parse_intermixed_args()
-    if (arguments.veth or arguments.as_nobody) and os.geteuid() != 0:
-        print("skipped: needs root")
-        return SKIPPED
+    arguments = programs_test.arguments_of(__doc__, "--as-nobody", "--veth")
     if not is_installed():
         print("skipped: python3-pyverbs or the tests in rdma-core's documentation are missing: config/setup")
         return SKIPPED

@@ -7,8 +7,6 @@ Runs the cases whose command lines contain a pattern, all without one. The link 
 between two network namespaces, which needs root. Each names its transport, so that it can only pass over the
 drop-in. Prints what became of each. Programs that are not installed are skipped, with the package to install.
 """
-import argparse
-import os
 import pathlib
 import shlex
 import shutil
@@ -203,14 +201,7 @@ def chosen(runner, patterns):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("uroce", type=lambda text: pathlib.Path(text).resolve())
-    parser.add_argument("--veth", action="store_true")
-    parser.add_argument("patterns", nargs="*")
-    arguments = parser.parse_intermixed_args()
-    if arguments.veth and os.geteuid() != 0:
-        print("skipped: network namespaces need root")
-        return programs_test.SKIPPED
+    arguments = programs_test.arguments_of(__doc__, "--veth")
     ends = Veth() if arguments.veth else programs_test.Shm(False)
     with tempfile.TemporaryDirectory() as name, ends as link:
         runner = Runner(arguments.uroce, link, pathlib.Path(name))
