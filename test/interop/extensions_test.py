@@ -141,12 +141,15 @@ class Notifier:
 
 def notified(shared):
     """uroce is slowed down by CNPs, and still comes to an end."""
-    os.environ["UROCE_LINE_MBPS"] = "20"  # once slowed down; a guest is slow itself
+    # There is more to send whenever a CNP comes, and the rate rises slowly again.
+    slow = {"UROCE_MAX_UNACKED": "8", "UROCE_LINE_MBPS": "1000"}
+    os.environ.update(slow)
     try:
         with clean_kernel_log(shared.used.guest), Notifier(shared.used) as notifier:
             shared.dialog.run("uroce", NOTIFIED, mtu=1024)
     finally:
-        del os.environ["UROCE_LINE_MBPS"]
+        for name in slow:
+            del os.environ[name]
     counters = shared.dialog.counters
     require(notifier.sent > 0, "no acknowledgement was heard")
     require(counters["rp_cnp_handled"] > 0, f"none of {notifier.sent} CNPs was taken: {counters}")

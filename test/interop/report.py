@@ -12,6 +12,7 @@ from lab import LabError
 from packages import Unavailable
 
 SKIPPED = 77
+SHORT = 300  # characters of a fault, where all are listed
 HOST_WAS_BUSY = re.compile(r"\] (clocksource|hrtimer|sched): ")  # the emulated machine stood still
 LINK_IS_UP = re.compile(r"rxe0: (set active|added )")  # comes a moment after the link was set up
 EXPECTED_FAULTS = (AssertionError, GuestError, LabError, OSError, subprocess.SubprocessError)
@@ -44,7 +45,7 @@ class Report:
             fault = traceback.format_exc()
         took = f"{time.monotonic() - started:.1f} s"
         if fault:
-            self.failed.append(name)
+            self.failed.append((name, fault))
             self.in_a_row += 1
             print(f"FAIL {name} ({took})\n     " + fault.replace("\n", "\n     "), flush=True)
             if self.in_a_row == self.give_up_after:
@@ -57,8 +58,8 @@ class Report:
 
     def exit_code(self):
         print(f"{self.passed} passed, {len(self.failed)} failed")
-        for name in self.failed:
-            print(f"  failed: {name}")
+        for name, fault in self.failed:
+            print(f"  failed: {name}: {' '.join(fault.split())[:SHORT]}")
         if not self.passed and not self.failed:
             print("no case matches")
         return 0 if self.passed and not self.failed else 1
