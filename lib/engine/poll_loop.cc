@@ -166,7 +166,7 @@ void PollLoop::post(QueuePair& qp, Ticks now) noexcept {
   constexpr std::uint32_t kFew = 2;  // packets in flight; beyond, one flush for many is worth more
   const bool wants = as_rc(qp, [this, &qp, now](auto& one) {
     one.on_doorbell();
-    if (one.in_flight() <= kFew) {
+    if (one.in_flight() <= kFew || one.context().awaits_reply) {
       transport::TxContext tx = turn(one, now);
       const unsigned budget = tx.budget;
       one.transmit_requests(tx);

@@ -43,7 +43,8 @@ struct QpContext {
         opcode_base(capacities.type == QpType::kXrcSend || capacities.type == QpType::kXrcRecv
                         ? raw(wire::Opcode::kXrcSendFirst)
                         : std::uint8_t{0}),
-        sq(capacities.max_send_wr, capacities.max_send_sge, capacities.max_inline_data, capacities.type),
+        sq(capacities.max_send_wr, capacities.max_send_sge, capacities.max_inline_data, capacities.type,
+           capacities.sq_sig_all ? send_flag::kSignaled : std::uint8_t{0}),
         init(capacities),
         receives(capacities.max_recv_wr, capacities.max_recv_sge, shared),
         recv_pd(shared == nullptr ? pd_number : shared->pd) {}
@@ -67,6 +68,7 @@ struct QpContext {
   std::atomic<QpState> state{QpState::kReset};
   bool resolved = false;      ///< the peer's Ethernet address is known
   bool heard = false;         ///< a packet has come since the keepalive looked last
+  bool awaits_reply = false;  ///< a message has come since the newest request was started
   bool is_signaling = false;  ///< the newest request that was started is signaled
   bool is_bulk = false;       ///< what is in flight are long messages
   bool answers_bulk = false;  ///< so are responses that may still be on their way

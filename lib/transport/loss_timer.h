@@ -63,6 +63,11 @@ class LossTimer {
     timed_psn_ = psn;
     sent_at_ = now;
   }
+  /// For how long after an ACK was asked for messages may leave that ask for none: a lost one of them shall
+  /// not wait longer for its probe. 0 as long as there would be none.
+  [[nodiscard]] std::uint64_t quiet_ns() const noexcept {
+    return smoothed_ns_ == 0 ? 0 : std::min(kQuietNs, floor_ns_ / 2);
+  }
   /// Everything before `unacked` has been answered.
   void on_answered(Psn unacked, Ticks now) noexcept {
     if (!is_timing_ || !before(timed_psn_, unacked)) return;
@@ -73,6 +78,7 @@ class LossTimer {
   void on_sent_again() noexcept { is_timing_ = false; }
 
  private:
+  static constexpr std::uint64_t kQuietNs = 50'000;
   static constexpr std::uint64_t kUnmeasuredNs = 4'000'000;  // to the first probe
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
 

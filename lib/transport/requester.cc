@@ -44,6 +44,7 @@ void Requester::reset() noexcept {
   sent_packets_ = read_head_ = reads_in_flight_ = reads_unfinished_ = local_unfinished_ = since_ack_req_ = 0;
   oldest_psn_ = current_psn_ = next_wqe_psn_ = unacked_psn_ = sent_psn_ = Psn{};
   broken_ = doubted_ = Fault::kNone;
+  quiet_until_ = Ticks{};
   tolerated_ = 0;
   recovering_ = repeating_ = false;
   selective_.reset();
@@ -182,6 +183,7 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   if (answered) ++reads_unfinished_;
   cursor_.rewind();
   qp_.is_signaling = wqe.has(send_flag::kSignaled);
+  qp_.awaits_reply = false;
   qp_.counters.add(Count::kRequesterMessages);
   return true;
 }
@@ -222,6 +224,20 @@ bool Requester::emit_current(TxContext& tx) noexcept {
   return wqe.opcode == WrOpcode::kFlush ? emit_flush(wqe, tx) : emit_atomic_write(wqe, tx);
 }
 
+/// An ACK is asked for at the end of a message, four times per window, before the window closes, and now and
+/// then if congestion control makes a window last long. Not at the end of one whose completion nobody waits
+/// for, if others were asked for a moment ago and the send queue has room: should no more follow, a probe asks.
+bool Requester::asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks now) noexcept {
+  if (is_last) {
+    const bool is_quiet = now < quiet_until_ && !wqe.has(send_flag::kSignaled) && psn == sent_psn_ &&
+                          2 * (started_ - oldest_) <= qp_.sq.depth() && !wqe.is_answered();
+    if (!is_quiet) return true;
+  }
+  const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;
+  return 4 * (since_ack_req_ + 1) >= qp_.max_unacked || unacked >= window_ || credits_.is_limited() ||
+         (qp_.congestion != nullptr && qp_.congestion->rate.should_ask(now));
+}
+
 bool Requester::emit_data(const SendWqe& wqe, TxContext& tx) noexcept {
   const std::uint64_t at = std::uint64_t{sent_packets_} * qp_.mtu;
   const auto payload = static_cast<std::uint32_t>(std::min<std::uint64_t>(qp_.mtu, wqe.length - at));
@@ -230,14 +246,8 @@ bool Requester::emit_data(const SendWqe& wqe, TxContext& tx) noexcept {
   const wire::OpcodeInfo& info = wire::info(opcode);
   const bool solicited = last && wqe.has(send_flag::kSolicited) && (info.is_send || info.has_imm);
 
-  // An ACK is asked for at the end of a message, four times per window, before the window closes, and now and
-  // then if congestion control makes a window last long.
   const Psn psn = send_psn();
-  const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;
-  const bool ack_req = last || 4 * (since_ack_req_ + 1) >= qp_.max_unacked || unacked >= window_ ||
-                       credits_.is_limited() ||
-                       (qp_.congestion != nullptr && qp_.congestion->rate.should_ask(tx.now));
-
+  const bool ack_req = asks_for_ack(wqe, psn, last, tx.now);
   FrameWriter frame(tx.lane(qp_.is_bulk));
   if (!frame.begin(qp_, tx, opcode, psn, payload, ack_req, solicited)) return false;
   put_data_headers(frame, wqe, info);
@@ -247,6 +257,7 @@ bool Requester::emit_data(const SendWqe& wqe, TxContext& tx) noexcept {
   }
   frame.send(qp_, tx);
   since_ack_req_ = ack_req ? 0 : since_ack_req_ + 1;
+  if (ack_req) quiet_until_ = tx.now + timer_.quiet_ns();
   on_sent(1, tx.now);
   return true;
 }

@@ -107,6 +107,7 @@ class Requester {
   void run_local(const SendWqe& wqe) noexcept;
   void skip_local() noexcept;
   bool emit_current(TxContext& tx) noexcept;
+  [[nodiscard]] bool asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks now) noexcept;
   bool emit_data(const SendWqe& wqe, TxContext& tx) noexcept;
   bool emit_read(const SendWqe& wqe, TxContext& tx) noexcept;
   bool emit_atomic(const SendWqe& wqe, TxContext& tx) noexcept;
@@ -179,6 +180,7 @@ class Requester {
   Psn unacked_psn_;
   Psn sent_psn_;  // one past the newest PSN ever sent
   std::uint32_t since_ack_req_ = 0;
+  Ticks quiet_until_;  // whose completion nobody waits for asks for no ACK
   std::uint32_t window_ = 0;  // packets in flight now: max_unacked, less after a timeout or a probe
   std::uint32_t window_before_probe_ = 0;  // 0: no probe is unanswered
   std::uint32_t reads_in_flight_ = 0;

@@ -144,6 +144,7 @@ void Responder::advance(std::uint32_t packets) noexcept {
 /// @return the new MSN
 std::uint32_t Responder::finish_message() noexcept {
   qp_.counters.add(Count::kResponderMessages);
+  qp_.awaits_reply = true;
   return ++msn_;
 }
 

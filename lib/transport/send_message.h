@@ -112,8 +112,7 @@ inline void put_data_headers(FrameWriter& frame, const SendWqe& wqe, const wire:
 /// Completes a send, if it is signaled or failed, and frees the slots before `next`: first, because who sees
 /// the completion may post at once.
 inline void complete_send(QpContext& qp, const SendWqe& wqe, Fault fault, std::uint32_t next) noexcept {
-  if (fault == Fault::kNone && !qp.init.sq_sig_all && !wqe.has(send_flag::kSignaled))
-    return qp.sq.retire(next);
+  if (fault == Fault::kNone && !wqe.has(send_flag::kSignaled)) return qp.sq.retire(next);
   const bool reads = wqe.is_read() || wqe.is_atomic();
   const Wc wc{.wr_id = wqe.wr_id,
               .byte_len = fault == Fault::kNone && reads ? wqe.length : 0,

@@ -69,10 +69,12 @@ void put_srq(SendWqe& wqe, std::uint32_t number) noexcept {
 
 }  // namespace
 
-SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, QpType type)
+SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, QpType type,
+                     std::uint8_t flags_of_all)
     : WqeRing(depth, send_stride(max_sge, max_inline),
               {.max_sge = max_sge,
                .max_inline = max_inline,
+               .flags_of_all = flags_of_all,
                .is_datagram = type == QpType::kUd,
                .is_xrc = type == QpType::kXrcSend,
                .is_closed = type == QpType::kXrcRecv}) {}
@@ -93,7 +95,7 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
           .imm_or_rkey = has_key ? raw(wr.invalidate_rkey) : wr.imm_data,
           .rkey = raw(wr.rkey),
           .opcode = wr.opcode,
-          .flags = wr.flags,
+          .flags = static_cast<std::uint8_t>(wr.flags | limits().flags_of_all),
           .num_sge = static_cast<std::uint8_t>(is_inline ? 0 : wr.sges.size()),
           .malformed = length > kMaxMessage};
   if (limits().is_xrc) [[unlikely]]

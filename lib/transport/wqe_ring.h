@@ -213,6 +213,7 @@ class WqeRing {
 struct SendLimits {
   std::uint32_t max_sge = 0;
   std::uint32_t max_inline = 0;
+  std::uint8_t flags_of_all = 0;  ///< that every request has
   bool is_datagram = false;
   bool is_xrc = false;
   bool is_closed = false;  ///< nothing can be posted
@@ -224,7 +225,9 @@ struct RecvLimits {
 /// What a QP's send queue holds, and how a SendWr gets into it.
 class SendQueue : public WqeRing<SendWqe, SendLimits> {
  public:
-  SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, QpType type = QpType::kRc);
+  /// @param flags_of_all  send_flag::kSignaled if every request is signaled
+  SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, QpType type = QpType::kRc,
+            std::uint8_t flags_of_all = 0);
 
   /// Copies `wr` into the slot `ahead` of the tail; publish() makes it visible.
   /// @return false if the ring is full or `wr` exceeds the QP's capacities.

@@ -40,6 +40,45 @@ TEST_CASE("requester sends a packet again when its answer is later than round tr
   qp.at(10s).quiet();
 }
 
+TEST_CASE("requester asks for no ACK of what nobody waits for, shortly after it asked for one", "[rc][probe][ack]") {
+  // IBA 9.7.5.1.2 ?: when AckReq is set is the requester's choice.
+  ScriptConfig config = probing();
+  config.sig_all = false;
+  config.send_wrs = 16;
+  RcScript qp{config};
+  const auto unasked = [](std::uint32_t psn) {
+    Packet packet = write_only(psn);
+    packet.ack_req = false;
+    return packet;
+  };
+  qp.at(0us).post_write(4).out(write_only(0)).post_write(4).out(write_only(1));  // no round trip is known
+  qp.at(10us).in(Ack{1});
+
+  SECTION("for 50 us, and not if it is signaled") {
+    qp.at(100us).post_write(4).out(write_only(2));
+    qp.at(150us - 1ns).post_write(4).out(unasked(3));
+    qp.post_write(4, send_flag::kSignaled).out(write_only(4)).post_write(4).out(unasked(5));
+    qp.at(200us - 1ns).post_write(4).out(write_only(6)).in(Ack{6}).completes(5);
+  }
+  SECTION("until half of the send queue is in use") {
+    qp.at(100us).post_write(4).out(write_only(2));
+    for (std::uint32_t psn = 3; psn <= 9; ++psn) qp.post_write(4).out(unasked(psn));
+    qp.post_write(4).out(write_only(10));
+    qp.in(Ack{9}).post_write(4).out(unasked(11));
+  }
+  SECTION("a probe asks if nothing more follows") {
+    qp.at(100us).post_write(4).out(write_only(2)).post_write(4).out(unasked(3));
+    qp.at(110us).in(Ack{2});
+    qp.at(220us - 1ns).quiet();
+    qp.at(220us).out(write_only(3)).in(Ack{3});
+    qp.at(10s).quiet();
+  }
+  SECTION("what is sent again asks") {
+    qp.at(100us).post_write(4).out(write_only(2)).post_write(4).out(unasked(3)).post_write(4).out(unasked(4));
+    qp.at(110us).in(NakSequence{2}).out(write_only(2)).out(write_only(3)).out(write_only(4));
+  }
+}
+
 TEST_CASE("requester probes with one packet, and sends the rest of a lost tail as answers come",
           "[rc][probe]") {
   RcScript qp{probing()};
