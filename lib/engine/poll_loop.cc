@@ -81,7 +81,6 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
     : place_(place),
       port_(port),
       bulk_(port.bulk_sink()),
-      has_lanes_(&bulk_ != &port),
       addresses_(addresses),
       neighbours_(addresses_, port, counters_, ask_interval_ns),
       groups_(place.count),
@@ -156,7 +155,7 @@ transport::TxContext PollLoop::turn(const QueuePair& qp, Ticks now) const noexce
 }
 
 void PollLoop::note_turn(const QueuePair& qp, Ticks now) noexcept {
-  if (!has_lanes_ || qp.context().sends_bulk()) return;
+  if (!has_lanes() || qp.context().sends_bulk()) return;
   crowded_until_ = now + kCrowdNs;
   prompt_qp_ = &qp;
 }

@@ -154,6 +154,8 @@ class PollLoop {
 
   void answer_now(Ticks now) noexcept;
   unsigned take_doorbells() noexcept;
+  /// What goes to `bulk_` does not hold up what goes to `port_`.
+  [[nodiscard]] bool has_lanes() const noexcept { return &bulk_ != &port_; }
   [[nodiscard]] bool is_crowded(const transport::QueuePair& bulk, Ticks now) const noexcept {
     return now < crowded_until_ && prompt_qp_ != &bulk;
   }
@@ -215,7 +217,6 @@ class PollLoop {
   LoopPlace place_;
   port::Port& port_;
   port::FrameSink& bulk_;
-  bool has_lanes_;  // what goes to `bulk_` does not hold up what goes to `port_`
   Addresses addresses_;
   Counters counters_;
   Neighbours neighbours_;

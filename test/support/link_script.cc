@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "support/given_frames.h"
 #include "support/reference_icrc.h"
 #include "wire/arp.h"
 #include "wire/describe.h"
@@ -15,13 +16,7 @@ namespace uroce::test {
 class LinkScript::FramePort final : public port::Port {
  public:
   [[nodiscard]] const port::PortInfo& info() const noexcept override { return info_; }
-  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override {
-    if (given.empty() || frames.empty()) return 0;
-    shown_ = std::move(given.front());
-    given.pop_front();
-    frames[0] = {.data = shown_.data(), .len = static_cast<std::uint32_t>(shown_.size())};
-    return 1;
-  }
+  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override { return given.show(frames); }
   void rx_release() noexcept override {}
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override {
     claimed_.assign(len, std::byte{0xee});
@@ -31,12 +26,11 @@ class LinkScript::FramePort final : public port::Port {
   void tx_flush() noexcept override {}
   [[nodiscard]] port::PortCounters counters() const noexcept override { return {}; }
 
-  std::deque<Bytes> given;
+  GivenFrames given;
   std::deque<Bytes> sent;
 
  private:
   port::PortInfo info_{.name = "script", .mac = kOwnMac, .link_mtu = 4200};
-  Bytes shown_;
   Bytes claimed_;
 };
 
@@ -170,7 +164,7 @@ LinkScript& LinkScript::in(const Packet& packet, const wire::FrameAddress& addre
 }
 
 LinkScript& LinkScript::in(const Bytes& frame) {
-  port_->given.push_back(frame);
+  port_->given.give(frame);
   return run();
 }
 

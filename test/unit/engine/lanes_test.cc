@@ -1,11 +1,11 @@
 // Bulk and the rest on a port that keeps them apart. Simulated clock; path MTU 1024.
 #include <catch2/catch.hpp>
 
-#include <deque>
 #include <memory>
 #include <vector>
 
 #include "engine/poll_loop.h"
+#include "support/given_frames.h"
 #include "support/script_memory.h"
 #include "support/script_packet.h"
 #include "transport/rc_qp.h"
@@ -51,13 +51,7 @@ class LanePort final : public port::Port {
  public:
   explicit LanePort(bool has_lanes) : has_lanes_(has_lanes) {}
   const port::PortInfo& info() const noexcept override { return info_; }
-  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override {
-    if (given.empty() || frames.empty()) return 0;
-    shown_ = std::move(given.front());
-    given.pop_front();
-    frames[0] = {.data = shown_.data(), .len = static_cast<std::uint32_t>(shown_.size())};
-    return 1;
-  }
+  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override { return given.show(frames); }
   void rx_release() noexcept override {}
   std::byte* tx_claim(std::uint32_t len) noexcept override { return prompt.tx_claim(len); }
   void tx_commit() noexcept override { prompt.tx_commit(); }
@@ -68,14 +62,13 @@ class LanePort final : public port::Port {
   }
   port::PortCounters counters() const noexcept override { return {}; }
 
-  std::deque<Bytes> given;
+  GivenFrames given;
   Sink prompt;
   Sink bulk;
 
  private:
   bool has_lanes_;
   port::PortInfo info_{.name = "lanes", .mac = kOwnMac, .link_mtu = 4200};
-  Bytes shown_;
 };
 
 class Lanes {
@@ -111,7 +104,7 @@ class Lanes {
     loop.ring(qp);
   }
   void give(transport::RcQp& qp, const Packet& packet) {
-    port.given.push_back(frame_of(packet,
+    port.given.give(frame_of(packet,
                                   {.src_mac = kPeerMac,
                                    .dst_mac = kOwnMac,
                                    .sgid = Gid::from_v4({10, 0, 0, 2}),
@@ -166,7 +159,7 @@ class Lanes {
                          {.operation = wire::Arp::Operation::kReply,
                           .sender_mac = kPeerMac,
                           .sender_ip = wire::v4_part(Gid::from_v4({10, 0, 0, 2}))});
-    port.given.push_back(frame);
+    port.given.give(frame);
     turn();
   }
 
