@@ -12,7 +12,7 @@ from lab import LabError
 from packages import Unavailable
 
 SKIPPED = 77
-SHORT = 300  # characters of a fault, where all are listed
+SHORT = 600  # characters of a fault, where all are listed
 HOST_WAS_BUSY = re.compile(r"\] (clocksource|hrtimer|sched): ")  # the emulated machine stood still
 LINK_IS_UP = re.compile(r"rxe0: (set active|added )")  # comes a moment after the link was set up
 EXPECTED_FAULTS = (AssertionError, GuestError, LabError, OSError, subprocess.SubprocessError)
