@@ -276,6 +276,7 @@ void Requester::on_placed(const wire::PacketView& packet, Ticks now) noexcept {
 
 void Requester::on_timer(Ticks now) noexcept {
   if (rnr_until_.is_set() && rnr_until_ <= now) rnr_until_ = Ticks{};
+  if (tail_due_.is_set()) look_at_tail(now);
   const LossTimer::Expiry expiry = timer_.expire(now);
   if (expiry == LossTimer::Expiry::kProbe) probe();
   if (expiry != LossTimer::Expiry::kTimeout) return;
@@ -405,9 +406,9 @@ void Requester::flush() noexcept {
   sent_packets_ = 0;
   sent_psn_ = unacked_psn_;
   reads_in_flight_ = 0;
-  repeating_ = false;
+  repeating_ = asks_tail_ = false;
   timer_.stop();
-  rnr_until_ = Ticks{};
+  rnr_until_ = tail_due_ = Ticks{};
 }
 
 }  // namespace uroce::transport

@@ -18,6 +18,9 @@ namespace uroce::transport {
 /// Threads: loop.
 class LossTimer {
  public:
+  /// After a message that asked for no ACK, and that none has followed, a question does.
+  static constexpr std::uint64_t kTailNs = 16'384;
+
   /// Forgets what it has learnt.
   /// @param floor_ns  least margin over the round trip before a probe; 0: no probes
   void reset(std::uint64_t floor_ns) noexcept {

@@ -73,6 +73,7 @@ class QueuePairOf final : public QueuePair {
   }
 
   void answer(TxContext& tx) noexcept override {
+    if constexpr (requires { receiver_.owe_last_ack(); }) receiver_.owe_last_ack();
     if (ctx_.resolved && receiver_.has_responses()) receiver_.transmit(tx);
   }
 
@@ -103,7 +104,8 @@ class QueuePairOf final : public QueuePair {
     const bool waits = gate == Gate::kUnresolved || gate == Gate::kNoCredits;
     if (gate == Gate::kPaced) [[unlikely]]
       return !ctx_.congestion->rate.deadline().is_set();
-    return gate == Gate::kOpen || gate == Gate::kAskCredits || (waits && !sender_.deadline().is_set());
+    const bool asks = gate == Gate::kAskCredits || gate == Gate::kAskTail;
+    return gate == Gate::kOpen || asks || (waits && !sender_.deadline().is_set());
   }
 
   [[nodiscard]] std::uint32_t in_flight() const noexcept override { return sender_.in_flight(); }

@@ -44,7 +44,8 @@ void Requester::reset() noexcept {
   sent_packets_ = read_head_ = reads_in_flight_ = reads_unfinished_ = local_unfinished_ = since_ack_req_ = 0;
   oldest_psn_ = current_psn_ = next_wqe_psn_ = unacked_psn_ = sent_psn_ = Psn{};
   broken_ = doubted_ = Fault::kNone;
-  quiet_until_ = Ticks{};
+  quiet_until_ = tail_due_ = Ticks{};
+  asks_tail_ = false;
   tolerated_ = 0;
   recovering_ = repeating_ = false;
   selective_.reset();
@@ -77,7 +78,7 @@ void Requester::resize_read_window() {
 }
 
 Gate Requester::gate(Ticks now) const noexcept {
-  if (current_ == started_ && current_ == qp_.sq.tail()) return Gate::kIdle;
+  if (current_ == started_ && current_ == qp_.sq.tail()) return asks_tail_ ? Gate::kAskTail : Gate::kIdle;
   const QpState state = qp_.state.load(std::memory_order_relaxed);
   if (qp_.has_failed() || broken_ != Fault::kNone) return Gate::kStopped;
   if (state != QpState::kRts && !(state == QpState::kSqd && current_ != started_)) return Gate::kStopped;
@@ -129,6 +130,9 @@ Gate Requester::transmit(TxContext& tx) noexcept {
     case Gate::kAskCredits:
       ask_for_credits(tx);
       if (credits_asked_) return Gate::kOpen;
+      break;
+    case Gate::kAskTail:
+      if (!ask_about_tail(tx)) return Gate::kOpen;
       break;
     case Gate::kNoCredits:
       if (!timer_.is_running()) start_timer(tx.now);
@@ -226,7 +230,8 @@ bool Requester::emit_current(TxContext& tx) noexcept {
 
 /// An ACK is asked for at the end of a message, four times per window, before the window closes, and now and
 /// then if congestion control makes a window last long. Not at the end of one whose completion nobody waits
-/// for, if others were asked for a moment ago and the send queue has room: should no more follow, a probe asks.
+/// for, if others were asked for a moment ago and the send queue has room: should no more follow, a question
+/// does.
 bool Requester::asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks now) noexcept {
   if (is_last) {
     const bool is_quiet = now < quiet_until_ && !wqe.has(send_flag::kSignaled) && psn == sent_psn_ &&
@@ -257,7 +262,12 @@ bool Requester::emit_data(const SendWqe& wqe, TxContext& tx) noexcept {
   }
   frame.send(qp_, tx);
   since_ack_req_ = ack_req ? 0 : since_ack_req_ + 1;
-  if (ack_req) quiet_until_ = tx.now + timer_.quiet_ns();
+  if (ack_req) {
+    quiet_until_ = tx.now + timer_.quiet_ns();
+    tail_due_ = Ticks{};
+  } else if (last) {
+    tail_due_ = tx.now + LossTimer::kTailNs;
+  }
   on_sent(1, tx.now);
   return true;
 }
@@ -324,8 +334,8 @@ bool Requester::emit_flush(const SendWqe& wqe, TxContext& tx) noexcept {
   return true;
 }
 
-/// A WRITE of nothing with the PSN before all that is in flight, which is nothing: to the peer it is a
-/// duplicate, which every responder answers, also if there never was an original. IBA 9.7.5.1.5 ?
+/// A WRITE of nothing with the PSN before all that is in flight: to the peer it is a duplicate, which every
+/// responder answers, also if there never was an original. IBA 9.7.5.1.5 ?
 [[gnu::cold]] bool Requester::ask_peer(TxContext& tx) noexcept {
   FrameWriter frame(tx.lane(qp_.is_bulk));
   const bool has_room =
@@ -347,9 +357,26 @@ void Requester::send_keepalive(TxContext& tx) noexcept {
   credits_asked_ = false;
 }
 
+/// No other message has followed for a while.
+[[gnu::cold]] void Requester::look_at_tail(Ticks now) noexcept {
+  if (now < tail_due_) return;
+  tail_due_ = Ticks{};
+  const bool is_tail = current_ == started_ && current_ == qp_.sq.tail();
+  if (is_tail && since_ack_req_ > 0 && in_flight() > 0 && !qp_.has_failed()) asks_tail_ = true;
+}
+
+[[gnu::cold]] bool Requester::ask_about_tail(TxContext& tx) noexcept {
+  if (!ask_peer(tx)) return false;
+  qp_.counters.add(Count::kRequesterTailQuestions);
+  asks_tail_ = false;
+  since_ack_req_ = 0;
+  return true;
+}
+
 void Requester::note_read_in_flight(Psn last_psn) noexcept {
   if (repeating_) [[unlikely]]
-    return;  // it is counted
+    return;             // it is counted
+  tail_due_ = Ticks{};  // the answer acknowledges what is before it
   read_ends_[(read_head_ + reads_in_flight_) % read_ends_.size()] = last_psn;
   ++reads_in_flight_;
 }

@@ -27,6 +27,7 @@ enum class Gate : std::uint8_t {
   kFenced,
   kNoCredits,   ///< the peer has no receive for it
   kAskCredits,  ///< likewise, and it is time to ask
+  kAskTail,     ///< nothing is left to send, and it is time to ask about what was
   kWindowFull,
   kReadDepth,
   kPaced,  ///< congestion control: not yet
@@ -64,7 +65,9 @@ class Requester {
   void on_response(const wire::PacketView& packet, Ticks now) noexcept;
   /// Handles whatever deadline has passed.
   void on_timer(Ticks now) noexcept;
-  [[nodiscard]] Ticks deadline() const noexcept { return earlier(timer_.due(), rnr_until_); }
+  [[nodiscard]] Ticks deadline() const noexcept {
+    return earlier(earlier(timer_.due(), rnr_until_), tail_due_);
+  }
 
   /// Asks the peer for an answer that says nothing: an empty WRITE that was acknowledged before.
   void send_keepalive(TxContext& tx) noexcept;
@@ -116,6 +119,8 @@ class Requester {
   bool ask_peer(TxContext& tx) noexcept;
   void take_credit(const SendWqe& wqe, std::uint32_t packets) noexcept;
   void ask_for_credits(TxContext& tx) noexcept;
+  void look_at_tail(Ticks now) noexcept;
+  bool ask_about_tail(TxContext& tx) noexcept;
   [[nodiscard]] std::uint32_t read_chunk() const noexcept { return std::max(1U, qp_.max_unacked / 2); }
   void note_read_in_flight(Psn last_psn) noexcept;
   void on_sent(std::uint32_t packets, Ticks now) noexcept;
@@ -180,7 +185,8 @@ class Requester {
   Psn unacked_psn_;
   Psn sent_psn_;  // one past the newest PSN ever sent
   std::uint32_t since_ack_req_ = 0;
-  Ticks quiet_until_;  // whose completion nobody waits for asks for no ACK
+  Ticks quiet_until_;         // until then what is not signaled asks for no ACK
+  Ticks tail_due_;            // the newest message has not asked: others should have followed by then
   std::uint32_t window_ = 0;  // packets in flight now: max_unacked, less after a timeout or a probe
   std::uint32_t window_before_probe_ = 0;  // 0: no probe is unanswered
   std::uint32_t reads_in_flight_ = 0;
@@ -193,6 +199,7 @@ class Requester {
   bool repeating_ = false;        // `current_` is behind what has been sent, at what is lost
   bool recovering_ = false;       // went back; further NAKs for the same PSN say nothing new
   bool credits_asked_ = false;    // a question for credits is to be sent
+  bool asks_tail_ = false;        // a question about the newest messages is to be sent
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
   std::uint32_t carried_ = 0;  // payload of the largest packet that was acknowledged

@@ -20,7 +20,7 @@ using wire::Opcode;
 void Responder::reset() noexcept {
   expected_psn_ = Psn{};
   msn_ = 0;
-  gap_reported_ = refusing_ = ack_pending_ = false;
+  gap_reported_ = refusing_ = ack_pending_ = is_unasked_ = false;
   held_.reset();
   nak_pending_ = 0;
   tolerated_ = 0;
@@ -118,7 +118,7 @@ void Responder::on_fault(const wire::PacketView& packet, Fault fault) noexcept {
 /// @param blames_recv  the receive WQE in use completes with the fault
 void Responder::fail(Fault fault, bool blames_recv) noexcept {
   nak_pending_ = row(fault).nak;
-  ack_pending_ = false;
+  ack_pending_ = is_unasked_ = false;
   set_out_of_credits(false);
   qp_.fail(fault, blames_recv);  // before a full CQ becomes the reason
   if (blames_recv) fail_receive(fault);
@@ -152,7 +152,8 @@ void Responder::execute_message(const wire::PacketView& packet) noexcept {
   if (const Fault fault = place(packet); fault != Fault::kNone) return fail(fault, packet.op->is_send);
   ack_psn_ = expected_psn_;
   advance(1);
-  if (packet.bth.ack_req) ack_pending_ = true;
+  ack_pending_ |= packet.bth.ack_req;
+  is_unasked_ = !packet.bth.ack_req;
   if (!packet.op->ends_message) return;
   finish_message();
   complete_receive(packet);
@@ -360,7 +361,7 @@ bool Responder::emit_atomic_response(TxContext& tx, const ResponderResource& req
 
 void Responder::drop_responses() noexcept {
   resources_.clear();
-  ack_pending_ = false;
+  ack_pending_ = is_unasked_ = false;
   nak_pending_ = 0;
   set_out_of_credits(false);
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "transport/held_frames.h"
 #include "transport/message_sink.h"
@@ -49,6 +50,8 @@ class Responder : private MessageSink {
     const ResponderResource* const next = resources_.front();
     return next != nullptr && !next->is_atomic() && !qp_.congestion->rate.may_send(now);
   }
+  /// The end has come: what was taken is acknowledged, asked for or not.
+  void owe_last_ack() noexcept { ack_pending_ |= std::exchange(is_unasked_, false); }
   /// Sends what is due, in request order. @return false if budget or room ended it.
   bool transmit(TxContext& tx) noexcept;
 
@@ -111,6 +114,7 @@ class Responder : private MessageSink {
   bool gap_reported_ = false;  // a NAK or RNR NAK for expected_psn_ has gone out
   bool refusing_ = false;      // that was an RNR NAK
   bool ack_pending_ = false;
+  bool is_unasked_ = false;       // the newest SEND or WRITE packet asked for no ACK
   std::uint8_t nak_pending_ = 0;  // syndrome; 0: none
   bool counts_receives_ = false;  // shared ones are promised to nobody
   bool is_peer_out_of_credits_ = false;

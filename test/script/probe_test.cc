@@ -40,7 +40,7 @@ TEST_CASE("requester sends a packet again when its answer is later than round tr
   qp.at(10s).quiet();
 }
 
-TEST_CASE("requester asks for no ACK of what nobody waits for, shortly after it asked for one", "[rc][probe][ack]") {
+TEST_CASE("requester asks for no ACK of what nobody waits for if it has just asked", "[rc][probe][ack]") {
   // IBA 9.7.5.1.2 ?: when AckReq is set is the requester's choice.
   ScriptConfig config = probing();
   config.sig_all = false;
@@ -57,8 +57,9 @@ TEST_CASE("requester asks for no ACK of what nobody waits for, shortly after it 
   SECTION("for 50 us, and not if it is signaled") {
     qp.at(100us).post_write(4).out(write_only(2));
     qp.at(150us - 1ns).post_write(4).out(unasked(3));
-    qp.post_write(4, send_flag::kSignaled).out(write_only(4)).post_write(4).out(unasked(5));
-    qp.at(200us - 1ns).post_write(4).out(write_only(6)).in(Ack{6}).completes(5);
+    qp.post_write(4, send_flag::kSignaled).out(write_only(4)).in(Ack{4}).completes(5);
+    qp.at(200us - 2ns).post_write(4).out(unasked(5));
+    qp.at(200us - 1ns).post_write(4).out(write_only(6)).in(Ack{6});
   }
   SECTION("until half of the send queue is in use") {
     qp.at(100us).post_write(4).out(write_only(2));
@@ -66,11 +67,26 @@ TEST_CASE("requester asks for no ACK of what nobody waits for, shortly after it 
     qp.post_write(4).out(write_only(10));
     qp.in(Ack{9}).post_write(4).out(unasked(11));
   }
-  SECTION("a probe asks if nothing more follows") {
+  SECTION("if nothing more follows a question does, 16 us later") {
     qp.at(100us).post_write(4).out(write_only(2)).post_write(4).out(unasked(3));
-    qp.at(110us).in(Ack{2});
-    qp.at(220us - 1ns).quiet();
-    qp.at(220us).out(write_only(3)).in(Ack{3});
+    qp.at(110us).in(Ack{2}).post_write(4).out(unasked(4));
+    qp.at(110us + 16'383ns).quiet();
+    qp.at(110us + 16'384ns).out({.opcode = kRcWriteOnly, .psn = 2, .ack_req = true}).quiet();
+    qp.at(130us).in(Ack{4}).counted(Count::kRequesterTailQuestions, 1).counted(Count::kRequesterProbes, 0);
+    qp.at(10s).quiet();
+  }
+  SECTION("no question if the next message asks") {
+    qp.at(100us).post_write(4).out(write_only(2)).post_write(4).out(unasked(3));
+    qp.at(110us).post_write(4, send_flag::kSignaled).out(write_only(4));
+    qp.at(130us).in(Ack{4}).completes(5);
+    qp.at(10s).quiet();
+  }
+  SECTION("what the question shows to be lost is probed for") {
+    qp.at(100us).post_write(4).out(write_only(2)).post_write(4).out(unasked(3));
+    qp.at(101us).in(Ack{2});
+    qp.at(100us + 16'384ns).out({.opcode = kRcWriteOnly, .psn = 2, .ack_req = true}).in(Ack{2});
+    qp.at(209'875ns - 1ns).quiet();  // 9/8 us less for the round trip of PSN 2
+    qp.at(209'875ns).out(write_only(3)).in(Ack{3});
     qp.at(10s).quiet();
   }
   SECTION("what is sent again asks") {

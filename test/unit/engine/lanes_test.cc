@@ -105,11 +105,11 @@ class Lanes {
   }
   void give(transport::RcQp& qp, const Packet& packet) {
     port.given.give(frame_of(packet,
-                                  {.src_mac = kPeerMac,
-                                   .dst_mac = kOwnMac,
-                                   .sgid = Gid::from_v4({10, 0, 0, 2}),
-                                   .dgid = Gid::from_v4({10, 0, 0, 1})},
-                                  qp.context().qpn));
+                             {.src_mac = kPeerMac,
+                              .dst_mac = kOwnMac,
+                              .sgid = Gid::from_v4({10, 0, 0, 2}),
+                              .dgid = Gid::from_v4({10, 0, 0, 1})},
+                             qp.context().qpn));
   }
   void give_read(transport::RcQp& qp, std::uint32_t psn, std::uint32_t bytes) {
     give(qp, {.opcode = Opcode::kRcReadRequest,

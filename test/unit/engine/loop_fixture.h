@@ -26,8 +26,8 @@ class LoopFixture {
   static Gid local_v4() { return Gid::from_v4({10, 0, 0, 1}); }
   static Gid peer_v4() { return Gid::from_v4({10, 0, 0, 2}); }
 
-  std::unique_ptr<transport::RcQp> make_qp(std::uint32_t qpn) {
-    auto qp = std::make_unique<transport::RcQp>(Qpn{qpn}, 1, QpInitAttr{.sq_sig_all = true}, keys,
+  std::unique_ptr<transport::RcQp> make_qp(std::uint32_t qpn, bool sq_sig_all = true) {
+    auto qp = std::make_unique<transport::RcQp>(Qpn{qpn}, 1, QpInitAttr{.sq_sig_all = sq_sig_all}, keys,
                                                 loop.counters(), cq, cq);
     loop.add(*qp);
     return qp;
