@@ -265,6 +265,7 @@ bool Requester::emit_data(const SendWqe& wqe, TxContext& tx) noexcept {
   if (ack_req) {
     quiet_until_ = tx.now + timer_.quiet_ns();
     tail_due_ = Ticks{};
+    asks_tail_ = false;
   } else if (last) {
     tail_due_ = tx.now + LossTimer::kTailNs;
   }
