@@ -129,8 +129,6 @@ void Crowd::learn_rkeys(const Json& rkeys) {
 }
 
 bool Crowd::post(std::size_t qp) noexcept {
-  std::array<Sge, kMaxList> sges;
-  std::array<SendWr, kMaxList> wrs;
   for (std::uint32_t i = 0; i < load_.list; ++i) {
     const std::uint64_t number = posted_ + i;
     std::uint64_t offset = number % (kMemoryBytes / load_.bytes) * load_.bytes;
@@ -143,27 +141,26 @@ bool Crowd::post(std::size_t qp) noexcept {
       rkey = Rkey{peer_regions_[region]};
       offset = region * kPiece % kMemoryBytes;
     }
-    sges[i] = memory_.sge(number % (kMemoryBytes / load_.bytes) * load_.bytes, load_.bytes);
-    wrs[i] = {.wr_id = qp,
-              .sges = {&sges[i], 1},
-              .opcode = WrOpcode::kRdmaWrite,
-              .flags = i + 1 == load_.list ? send_flag::kSignaled : std::uint8_t{0},
-              .remote_addr = peer_addr_ + offset,
-              .rkey = rkey};
+    sges_[i] = memory_.sge(number % (kMemoryBytes / load_.bytes) * load_.bytes, load_.bytes);
+    wrs_[i] = {.wr_id = qp,
+               .sges = {&sges_[i], 1},
+               .opcode = WrOpcode::kRdmaWrite,
+               .flags = i + 1 == load_.list ? send_flag::kSignaled : std::uint8_t{0},
+               .remote_addr = peer_addr_ + offset,
+               .rkey = rkey};
   }
-  if (qps_[qp].post_send(std::span<const SendWr>(wrs).first(load_.list)) != load_.list) return false;
+  if (qps_[qp].post_send(std::span<const SendWr>(wrs_).first(load_.list)) != load_.list) return false;
   posted_ += load_.list;
   ++in_flight_;
   return true;
 }
 
 std::uint32_t Crowd::reap() noexcept {
-  std::array<Wc, 32> wcs;
-  const std::size_t count = cq_.poll(wcs);
+  const std::size_t count = cq_.poll(wcs_);
   for (std::size_t i = 0; i < count; ++i) {
     --in_flight_;
-    if (!wcs[i].ok() && failure_.empty()) failure_ = to_string(wcs[i].status);
-    next_qp_ = load_.round_robin ? next_qp_ : static_cast<std::size_t>(wcs[i].wr_id);
+    if (!wcs_[i].ok() && failure_.empty()) failure_ = to_string(wcs_[i].status);
+    next_qp_ = load_.round_robin ? next_qp_ : static_cast<std::size_t>(wcs_[i].wr_id);
     if (!load_.round_robin && load_.gap_ns == 0 && failure_.empty() && !draining_) (void)post(next_qp_);
   }
   const auto messages = static_cast<std::uint32_t>(count) * load_.list;

@@ -1,6 +1,7 @@
 /// Many QPs of one end on one completion queue, and the work that they are given.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -92,6 +93,10 @@ class Crowd {
   TickClock clock_ = TickClock::calibrate();
 
   Load load_{};
+  // Members, because to construct them for each list would be a good part of its cost.
+  std::array<Sge, kMaxList> sges_{};
+  std::array<SendWr, kMaxList> wrs_{};
+  std::array<Wc, 32> wcs_{};
   std::uint32_t in_flight_ = 0;  // lists
   std::uint64_t done_ = 0;
   std::size_t next_qp_ = 0;

@@ -9,8 +9,6 @@
 namespace uroce::apps::perf {
 namespace {
 
-constexpr unsigned kPoll = 32;  // completions at a time
-
 std::uint64_t seed_of(std::size_t qp, std::uint64_t number) noexcept {
   return (std::uint64_t{qp} << 40U) + number;
 }
@@ -54,15 +52,14 @@ bool Stream::step() noexcept {
   if (is_sender()) {
     for (std::size_t qp = 0; qp < lanes_.size() && !error_; ++qp) fill_lane(qp);
   }
-  std::array<Wc, kPoll> wcs;
-  const std::size_t count = session_.cq().poll(wcs);
+  const std::size_t count = session_.cq().poll(wcs_);
   idle_ = count == 0;
   if (idle_) return !error_;
   watch_.heard();
   last_ns_ = now_ns();
   std::uint64_t before = 0;
   std::uint64_t after = 0;
-  for (const Wc& wc : std::span(wcs).first(count)) {
+  for (const Wc& wc : std::span(wcs_).first(count)) {
     if (!wc.ok()) {
       if (!error_) error_ = session_.failure(wc);  // those behind it were only flushed
     } else if (Session::is_receive(wc)) {
@@ -100,16 +97,14 @@ void Stream::fill_lane(std::size_t qp) noexcept {
 }
 
 bool Stream::post_list(std::size_t qp, std::uint32_t count) noexcept {
-  std::array<Sge, kMaxList> sges;
-  std::array<SendWr, kMaxList> wrs;
   const std::uint64_t first = lanes_[qp].posted;
   for (std::uint32_t i = 0; i < count; ++i) {
     if (spec_.verify) prepare_data(qp, first + i);
-    sges[i] = session_.sge(local_offset(qp, first + i), size_);
+    sges_[i] = session_.sge(local_offset(qp, first + i), size_);
     const bool is_end = spec_.seconds == 0 && first + i + 1 == spec_.iterations;
-    wrs[i] = work_request(qp, first + i, sges[i], is_end);
+    wrs_[i] = work_request(qp, first + i, sges_[i], is_end);
   }
-  return session_.qp(qp).post_send(std::span<const SendWr>(wrs).first(count)) == count;
+  return session_.qp(qp).post_send(std::span<const SendWr>(wrs_).first(count)) == count;
 }
 
 /// READs arrive in the rx area; the result of atomics in the tx area, whose counterpart in rx is the counter.

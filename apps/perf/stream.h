@@ -50,6 +50,7 @@ class Stream {
     std::uint64_t expected = 0;  ///< what the peer sent
   };
   static constexpr std::uint32_t kMaxList = 64;
+  static constexpr unsigned kPoll = 32;  ///< completions at a time
 
   void fill_lane(std::size_t qp) noexcept;
   [[nodiscard]] std::uint32_t room(const Lane& lane) const noexcept;
@@ -70,6 +71,10 @@ class Stream {
   std::uint64_t window_;  ///< operations in flight per QP
   Watch watch_;
   std::vector<Lane> lanes_;
+  // Members, because to construct them for each call is a fifth of its cost.
+  std::array<Sge, kMaxList> sges_{};
+  std::array<SendWr, kMaxList> wrs_{};
+  std::array<Wc, kPoll> wcs_{};
   bool idle_ = false;
   bool peer_told_ = false;
   std::uint64_t begin_ns_ = 0;
