@@ -17,15 +17,13 @@ namespace uroce::mem {
 /// Threads: loop.
 class SgeCursor {
  public:
-  /// Copies `out.size()` bytes from message offset `at` out of the list.
+  /// Hands `size` bytes from message offset `at` of the list to `take(const std::byte*, std::size_t)`, piece
+  /// by piece.
   /// @return the fault of the first SGE that refuses; kOutOfRange if the list is too short.
+  template <typename Take>
   KeyFault gather(std::span<const Sge> sges, const KeyTable& keys, std::uint32_t pd, std::uint64_t at,
-                  std::span<std::byte> out) noexcept {
-    std::byte* to = out.data();
-    return walk(sges, keys, pd, 0, at, out.size(), [&to](std::byte* memory, std::size_t n) {
-      copy_payload(to, memory, n);
-      to += n;
-    });
+                  std::size_t size, Take&& take) noexcept {
+    return walk(sges, keys, pd, 0, at, size, std::forward<Take>(take));
   }
 
   /// Copies `in` to message offset `at` of the list; the regions need local write access. Nothing is written

@@ -256,7 +256,7 @@ bool Requester::emit_data(const SendWqe& wqe, TxContext& tx) noexcept {
   FrameWriter frame(tx.lane(qp_.is_bulk));
   if (!frame.begin(qp_, tx, opcode, psn, payload, ack_req, solicited)) return false;
   put_data_headers(frame, wqe, info);
-  if (const Fault fault = fill_payload(qp_, cursor_, wqe, at, frame.payload()); fault != Fault::kNone) {
+  if (const Fault fault = fill_payload(qp_, cursor_, wqe, at, frame); fault != Fault::kNone) {
     break_wqe(fault);
     return true;
   }

@@ -323,7 +323,7 @@ bool Responder::emit_read_response(TxContext& tx, ResponderResource& request) no
   if (wire::info(opcode).has_aeth) {
     frame.put(wire::Aeth{.syndrome = ack_syndrome(request.msn), .msn = request.msn & Psn::kMask});
   }
-  copy_payload(frame.payload().data(), memory, size);
+  frame.append(memory, size);
   frame.send(qp_, tx);
   qp_.counters.add(Count::kReadResponsePackets);
   ++request.next;

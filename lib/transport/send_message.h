@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "base/copy.h"
 #include "base/endian.h"
 #include "mem/sge_cursor.h"
 #include "transport/context.h"
@@ -90,12 +89,14 @@ inline void put_data_headers(FrameWriter& frame, const SendWqe& wqe, const wire:
 
 /// Copies the message's bytes from offset `at` on.
 [[nodiscard]] inline Fault fill_payload(const QpContext& qp, mem::SgeCursor& cursor, const SendWqe& wqe,
-                                        std::uint64_t at, std::span<std::byte> out) noexcept {
+                                        std::uint64_t at, FrameWriter& frame) noexcept {
   if (wqe.has(send_flag::kInline)) {
-    copy_payload(out.data(), wqe.inline_data() + at, out.size());
+    frame.append(wqe.inline_data() + at, frame.payload_len());
     return Fault::kNone;
   }
-  const mem::KeyFault fault = cursor.gather(wqe.sges(), qp.keys, qp.pd, at, out);
+  const mem::KeyFault fault =
+      cursor.gather(wqe.sges(), qp.keys, qp.pd, at, frame.payload_len(),
+                    [&frame](const std::byte* memory, std::size_t n) { frame.append(memory, n); });
   return fault == mem::KeyFault::kNone ? Fault::kNone : Fault::kLocalKey;
 }
 

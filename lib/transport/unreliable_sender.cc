@@ -122,7 +122,7 @@ bool UnreliableSender::emit_packet(const SendWqe& wqe, TxContext& tx) noexcept {
   FrameWriter frame(tx.port);
   if (!frame.begin(qp_, tx, opcode, psn_, payload, false, solicited)) return false;
   put_data_headers(frame, wqe, info);
-  if (const Fault fault = fill_payload(qp_, cursor_, wqe, at, frame.payload()); fault != Fault::kNone) {
+  if (const Fault fault = fill_payload(qp_, cursor_, wqe, at, frame); fault != Fault::kNone) {
     fail(fault);
     return true;
   }
@@ -144,7 +144,7 @@ bool UnreliableSender::emit_datagram(const SendWqe& wqe, TxContext& tx) noexcept
   const bool own = (wqe.remote_qkey() & kControlledQkey) != 0;
   frame.put(wire::Deth{.qkey = own ? qp_.attr.qkey : wqe.remote_qkey(), .src_qpn = qp_.qpn});
   put_data_headers(frame, wqe, wire::info(opcode));
-  if (const Fault fault = fill_payload(qp_, cursor_, wqe, 0, frame.payload()); fault != Fault::kNone) {
+  if (const Fault fault = fill_payload(qp_, cursor_, wqe, 0, frame); fault != Fault::kNone) {
     fail(fault);
     return true;
   }

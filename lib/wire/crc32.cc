@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cassert>
 
+#include "wire/crc32_wide.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -122,7 +124,7 @@ void clean_upper_halves() noexcept {
   if (__builtin_cpu_supports("avx")) asm volatile("vzeroupper" ::: "memory");
 }
 
-/// From here on ISA-L's wide loop wins, bytes.
+/// From here on whole vectors win, ISA-L's or ours, bytes.
 constexpr std::size_t kLong = 640;
 /// What one turn of that loop takes; the rest it takes slowly.
 constexpr std::size_t kTurn = 256;
@@ -138,28 +140,33 @@ std::uint32_t clmul_and_isal_crc32(std::uint32_t crc, std::span<const std::byte>
 
 #endif
 
-/// What the next packet takes. kFirst: not known yet, or neither of the others.
-enum class Way : std::uint8_t { kFirst, kClmul, kNone };
+/// What the next packet takes. kFirst: not known yet, or none of the others.
+enum class Way : std::uint8_t { kFirst, kClmul, kWide, kNone };
 
 constinit std::atomic<Way> way{Way::kFirst};
 
+Way choose_way() noexcept {
+  Way chosen = way.load(std::memory_order_relaxed);
+  if (chosen != Way::kFirst) return chosen;
 #if defined(__x86_64__)
-std::uint32_t fast_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask) noexcept {
-  return in.size() < kLong ? clmul_crc32(crc, in, mask) : clmul_and_isal_crc32(crc, in, mask);
-}
+  if (!__builtin_cpu_supports("pclmul") || !__builtin_cpu_supports("sse4.1")) return chosen;
+  chosen = has_wide_crc32() ? Way::kWide : Way::kClmul;
+  way.store(chosen, std::memory_order_relaxed);
 #endif
+  return chosen;
+}
 
 /// Every way but the common one, and the first packet's.
 [[gnu::noinline]] std::uint32_t other_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                             const CrcMask& mask) noexcept {
-  if (way.load(std::memory_order_relaxed) == Way::kNone) return 0;
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("pclmul") && __builtin_cpu_supports("sse4.1")) {
-    way.store(Way::kClmul, std::memory_order_relaxed);
-    return fast_crc32(crc, in, mask);
+  switch (choose_way()) {
+    case Way::kNone:
+      return 0;
+    case Way::kFirst:
+      return portable_masked_crc32(crc, in, mask);
+    default:
+      return narrow_masked_crc32(crc, in, mask);
   }
-#endif
-  return portable_masked_crc32(crc, in, mask);
 }
 
 }  // namespace
@@ -171,10 +178,29 @@ void leave_out_crc32() noexcept {
 std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask) noexcept {
   assert(in.size() >= 32);
 #if defined(__x86_64__)
-  if (way.load(std::memory_order_relaxed) == Way::kClmul) [[likely]]
-    return fast_crc32(crc, in, mask);
+  if (way.load(std::memory_order_relaxed) == Way::kWide) [[likely]]
+    return in.size() < kLong ? clmul_crc32(crc, in, mask) : wide_masked_crc32(crc, in, mask);
 #endif
   return other_crc32(crc, in, mask);
+}
+
+bool copies_with_crc32() noexcept {
+  return choose_way() == Way::kWide;
+}
+
+std::uint32_t copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::byte> from) noexcept {
+  if (from.size() >= kShortestWide) return wide_copy_crc32(crc, to, from);
+  std::copy(from.begin(), from.end(), to);
+  return isal_crc32(crc, {to, from.size()});
+}
+
+std::uint32_t narrow_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
+                                  const CrcMask& mask) noexcept {
+#if defined(__x86_64__)
+  return in.size() < kLong ? clmul_crc32(crc, in, mask) : clmul_and_isal_crc32(crc, in, mask);
+#else
+  return portable_masked_crc32(crc, in, mask);
+#endif
 }
 
 std::uint32_t portable_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,

@@ -93,10 +93,12 @@ std::byte* FrameTemplate::emit_head(std::byte* frame, std::uint32_t roce_len) co
 
 void FrameTemplate::seal(std::byte* frame, std::uint32_t frame_len) const noexcept {
   assert(frame_len >= overhead_ + kSmallestRoce);
-  const std::span<const std::byte> covered{frame + l3_offset_, frame_len - l3_offset_ - kIcrcSize};
-  const std::uint32_t icrc =
-      underlay_ == Underlay::kGrh ? compute_icrc_v1(covered) : compute_icrc(covered, is_v6());
-  store_icrc(bytes_at<kIcrcSize>(frame + frame_len - kIcrcSize), icrc);
+  store_icrc(bytes_at<kIcrcSize>(frame + frame_len - kIcrcSize), icrc_of_first(frame, frame_len - kIcrcSize));
+}
+
+std::uint32_t FrameTemplate::icrc_of_first(const std::byte* frame, std::size_t size) const noexcept {
+  const std::span<const std::byte> covered{frame + l3_offset_, size - l3_offset_};
+  return underlay_ == Underlay::kGrh ? compute_icrc_v1(covered) : compute_icrc(covered, is_v6());
 }
 
 std::uint16_t udp_source_port(std::uint32_t flow_label, Qpn local, Qpn remote) noexcept {

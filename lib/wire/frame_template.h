@@ -65,6 +65,9 @@ class FrameTemplate {
   /// @param frame_len  bytes, as frame_len() gave them
   void seal(std::byte* frame, std::uint32_t frame_len) const noexcept;
 
+  /// The ICRC of a frame's first `size` bytes: all headers at least. copy_crc32() continues it.
+  [[nodiscard]] std::uint32_t icrc_of_first(const std::byte* frame, std::size_t size) const noexcept;
+
  private:
   enum class Underlay : std::uint8_t { kIpv4, kIpv6, kGrh };
 

@@ -1,0 +1,194 @@
+#include "wire/crc32_wide.h"
+
+#include <array>
+#include <cassert>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#define UROCE_WIDE [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,vpclmulqdq,pclmul,sse4.1")]]
+
+namespace uroce::wire {
+namespace {
+
+// Folding as in crc32.cc, see there, by four blocks of 16 bytes at once.
+
+/// x^exponent mod P, reflected.
+constexpr std::int64_t power(unsigned exponent) noexcept {
+  constexpr std::uint64_t kPolynomial = 0x1'04c1'1db7;
+  std::uint64_t rest = 1;
+  for (unsigned i = 0; i < exponent; ++i) {
+    rest <<= 1;
+    if ((rest >> 32) != 0) rest ^= kPolynomial;
+  }
+  std::uint64_t reflected = 0;
+  for (unsigned bit = 0; bit < 32; ++bit) reflected |= (rest >> bit & 1) << (32 - bit);
+  return static_cast<std::int64_t>(reflected);
+}
+static_assert(power(128 + 32) == 0x1'7519'97d0 && power(128 - 32) == 0x0'ccaa'009e);
+
+constexpr std::size_t kVector = 64;  // bytes
+constexpr std::size_t kChains = 8;   // one alone waits for its multiplications
+constexpr std::size_t kTurn = kChains * kVector;
+static_assert(kVector == kShortestWide && kVector == CrcMask::kReach);
+
+/// What moves blocks on by `kBytes`.
+template <unsigned kBytes>
+UROCE_WIDE inline __m512i step() noexcept {
+  constexpr std::int64_t kLow = power(8 * kBytes + 32);
+  constexpr std::int64_t kHigh = power(8 * kBytes - 32);
+  return _mm512_set_epi64(kHigh, kLow, kHigh, kLow, kHigh, kLow, kHigh, kLow);
+}
+
+/// Moves what was folded so far on, by the distance for which `k` holds the constants, and adds the vector
+/// there.
+UROCE_WIDE inline __m512i fold(__m512i k, __m512i sum, __m512i vector) noexcept {
+  constexpr int kXor3 = 0x96;
+  return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(sum, k, 0x00),
+                                   _mm512_clmulepi64_epi128(sum, k, 0x11), vector, kXor3);
+}
+
+/// Where the next bytes come from and, if they are copied, go to.
+template <bool kCopies>
+struct Cursor {
+  const std::byte* from;
+  std::byte* to;
+  std::size_t left;  // bytes
+
+  /// The next whole vector.
+  UROCE_WIDE __m512i next() noexcept {
+    const __m512i vector = _mm512_loadu_si512(from);
+    if constexpr (kCopies) {
+      _mm512_storeu_si512(to, vector);
+      to += kVector;
+    }
+    from += kVector;
+    left -= kVector;
+    return vector;
+  }
+  /// All that is left, less than a vector, at the upper end of one.
+  UROCE_WIDE __m512i rest(__mmask64 is_rest) noexcept {
+    const std::size_t before = kVector - left;
+    const __m512i vector = _mm512_maskz_loadu_epi8(is_rest, from - before);
+    if constexpr (kCopies) _mm512_mask_storeu_epi8(to - before, is_rest, vector);
+    return vector;
+  }
+};
+
+/// The whole turns of what is left behind `first`.
+template <bool kCopies>
+UROCE_WIDE inline __m512i fold_turns(__m512i first, Cursor<kCopies>& cursor) noexcept {
+  Cursor<kCopies> here = cursor;  // in registers: the bytes that are stored could be anybody's
+  const __m512i by_turn = step<kTurn>();
+  __m512i chain[kChains] = {first};
+  for (std::size_t i = 1; i < kChains; ++i) chain[i] = here.next();
+  while (here.left >= kTurn) {
+#pragma GCC unroll 8
+    for (auto& sum : chain) sum = fold(by_turn, sum, here.next());
+  }
+  cursor = here;
+  for (std::size_t i = 0; i < 4; ++i) chain[i] = fold(step<kTurn / 2>(), chain[i], chain[i + 4]);
+  for (std::size_t i = 0; i < 2; ++i) chain[i] = fold(step<kTurn / 4>(), chain[i], chain[i + 2]);
+  return fold(step<kVector>(), chain[0], chain[1]);
+}
+
+alignas(kVector) constexpr auto kPlaces = [] {
+  std::array<std::uint8_t, kVector> places{};
+  for (std::size_t i = 0; i < kVector; ++i) places[i] = static_cast<std::uint8_t>(i);
+  return places;
+}();
+
+/// The last bytes, less than a vector: what was folded so far moves up in front of them.
+template <bool kCopies>
+UROCE_WIDE inline __m512i fold_rest(__m512i sum, Cursor<kCopies>& cursor) noexcept {
+  const __mmask64 is_rest = ~__mmask64{0} << (kVector - cursor.left);
+  const __m512i rest = cursor.rest(is_rest);
+  // Indices count modulo 64.
+  const __m512i up =
+      _mm512_add_epi8(_mm512_load_si512(kPlaces.data()), _mm512_set1_epi8(static_cast<char>(cursor.left)));
+  return fold(step<kVector>(), _mm512_maskz_permutexvar_epi8(is_rest, up, sum),
+              _mm512_mask_permutexvar_epi8(rest, ~is_rest, up, sum));
+}
+
+/// The remainder of a folded vector: to 128 bits, to 64, to 32, then Barrett's division.
+UROCE_WIDE inline std::uint32_t reduce(__m512i sum) noexcept {
+  const __m512i k = _mm512_set_epi64(0, 0, power(128 - 32), power(128 + 32), power(256 - 32), power(256 + 32),
+                                     power(384 - 32), power(384 + 32));
+  const __m512i moved = fold(k, sum, _mm512_maskz_mov_epi64(0xc0, sum));
+  const __m256i half = _mm256_xor_si256(_mm512_maskz_extracti64x4_epi64(0xff, moved, 0),
+                                        _mm512_maskz_extracti64x4_epi64(0xff, moved, 1));
+  __m128i block = _mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+
+  constexpr std::int64_t kPoly = 0x1'db71'0641;     // P
+  constexpr std::int64_t kBarrett = 0x1'f701'1641;  // floor(x^64 / P)
+  const __m128i low32 = _mm_set_epi32(0, 0, 0, -1);
+  const __m128i folds = _mm_set_epi64x(power(64), power(96));
+  const __m128i division = _mm_set_epi64x(kBarrett, kPoly);
+  block = _mm_xor_si128(_mm_srli_si128(block, 8), _mm_clmulepi64_si128(block, folds, 0x00));
+  block =
+      _mm_xor_si128(_mm_srli_si128(block, 4), _mm_clmulepi64_si128(_mm_and_si128(block, low32), folds, 0x10));
+  const __m128i quotient = _mm_clmulepi64_si128(_mm_and_si128(block, low32), division, 0x10);
+  const __m128i product = _mm_clmulepi64_si128(_mm_and_si128(quotient, low32), division, 0x00);
+  return static_cast<std::uint32_t>(_mm_extract_epi32(_mm_xor_si128(block, product), 1));
+}
+
+/// @param first  the first vector, already taken
+template <bool kCopies>
+UROCE_WIDE inline std::uint32_t crc_of(std::uint32_t crc, __m512i first, Cursor<kCopies> cursor) noexcept {
+  __m512i sum = _mm512_xor_si512(first, _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(~crc))));
+  if (cursor.left >= kTurn - kVector) sum = fold_turns(sum, cursor);
+  while (cursor.left >= kVector) sum = fold(step<kVector>(), sum, cursor.next());
+  if (cursor.left > 0) sum = fold_rest(sum, cursor);
+  return ~reduce(sum);
+}
+
+}  // namespace
+
+bool has_wide_crc32() noexcept {
+  return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+         __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("vpclmulqdq") &&
+         __builtin_cpu_supports("pclmul");
+}
+
+UROCE_WIDE std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
+                                           const CrcMask& mask) noexcept {
+  assert(in.size() >= kShortestWide);
+  Cursor<false> cursor{.from = in.data(), .to = nullptr, .left = in.size()};
+  const __m512i first = _mm512_or_si512(cursor.next(), _mm512_loadu_si512(mask.ones.data()));
+  return crc_of(crc, first, cursor);
+}
+
+UROCE_WIDE std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte* to,
+                                         std::span<const std::byte> from) noexcept {
+  assert(from.size() >= kShortestWide);
+  Cursor<true> cursor{.from = from.data(), .to = to, .left = from.size()};
+  const __m512i first = cursor.next();
+  return crc_of(crc, first, cursor);
+}
+
+}  // namespace uroce::wire
+
+#undef UROCE_WIDE
+
+#else
+
+namespace uroce::wire {
+
+bool has_wide_crc32() noexcept {
+  return false;
+}
+
+std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
+                                const CrcMask& mask) noexcept {
+  return portable_masked_crc32(crc, in, mask);
+}
+
+std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte*, std::span<const std::byte>) noexcept {
+  assert(false);
+  return crc;
+}
+
+}  // namespace uroce::wire
+
+#endif

@@ -1,0 +1,26 @@
+/// CRC-32 by carry-less multiplication of whole AVX-512 vectors, alone or while bytes are copied.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "wire/crc32.h"
+
+namespace uroce::wire {
+
+/// The shortest input of the functions below, bytes.
+inline constexpr std::size_t kShortestWide = 64;
+
+/// Whether this CPU can run them: AVX-512 BW, DQ, VL and VBMI, and VPCLMULQDQ (Ice Lake, Zen 4, and later).
+[[nodiscard]] bool has_wide_crc32() noexcept;
+
+/// masked_crc32().
+[[nodiscard]] std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
+                                              const CrcMask& mask) noexcept;
+
+/// copy_crc32().
+[[nodiscard]] std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte* to,
+                                            std::span<const std::byte> from) noexcept;
+
+}  // namespace uroce::wire

@@ -1,0 +1,126 @@
+// Packets as they leave: however long the payload is and of however many pieces, ICRC and pad are right.
+#include "transport/frame_writer.h"
+
+#include <catch2/catch.hpp>
+#include <random>
+
+#include "support/reference_icrc.h"
+#include "wire/packet.h"
+
+using namespace uroce;
+using namespace uroce::transport;
+
+namespace {
+
+constexpr std::uint64_t kSeed = 0x5eed'0010;
+constexpr std::uint32_t kMostPayload = 4096;
+
+/// Keeps the last frame, which begins as far into a cache line as a test wants.
+class LastFrame final : public port::FrameSink {
+ public:
+  explicit LastFrame(std::size_t into_line) : into_line_(into_line) {}
+
+  std::byte* tx_claim(std::uint32_t len) noexcept override {
+    len_ = len;
+    std::fill(room_.begin(), room_.end(), kUntouched);
+    return room_.data() + into_line_;
+  }
+  void tx_commit() noexcept override { ++frames_; }
+
+  [[nodiscard]] std::span<const std::byte> frame() const {
+    return std::span{room_}.subspan(into_line_, len_);
+  }
+  [[nodiscard]] bool wrote_only_the_frame() const {
+    const auto is_untouched = [](std::byte b) { return b == kUntouched; };
+    const auto end = room_.begin() + static_cast<std::ptrdiff_t>(into_line_ + len_);
+    return std::all_of(room_.begin(), room_.begin() + static_cast<std::ptrdiff_t>(into_line_),
+                       is_untouched) &&
+           std::all_of(end, room_.end(), is_untouched);
+  }
+  [[nodiscard]] unsigned frames() const noexcept { return frames_; }
+
+ private:
+  static constexpr std::byte kUntouched{0xa5};
+
+  std::size_t into_line_;
+  std::uint32_t len_ = 0;
+  unsigned frames_ = 0;
+  alignas(64) std::array<std::byte, kMostPayload + 512> room_{};
+};
+
+struct Sender {
+  explicit Sender(const wire::FrameAddress& address) {
+    qp.head = wire::FrameTemplate{address};
+    qp.attr.dest_qpn = Qpn{0x11};
+  }
+
+  mem::KeyTable keys{1, [] {}};
+  Counters counters;
+  CqRing cq{16};
+  QpContext qp{Qpn{0x12}, 1, {}, keys, counters, cq, cq};
+};
+
+std::vector<wire::FrameAddress> addresses() {
+  const Gid v4 = Gid::from_v4({10, 0, 0, 1});
+  const Gid v6 = *Gid::parse("fd99::1");
+  return {{.sgid = v4, .dgid = v4},
+          {.vlan_tci = 5, .sgid = v4, .dgid = v4},
+          {.sgid = v6, .dgid = v6},
+          {.vlan_tci = 5, .sgid = v6, .dgid = v6},
+          {.type = GidType::kRoceV1, .sgid = v6, .dgid = v6}};
+}
+
+test::Underlay underlay_of(const wire::FrameAddress& address) {
+  if (address.type == GidType::kRoceV1) return test::Underlay::kGrh;
+  return address.dgid.is_v4() ? test::Underlay::kIpv4 : test::Underlay::kIpv6;
+}
+
+/// Appends `payload` in pieces, at least one.
+void append_pieces(FrameWriter& frame, std::span<const std::byte> payload, std::mt19937_64& random) {
+  const std::size_t longest = random() % 4 == 0 ? 80 : kMostPayload;
+  do {
+    const std::size_t piece = std::min(payload.size(), 1 + random() % longest);
+    frame.append(payload.data(), piece);
+    payload = payload.subspan(piece);
+  } while (!payload.empty());
+}
+
+void check_frame(const LastFrame& sink, const wire::FrameAddress& address,
+                 std::span<const std::byte> payload) {
+  wire::PacketView packet;
+  REQUIRE(wire::parse_packet(sink.frame(), packet) == wire::ParseResult::kRoce);
+  REQUIRE(std::equal(packet.payload.begin(), packet.payload.end(), payload.begin(), payload.end()));
+  const std::size_t l3 = address.vlan_tci ? 18 : 14;
+  const auto covered = sink.frame().subspan(l3).first(sink.frame().size() - l3 - wire::kIcrcSize);
+  const auto carried = wire::load_icrc(sink.frame().last<wire::kIcrcSize>());
+  REQUIRE(carried == test::reference_icrc(covered, underlay_of(address)));
+  const std::uint32_t pad = (4 - payload.size() % 4) % 4;
+  REQUIRE(std::all_of(covered.end() - pad, covered.end(), [](std::byte b) { return b == std::byte{0}; }));
+  REQUIRE(sink.wrote_only_the_frame());
+}
+
+}  // namespace
+
+TEST_CASE("a packet of any length and of any pieces has its ICRC and its pad", "[transport][icrc][T29]") {
+  const auto address = addresses()[GENERATE(0U, 1U, 2U, 3U, 4U)];
+  std::mt19937_64 random{kSeed};
+  std::vector<std::byte> memory(kMostPayload + 64);
+  for (auto& byte : memory) byte = static_cast<std::byte>(random());
+  Sender sender{address};
+  for (unsigned i = 0; i < 3000; ++i) {
+    const std::uint64_t longest = i % 2 == 0 ? kMostPayload : 700;
+    const auto size = static_cast<std::uint32_t>(1 + random() % longest);
+    const auto payload = std::span{memory}.subspan(random() % 64, size);
+    CAPTURE(kSeed, i, size);
+    LastFrame sink{4 * (random() % 16)};
+    TxContext tx{.port = sink, .bulk = sink, .now = {}, .budget = 1};
+    FrameWriter frame{sink};
+    REQUIRE(frame.begin(sender.qp, tx, wire::Opcode::kRcWriteOnly, Psn{i}, size));
+    frame.put(wire::Reth{.va = 0x7f00'0000'0000, .rkey = Rkey{0xab'cd01}, .length = size});
+    REQUIRE(frame.payload_len() == size);
+    append_pieces(frame, payload, random);
+    frame.send(sender.qp, tx);
+    REQUIRE(sink.frames() == 1);
+    check_frame(sink, address, payload);
+  }
+}
