@@ -103,6 +103,15 @@ class Lanes {
     qp.context().sq.publish(1);
     loop.ring(qp);
   }
+  /// `other` has sent something, and `bulk` is in the midst of a long WRITE.
+  void start_beside(transport::RcQp& bulk, transport::RcQp& other) {
+    post_write(other, 8);
+    turn();
+    post_write(bulk, 200 * kMtu);
+    turn();
+    turn();
+    port.bulk.count();
+  }
   void give(transport::RcQp& qp, const Packet& packet) {
     port.given.give(frame_of(packet,
                              {.src_mac = kPeerMac,
@@ -243,12 +252,7 @@ TEST_CASE("beside others bulk waits for iterations without short packets, but no
   Lanes lanes;
   auto& bulk = lanes.qp(0x10);
   auto& other = lanes.qp(0x11);
-  lanes.post_write(other, 8);
-  lanes.turn();
-  lanes.post_write(bulk, 200 * kMtu);
-  lanes.turn();
-  lanes.turn();
-  lanes.port.bulk.count();
+  lanes.start_beside(bulk, other);
   std::size_t sent = 0;
   for (std::uint32_t psn = 0; psn < 12; ++psn) {
     lanes.give_write(other, psn);
@@ -304,12 +308,7 @@ TEST_CASE("a QP with requests and responses to send gets to both, a packet at a 
   Lanes lanes;
   auto& bulk = lanes.qp(0x10);
   auto& other = lanes.qp(0x11);
-  lanes.post_write(other, 8);
-  lanes.turn();
-  lanes.post_write(bulk, 200 * kMtu);
-  lanes.turn();
-  lanes.turn();
-  lanes.port.bulk.count();
+  lanes.start_beside(bulk, other);
   lanes.give_write(bulk, 0);
   for (int i = 0; i < 4; ++i) lanes.turn();
   CHECK(lanes.port.bulk.count() >= 3);
