@@ -1,9 +1,8 @@
 /// Writes one packet into room lent by the port.
 #pragma once
 
-#include <algorithm>
 #include <array>
-#include <bit>
+#include <cassert>
 #include <cstring>
 #include <span>
 
@@ -19,8 +18,9 @@ namespace uroce::transport {
 
 /// A packet under construction: claim, extension headers, payload, send.
 ///
-/// The ICRC of a long one is computed while its payload is copied, and its headers are built aside for that:
-/// reading back what was just written to a link's memory waits for the other side to give up the cache lines.
+/// A long one is built aside, its ICRC computed while the payload is copied, and moved into the link's memory
+/// in one piece. To read back from there what was just written would be to wait until the other side has
+/// given up the cache lines, and single stores into them are slower than one long move.
 class FrameWriter {
  public:
   explicit FrameWriter(port::FrameSink& sink) noexcept : sink_(sink) {}
@@ -48,9 +48,9 @@ class FrameWriter {
       tx.no_room = true;
       return false;
     }
-    is_fused_ = payload_len >= kFused && wire::copies_with_crc32();
-    std::byte* const headers_at = is_fused_ ? aside_.data() : frame_;
-    std::byte* at = head.emit_head(headers_at, roce_len);
+    is_aside_ = payload_len >= kLong && payload_len <= bytes(PathMtu::k4096) && wire::computes_crc32();
+    assert(!is_aside_ || frame_len_ <= kAside);
+    std::byte* at = head.emit_head(is_aside_ ? aside_.data() : frame_, roce_len);
     const wire::Bth bth{.opcode = opcode,
                         .solicited = solicited,
                         .mig_req = opcode != wire::Opcode::kCnp,
@@ -62,10 +62,9 @@ class FrameWriter {
                         .psn = psn};
     bth.emit(std::span<std::byte, wire::Bth::kSize>{at, wire::Bth::kSize});
     next_ = at + wire::Bth::kSize;
-    payload_ = frame_ + head.overhead() + headers;
+    payload_ = at + headers;
     payload_len_ = payload_len;
     pad_ = pad;
-    aside_left_ = kCacheLine - std::bit_cast<std::uintptr_t>(payload_) % kCacheLine;
     return true;
   }
 
@@ -80,14 +79,18 @@ class FrameWriter {
 
   /// Copies the next bytes of the payload, after the last header.
   void append(const std::byte* from, std::size_t size) noexcept {
-    if (is_fused_) return append_fused({from, size});
-    copy_payload(payload_, from, size);
+    if (is_aside_) {
+      if (next_ != nullptr) finish_headers();
+      icrc_ = wire::copy_crc32(icrc_, payload_, {from, size});
+    } else {
+      copy_payload(payload_, from, size);
+    }
     payload_ += size;
   }
 
   /// Adds pad and ICRC and hands the frame to the port. All of the payload was appended.
   void send(const QpContext& qp, TxContext& tx) noexcept {
-    is_fused_ ? seal_fused() : seal();
+    is_aside_ ? move_in() : seal();
     sink_.tx_commit();
     --tx.budget;
     qp.counters.add(Count::kTxRoce);
@@ -96,51 +99,35 @@ class FrameWriter {
   }
 
  private:
+  static constexpr std::uint32_t kLong = 512;  ///< payload, bytes
+  /// Bytes aside: at most 106 of headers (VLAN, IPv6, UDP, BTH, XRCETH, RETH, ImmDt), payload and ICRC.
+  static constexpr std::size_t kAside = 106 + bytes(PathMtu::k4096) + wire::kIcrcSize;
   static constexpr std::array<std::byte, 3> kZeros{};
-  static constexpr std::size_t kCacheLine = 64;
-  static constexpr std::uint32_t kFused = 512;  ///< from this payload on, bytes
-  /// Bytes aside: at most 106 of headers (VLAN, IPv6, UDP, BTH, XRCETH, RETH, ImmDt), and a cache line.
-  static constexpr std::size_t kAside = 192;
 
-  /// The first bytes stay beside the headers up to the end of a cache line, so that whole lines follow.
-  void append_fused(std::span<const std::byte> bytes) noexcept {
-    if (aside_left_ > 0) {
-      const std::size_t taken = std::min(bytes.size(), aside_left_);
-      std::memcpy(next_, bytes.data(), taken);
-      next_ += taken;
-      payload_ += taken;
-      aside_left_ -= taken;
-      if (aside_left_ == 0) icrc_ = head_->icrc_of_first(aside_.data(), aside_len());
-      bytes = bytes.subspan(taken);
-    }
-    if (bytes.empty()) return;
-    icrc_ = wire::copy_crc32(icrc_, payload_, bytes);
-    payload_ += bytes.size();
-  }
   void seal() noexcept {
     if (pad_ != 0) std::memset(payload_, 0, pad_);
     head_->seal(frame_, frame_len_);
   }
-  void seal_fused() noexcept {
-    if (pad_ != 0) append_fused(std::span{kZeros}.first(pad_));
-    wire::store_icrc(std::span<std::byte, wire::kIcrcSize>{payload_, wire::kIcrcSize}, icrc_);
-    std::memcpy(frame_, aside_.data(), aside_len());
+  void finish_headers() noexcept {
+    icrc_ = head_->icrc_of_first(aside_.data(), static_cast<std::size_t>(payload_ - aside_.data()));
+    next_ = nullptr;
   }
-  [[nodiscard]] std::size_t aside_len() const noexcept {
-    return static_cast<std::size_t>(next_ - aside_.data());
+  void move_in() noexcept {
+    icrc_ = wire::copy_crc32(icrc_, payload_, std::span{kZeros}.first(pad_));
+    wire::store_icrc(std::span<std::byte, wire::kIcrcSize>{payload_ + pad_, wire::kIcrcSize}, icrc_);
+    std::memcpy(frame_, aside_.data(), frame_len_);
   }
 
   port::FrameSink& sink_;
   const wire::FrameTemplate* head_ = nullptr;
   std::byte* frame_ = nullptr;
-  std::byte* next_ = nullptr;     // header, and what else is built aside
+  std::byte* next_ = nullptr;     // header
   std::byte* payload_ = nullptr;  // the next of it
   std::uint32_t frame_len_ = 0;
   std::uint32_t payload_len_ = 0;
   std::uint32_t pad_ = 0;
-  std::uint32_t icrc_ = 0;  // of what is written, if fused
-  bool is_fused_ = false;
-  std::size_t aside_left_ = 0;  // bytes of the payload
+  std::uint32_t icrc_ = 0;  // of what is written aside
+  bool is_aside_ = false;
   std::array<std::byte, kAside> aside_;
 };
 

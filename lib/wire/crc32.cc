@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <cstring>
 
 #include "wire/crc32_wide.h"
 
@@ -18,6 +19,14 @@ namespace {
 std::uint32_t isal_crc32(std::uint32_t crc, std::span<const std::byte> in) noexcept {
   const void* first = in.data();
   return crc32_gzip_refl(crc, static_cast<const unsigned char*>(first), in.size());
+}
+
+/// ISA-L's AVX-512 code leaves the upper halves of the vector registers dirty, after which every SSE
+/// instruction of this thread is slow: measured, 150 ns per packet.
+void clean_upper_halves() noexcept {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx")) asm volatile("vzeroupper" ::: "memory");
+#endif
 }
 
 #if defined(__x86_64__)
@@ -118,12 +127,6 @@ constexpr auto kMoveUp = [] {
   return ~reduce(fold_blocks(sum, bytes + at, (size - at) / 16));
 }
 
-/// ISA-L's AVX-512 code leaves the upper halves of the vector registers dirty, after which every SSE
-/// instruction of this thread is slow: measured, 150 ns per packet.
-void clean_upper_halves() noexcept {
-  if (__builtin_cpu_supports("avx")) asm volatile("vzeroupper" ::: "memory");
-}
-
 /// From here on whole vectors win, ISA-L's or ours, bytes.
 constexpr std::size_t kLong = 640;
 /// What one turn of that loop takes; the rest it takes slowly.
@@ -175,6 +178,10 @@ void leave_out_crc32() noexcept {
   way.store(Way::kNone, std::memory_order_relaxed);
 }
 
+bool computes_crc32() noexcept {
+  return way.load(std::memory_order_relaxed) != Way::kNone;
+}
+
 std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask) noexcept {
   assert(in.size() >= 32);
 #if defined(__x86_64__)
@@ -184,14 +191,18 @@ std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in, con
   return other_crc32(crc, in, mask);
 }
 
-bool copies_with_crc32() noexcept {
-  return choose_way() == Way::kWide;
+std::uint32_t copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::byte> from) noexcept {
+  if (choose_way() == Way::kWide && from.size() >= kShortestWide) [[likely]]
+    return wide_copy_crc32(crc, to, from);
+  return narrow_copy_crc32(crc, to, from);
 }
 
-std::uint32_t copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::byte> from) noexcept {
-  if (from.size() >= kShortestWide) return wide_copy_crc32(crc, to, from);
-  std::copy(from.begin(), from.end(), to);
-  return isal_crc32(crc, {to, from.size()});
+std::uint32_t narrow_copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::byte> from) noexcept {
+  if (from.empty()) return crc;
+  std::memcpy(to, from.data(), from.size());
+  crc = isal_crc32(crc, {to, from.size()});
+  clean_upper_halves();
+  return crc;
 }
 
 std::uint32_t narrow_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,

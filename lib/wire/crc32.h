@@ -19,9 +19,8 @@ struct CrcMask {
 
 /// Continues `crc`, which like the result is in its final (inverted) form, over `in` | `mask`.
 ///
-/// On CPUs with AVX-512 this is carry-less multiplication of whole vectors. On others it is that of single
-/// blocks while `in` is short, and ISA-L for long ones: most packets are short, and ISA-L's start-up is most
-/// of their cost.
+/// Short ones by carry-less multiplication of single blocks, because most packets are short and the start-up
+/// of all else is most of their cost; long ones by that of whole AVX-512 vectors, or by ISA-L.
 /// @param in  at least 32 bytes
 [[nodiscard]] std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                          const CrcMask& mask) noexcept;
@@ -34,19 +33,19 @@ struct CrcMask {
                                                   const CrcMask& mask) noexcept;
 
 /// Copies `from`, each byte read once, and continues `crc`, which like the result is in its final (inverted)
-/// form, over it.
-///
-/// To compute the CRC of the copy would be to read what was written a moment ago, and to wait for it while
-/// another core still has its cache lines.
-/// @pre copies_with_crc32()
+/// form, over it: in one pass on CPUs with AVX-512.
+/// @param to  best in memory that no other core reads: on other CPUs the CRC is that of the copy
 [[nodiscard]] std::uint32_t copy_crc32(std::uint32_t crc, std::byte* to,
                                        std::span<const std::byte> from) noexcept;
-/// Whether this CPU can do so faster than both by turns, and the process computes CRCs at all.
-[[nodiscard]] bool copies_with_crc32() noexcept;
+/// The same on CPUs without AVX-512.
+[[nodiscard]] std::uint32_t narrow_copy_crc32(std::uint32_t crc, std::byte* to,
+                                              std::span<const std::byte> from) noexcept;
 
-/// From now on masked_crc32() gives 0 in this process, so that its packets carry no ICRC and all others are
-/// refused. For measuring what the ICRC costs, and for nothing else: no configuration and no peer leads here.
-/// Threads: before the first packet.
+/// From now on masked_crc32() gives 0 in this process, and nobody calls the others, so that its packets carry
+/// no ICRC and all others are refused. For measuring what the ICRC costs, and for nothing else: no
+/// configuration and no peer leads here. Threads: before the first packet.
 void leave_out_crc32() noexcept;
+/// Whether it was not called.
+[[nodiscard]] bool computes_crc32() noexcept;
 
 }  // namespace uroce::wire
