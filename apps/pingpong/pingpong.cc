@@ -47,6 +47,9 @@ class PingPong {
   Status post_send();
   Status on_completion(const Wc& wc);
   [[nodiscard]] bool left_unacknowledged(const Wc& wc) const noexcept;
+  [[nodiscard]] bool is_done() const noexcept {
+    return received_ >= options_.iterations && sent_ >= options_.iterations;
+  }
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<Pd> pd_;
@@ -149,11 +152,12 @@ Result<double> PingPong::run() {
   if (options_.is_client()) {
     if (auto posted = post_send(); !posted) return posted.error();
   }
-  while (received_ < options_.iterations || sent_ < options_.iterations) {
+  while (!is_done()) {
     std::array<Wc, 2> wcs;
     const auto count = next_completions(*device_, link_->cq(), options_, wcs);
     if (!count) return count.error();
-    for (std::size_t i = 0; i < *count; ++i) {
+    // Behind a last message that nobody acknowledged come the receives that were flushed with it.
+    for (std::size_t i = 0; i < *count && !is_done(); ++i) {
       if (auto handled = on_completion(wcs[i]); !handled) return handled.error();
     }
   }
