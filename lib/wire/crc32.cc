@@ -7,6 +7,7 @@
 #include <cassert>
 #include <cstring>
 
+#include "wire/crc32_fold.h"
 #include "wire/crc32_wide.h"
 
 #if defined(__x86_64__)
@@ -31,15 +32,7 @@ void clean_upper_halves() noexcept {
 
 #if defined(__x86_64__)
 
-// Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009, for
-// the reflected polynomial P = 0x1db710641. Constants: x^n mod P, reflected.
-constexpr std::int64_t kFold544 = 0x1'5444'2bd4;  // x^(512+32): low half of a block, 64 bytes on
-constexpr std::int64_t kFold480 = 0x1'c6e4'1596;  // x^(512-32): high half
-constexpr std::int64_t kFold160 = 0x1'7519'97d0;  // x^(128+32): low half of a block, 16 bytes on
-constexpr std::int64_t kFold96 = 0x0'ccaa'009e;   // x^(128-32): high half
-constexpr std::int64_t kFold64 = 0x1'63cd'6124;   // x^64
-constexpr std::int64_t kPoly = 0x1'db71'0641;     // P
-constexpr std::int64_t kBarrett = 0x1'f701'1641;  // floor(x^64 / P)
+// The folding of crc32_fold.h, by blocks of 16 bytes.
 
 /// Sixteen bytes from anywhere.
 [[gnu::target("pclmul,sse4.1")]] inline __m128i load(const std::byte* at) noexcept {
@@ -57,14 +50,14 @@ constexpr std::int64_t kBarrett = 0x1'f701'1641;  // floor(x^64 / P)
 
 /// By 16 bytes.
 [[gnu::target("pclmul,sse4.1")]] inline __m128i fold(__m128i sum, __m128i block) noexcept {
-  return fold_by(_mm_set_epi64x(kFold96, kFold160), sum, block);
+  return fold_by(_mm_set_epi64x(power_of_x(128 - 32), power_of_x(128 + 32)), sum, block);
 }
 
 /// Folds `count` blocks, four chains at once: one alone waits for its multiplications.
 [[gnu::target("pclmul,sse4.1")]] inline __m128i fold_blocks(__m128i sum, const std::byte* at,
                                                             std::size_t count) noexcept {
   if (count >= 8) {
-    const __m128i k = _mm_set_epi64x(kFold480, kFold544);
+    const __m128i k = _mm_set_epi64x(power_of_x(512 - 32), power_of_x(512 + 32));
     __m128i a = fold(sum, load(at));
     __m128i b = load(at + 16);
     __m128i c = load(at + 32);
@@ -79,18 +72,6 @@ constexpr std::int64_t kBarrett = 0x1'f701'1641;  // floor(x^64 / P)
   }
   for (; count > 0; at += 16, --count) sum = fold(sum, load(at));
   return sum;
-}
-
-/// The remainder of a folded block: 128 bits to 64 to 32, then Barrett's division.
-[[gnu::target("pclmul,sse4.1")]] inline std::uint32_t reduce(__m128i sum) noexcept {
-  const __m128i low32 = _mm_set_epi32(0, 0, 0, -1);
-  const __m128i folds = _mm_set_epi64x(kFold64, kFold96);
-  const __m128i division = _mm_set_epi64x(kBarrett, kPoly);
-  sum = _mm_xor_si128(_mm_srli_si128(sum, 8), _mm_clmulepi64_si128(sum, folds, 0x00));
-  sum = _mm_xor_si128(_mm_srli_si128(sum, 4), _mm_clmulepi64_si128(_mm_and_si128(sum, low32), folds, 0x10));
-  const __m128i quotient = _mm_clmulepi64_si128(_mm_and_si128(sum, low32), division, 0x10);
-  const __m128i product = _mm_clmulepi64_si128(_mm_and_si128(quotient, low32), division, 0x00);
-  return static_cast<std::uint32_t>(_mm_extract_epi32(_mm_xor_si128(sum, product), 1));
 }
 
 /// pshufb indices: loaded at offset r they move a block up by 16 - r bytes and fill with zeros.
@@ -144,7 +125,7 @@ std::uint32_t clmul_and_isal_crc32(std::uint32_t crc, std::span<const std::byte>
 #endif
 
 /// What the next packet takes. kFirst: not known yet, or none of the others.
-enum class Way : std::uint8_t { kFirst, kClmul, kWide, kNone };
+enum class Way : std::uint8_t { kFirst, kNone, kClmul, kWide };
 
 constinit std::atomic<Way> way{Way::kFirst};
 
@@ -159,7 +140,7 @@ Way choose_way() noexcept {
   return chosen;
 }
 
-/// Every way but the common one, and the first packet's.
+/// Every way but the common ones, and the first packet's.
 [[gnu::noinline]] std::uint32_t other_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                             const CrcMask& mask) noexcept {
   switch (choose_way()) {
@@ -185,8 +166,11 @@ bool computes_crc32() noexcept {
 std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask) noexcept {
   assert(in.size() >= 32);
 #if defined(__x86_64__)
-  if (way.load(std::memory_order_relaxed) == Way::kWide) [[likely]]
-    return in.size() < kLong ? clmul_crc32(crc, in, mask) : wide_masked_crc32(crc, in, mask);
+  const Way known = way.load(std::memory_order_relaxed);
+  if (known >= Way::kClmul && in.size() < kLong) [[likely]]
+    return clmul_crc32(crc, in, mask);
+  if (known == Way::kWide) [[likely]]
+    return wide_masked_crc32(crc, in, mask);
 #endif
   return other_crc32(crc, in, mask);
 }

@@ -3,6 +3,8 @@
 #include <array>
 #include <cassert>
 
+#include "wire/crc32_fold.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -11,21 +13,7 @@
 namespace uroce::wire {
 namespace {
 
-// Folding as in crc32.cc, see there, by four blocks of 16 bytes at once.
-
-/// x^exponent mod P, reflected.
-constexpr std::int64_t power(unsigned exponent) noexcept {
-  constexpr std::uint64_t kPolynomial = 0x1'04c1'1db7;
-  std::uint64_t rest = 1;
-  for (unsigned i = 0; i < exponent; ++i) {
-    rest <<= 1;
-    if ((rest >> 32) != 0) rest ^= kPolynomial;
-  }
-  std::uint64_t reflected = 0;
-  for (unsigned bit = 0; bit < 32; ++bit) reflected |= (rest >> bit & 1) << (32 - bit);
-  return static_cast<std::int64_t>(reflected);
-}
-static_assert(power(128 + 32) == 0x1'7519'97d0 && power(128 - 32) == 0x0'ccaa'009e);
+// The folding of crc32_fold.h, by vectors of four blocks.
 
 constexpr std::size_t kVector = 64;  // bytes
 constexpr std::size_t kChains = 8;   // one alone waits for its multiplications
@@ -35,8 +23,8 @@ static_assert(kVector == kShortestWide && kVector == CrcMask::kReach);
 /// What moves blocks on by `kBytes`.
 template <unsigned kBytes>
 UROCE_WIDE inline __m512i step() noexcept {
-  constexpr std::int64_t kLow = power(8 * kBytes + 32);
-  constexpr std::int64_t kHigh = power(8 * kBytes - 32);
+  constexpr std::int64_t kLow = power_of_x(8 * kBytes + 32);
+  constexpr std::int64_t kHigh = power_of_x(8 * kBytes - 32);
   return _mm512_set_epi64(kHigh, kLow, kHigh, kLow, kHigh, kLow, kHigh, kLow);
 }
 
@@ -110,26 +98,14 @@ UROCE_WIDE inline __m512i fold_rest(__m512i sum, Cursor<kCopies>& cursor) noexce
               _mm512_mask_permutexvar_epi8(rest, ~is_rest, up, sum));
 }
 
-/// The remainder of a folded vector: to 128 bits, to 64, to 32, then Barrett's division.
-UROCE_WIDE inline std::uint32_t reduce(__m512i sum) noexcept {
-  const __m512i k = _mm512_set_epi64(0, 0, power(128 - 32), power(128 + 32), power(256 - 32), power(256 + 32),
-                                     power(384 - 32), power(384 + 32));
+/// The remainder of a folded vector, by way of one block.
+UROCE_WIDE inline std::uint32_t reduce_vector(__m512i sum) noexcept {
+  const __m512i k = _mm512_set_epi64(0, 0, power_of_x(128 - 32), power_of_x(128 + 32), power_of_x(256 - 32),
+                                     power_of_x(256 + 32), power_of_x(384 - 32), power_of_x(384 + 32));
   const __m512i moved = fold(k, sum, _mm512_maskz_mov_epi64(0xc0, sum));
   const __m256i half = _mm256_xor_si256(_mm512_maskz_extracti64x4_epi64(0xff, moved, 0),
                                         _mm512_maskz_extracti64x4_epi64(0xff, moved, 1));
-  __m128i block = _mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-
-  constexpr std::int64_t kPoly = 0x1'db71'0641;     // P
-  constexpr std::int64_t kBarrett = 0x1'f701'1641;  // floor(x^64 / P)
-  const __m128i low32 = _mm_set_epi32(0, 0, 0, -1);
-  const __m128i folds = _mm_set_epi64x(power(64), power(96));
-  const __m128i division = _mm_set_epi64x(kBarrett, kPoly);
-  block = _mm_xor_si128(_mm_srli_si128(block, 8), _mm_clmulepi64_si128(block, folds, 0x00));
-  block =
-      _mm_xor_si128(_mm_srli_si128(block, 4), _mm_clmulepi64_si128(_mm_and_si128(block, low32), folds, 0x10));
-  const __m128i quotient = _mm_clmulepi64_si128(_mm_and_si128(block, low32), division, 0x10);
-  const __m128i product = _mm_clmulepi64_si128(_mm_and_si128(quotient, low32), division, 0x00);
-  return static_cast<std::uint32_t>(_mm_extract_epi32(_mm_xor_si128(block, product), 1));
+  return reduce(_mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
 }
 
 /// @param first  the first vector, already taken
@@ -139,7 +115,7 @@ UROCE_WIDE inline std::uint32_t crc_of(std::uint32_t crc, __m512i first, Cursor<
   if (cursor.left >= kTurn - kVector) sum = fold_turns(sum, cursor);
   while (cursor.left >= kVector) sum = fold(step<kVector>(), sum, cursor.next());
   if (cursor.left > 0) sum = fold_rest(sum, cursor);
-  return ~reduce(sum);
+  return ~reduce_vector(sum);
 }
 
 }  // namespace
