@@ -100,8 +100,8 @@ class FrameWriter {
 
  private:
   static constexpr std::uint32_t kLong = 512;  ///< payload, bytes
-  /// Bytes aside: at most 106 of headers (VLAN, IPv6, UDP, BTH, XRCETH, RETH, ImmDt), payload and ICRC.
-  static constexpr std::size_t kAside = 106 + bytes(PathMtu::k4096) + wire::kIcrcSize;
+  static constexpr std::size_t kAside =        ///< bytes
+      wire::FrameTemplate::kMaxOverhead + wire::kMaxPayloadHeaders + bytes(PathMtu::k4096) + wire::kIcrcSize;
   static constexpr std::array<std::byte, 3> kZeros{};
 
   void seal() noexcept {

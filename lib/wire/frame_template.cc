@@ -25,6 +25,7 @@ constexpr std::size_t kCopyGrh = 64;
 constexpr std::size_t kHeadGrh = Ether::kSize + Ipv6::kSize;
 static_assert(kCopyV4 >= kHeadV4 + Vlan::kSize && kCopyV4 <= kHeadV4 + kSmallestRoce);
 static_assert(kCopyV6 >= kHeadV6 + Vlan::kSize && kCopyV6 <= kHeadV6 + kSmallestRoce);
+static_assert(FrameTemplate::kMaxOverhead == kHeadV6 + Vlan::kSize);
 static_assert(kCopyGrh >= kHeadGrh + Vlan::kSize && kCopyGrh <= kHeadGrh + kSmallestRoce);
 
 std::uint8_t hop_limit_of(const FrameAddress& address) noexcept {

@@ -36,6 +36,8 @@ class FrameTemplate {
   FrameTemplate() noexcept = default;
   explicit FrameTemplate(const FrameAddress& address) noexcept;
 
+  static constexpr std::uint32_t kMaxOverhead = 66;  ///< bytes: Ethernet, VLAN, IPv6 and UDP
+
   /// Bytes before the BTH.
   [[nodiscard]] std::uint32_t overhead() const noexcept { return overhead_; }
   [[nodiscard]] bool is_v6() const noexcept { return underlay_ == Underlay::kIpv6; }
@@ -78,7 +80,7 @@ class FrameTemplate {
   std::uint16_t overhead_ = 0;
   std::uint16_t l3_offset_ = 0;
   Underlay underlay_ = Underlay::kIpv4;
-  std::array<std::byte, 72> head_{};  ///< at most 66 used; the rest makes the copy one of constant size
+  std::array<std::byte, 72> head_{};  ///< kMaxOverhead used; the rest makes the copy one of constant size
 };
 static_assert(std::is_trivially_copyable_v<FrameTemplate> && sizeof(FrameTemplate) <= 88);
 

@@ -298,6 +298,16 @@ inline constexpr OpcodeTable kOpcodeTable = make_opcode_table();
   return detail::kOpcodeTable[raw(opcode)];
 }
 
+/// Bytes of BTH and extension headers in front of any payload, at most.
+inline constexpr std::uint32_t kMaxPayloadHeaders = [] {
+  std::uint32_t most = 0;
+  for (const OpcodeInfo& row : detail::kOpcodeTable) {
+    if (row.has_payload && row.header_bytes > most) most = row.header_bytes;
+  }
+  return most;
+}();
+static_assert(kMaxPayloadHeaders == info(xrc(Opcode::kRcWriteOnlyImm)).header_bytes);
+
 static_assert(
     [] {  // 28 RC, as many XRC, 12 UC, 2 UD opcodes and CNP; whatever is known is one operation of one side
       std::size_t known = 0;
