@@ -310,6 +310,11 @@ class PingPong(Case):
         result = json.loads(out)
         self.assertEqual((result["role"], result["iterations"], result["data_errors"]), ("client", 100, 0))
 
+    def test_a_last_message_that_nobody_acknowledged_is_no_failure(self):
+        """The client drops its ACKs, and ends as soon as it has all messages."""
+        _, server = self.pair("pingpong", "-n", 1, client_words=["--fault", "tx.drop aeth=ack"])
+        self.assertIn("1 iters in", server)
+
     def test_the_server_speaks_the_text_of_the_stock_tool(self):
         words = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge", "--give-up", 1]
         with started(*words) as server:
