@@ -1,14 +1,17 @@
 #include "drivers/dpdk/device.h"
 
+#include <linux/if_packet.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 #include <rte_random.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 
 #include "drivers/dpdk/eal.h"
@@ -64,7 +67,8 @@ Result<std::shared_ptr<Device>> Device::open(DeviceSpec spec) {
   if (Status status = start_eal(needs); !status) return status.error();
   std::shared_ptr<Device> device(new Device(std::move(spec)));
   const ControlChannel::Scope scope(channel_of(device->memif_.get()));
-  for (const auto step : {&Device::create, &Device::configure, &Device::set_up_queues, &Device::start}) {
+  for (const auto step :
+       {&Device::create, &Device::configure, &Device::set_up_queues, &Device::start, &Device::open_senders}) {
     if (Status status = (device.get()->*step)(); !status) return status.error();
   }
   device->read_info();
@@ -83,7 +87,7 @@ Status Device::create() {
   const bool is_pci = spec_.bus == "pci";
   name_ = is_pci ? spec_.device : spec_.device + std::to_string(next_device_number());
   take_last_log();
-  const PacketSockets sockets;
+  const PacketSockets sockets(spec_.queues);
   // A PCI device that was named at the EAL's start is there already.
   if (rte_eth_dev_get_port_by_name(name_.c_str(), &id_) != 0) {
     rte_errno = -rte_eal_hotplug_add(spec_.bus.c_str(), name_.c_str(), spec_.arguments.c_str());
@@ -147,12 +151,31 @@ Status Device::start() {
   return {};
 }
 
+/// What a sender sends then is not for the sockets that receive, though it is of the same interface.
+Status Device::open_senders() {
+  if (spec_.sends == Sends::kEthdev) return {};
+  for (std::uint16_t queue = 0; queue < queues(); ++queue) {
+    auto sender = PacketSender::open(spec_.netdev, spec_.sends == Sends::kPastQdisc);
+    if (!sender) return sender.error();
+    senders_.push_back(std::move(*sender));
+  }
+  constexpr int kYes = 1;
+  for (const int fd : rx_fds_) {
+    if (setsockopt(fd, SOL_PACKET, PACKET_IGNORE_OUTGOING, &kYes, sizeof kYes) != 0) {
+      rte_errno = errno;
+      return failure("it hears what it sends");
+    }
+  }
+  return {};
+}
+
 void Device::read_info() {
   info_.name = spec_.text;
   info_.link_mtu = spec_.link_mtu;
   info_.side = spec_.side;
   info_.two_ended = spec_.is_two_ended;
-  if (!spec_.netdev.empty()) watch_.emplace(spec_.netdev);
+  info_.kernel_sends = !spec_.netdev.empty();
+  if (info_.kernel_sends) watch_.emplace(spec_.netdev);
   rte_ether_addr address{};
   if (!spec_.has_own_mac && rte_eth_macaddr_get(id_, &address) == 0) {
     std::copy_n(address.addr_bytes, info_.mac.raw.size(), info_.mac.raw.begin());

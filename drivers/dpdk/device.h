@@ -11,6 +11,7 @@
 #include "drivers/dpdk/group_socket.h"
 #include "drivers/dpdk/interface.h"
 #include "drivers/dpdk/memif.h"
+#include "drivers/dpdk/packet_sender.h"
 #include "port/port.h"
 
 struct rte_mempool;
@@ -37,6 +38,10 @@ class Device {
   [[nodiscard]] std::uint16_t queues() const noexcept { return static_cast<std::uint16_t>(pools_.size()); }
   [[nodiscard]] rte_mempool* pool(std::uint16_t queue) const noexcept { return pools_[queue]; }
   [[nodiscard]] const port::PortInfo& info() const noexcept { return info_; }
+  /// Sends what a queue has to send; nullptr: the ethdev does.
+  [[nodiscard]] PacketSender* sender(std::uint16_t queue) noexcept {
+    return queue < senders_.size() ? &senders_[queue] : nullptr;
+  }
   /// Threads: the loop of one of the ports.
   [[nodiscard]] port::LinkState link_state() noexcept;
   /// Readable while frames wait in a queue of a port that the kernel wakes sleepers of; else -1.
@@ -51,6 +56,7 @@ class Device {
   Status configure();
   Status set_up_queues();
   Status start();
+  Status open_senders();
   void read_info();
   [[nodiscard]] Error failure(const std::string& what) const;
 
@@ -61,6 +67,7 @@ class Device {
   std::unique_ptr<MemifLink> memif_;
   std::vector<rte_mempool*> pools_;
   std::vector<int> rx_fds_;  ///< the driver's
+  std::vector<PacketSender> senders_;
   port::PortInfo info_;
   std::optional<InterfaceWatch> watch_;  ///< of an interface that the kernel has
   GroupSocket listeners_;

@@ -31,6 +31,9 @@ class DirectoryLock {
   int fd_ = -1;
 };
 
+/// Who sends the frames of a port: the ethdev, or a PacketSender.
+enum class Sends : std::uint8_t { kEthdev, kThroughQdisc, kPastQdisc };
+
 /// One ethdev to be made.
 struct DeviceSpec {
   std::string text{};             ///< as the user wrote it
@@ -46,6 +49,7 @@ struct DeviceSpec {
   std::uint16_t tx_descriptors = 64;
   unsigned queues = 1;
   unsigned side = 0;
+  Sends sends = Sends::kEthdev;
   bool is_two_ended = false;
   bool is_memif = false;
   bool is_client = false;  ///< of memif: connects, and again after each loss

@@ -1,5 +1,6 @@
 /// Functions that take the place of others in DPDK (see meson.build): two for which it would need libbsd, the
-/// source of af_packet's fanout group number, and sockets that are the kernel's in every program.
+/// source of af_packet's fanout group number, the settings of its sockets, and sockets that are the kernel's
+/// in every program.
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -16,6 +17,7 @@ std::size_t uroce_dpdk_strlcpy(char* target, const char* source, std::size_t siz
 std::size_t uroce_dpdk_strlcat(char* target, const char* source, std::size_t size);
 int uroce_af_packet_group();
 int uroce_dpdk_socket(int domain, int type, int protocol);
+int uroce_af_packet_setsockopt(int fd, int level, int name, const void* value, socklen_t size);
 }
 
 /// Copies at most size - 1 characters and always ends the target with 0. @return strlen(source).
@@ -48,4 +50,8 @@ int uroce_dpdk_socket(int domain, int type, int protocol) {
   const auto fd = static_cast<int>(syscall(SYS_socket, domain, type | SOCK_CLOEXEC, protocol));
   if (domain == AF_PACKET) uroce::drivers::dpdk::PacketSockets::note(fd);
   return fd;
+}
+
+int uroce_af_packet_setsockopt(int fd, int level, int name, const void* value, socklen_t size) {
+  return uroce::drivers::dpdk::PacketSockets::set(fd, level, name, value, size);
 }

@@ -69,7 +69,8 @@ Result<DeviceSpec> describe_af_packet(PortSpec spec, const PortOptions& options)
   device.netdev = spec.argument;
   device.arguments = "iface=" + spec.argument + ",qpairs=" + number(device.queues) +
                      ",blocksz=" + number(block) + ",framesz=" + number(*frame) +
-                     ",framecnt=" + number(count) + ",qdisc_bypass=" + (*bypass ? "1" : "0");
+                     ",framecnt=" + number(count);
+  device.sends = *bypass ? Sends::kPastQdisc : Sends::kThroughQdisc;
   device.link_mtu = *link_mtu;
   device.mbuf_room = static_cast<std::uint32_t>(*frame);  // the driver copies a whole slot unchecked
   return device;

@@ -1,14 +1,12 @@
 #include "drivers/dpdk/packet_sockets.h"
 
 #include <linux/if_packet.h>
-#include <sys/socket.h>
-
 #include <new>
 
 namespace uroce::drivers::dpdk {
 namespace {
 
-thread_local constinit std::vector<int>* noted = nullptr;
+thread_local constinit PacketSockets* noting = nullptr;
 
 bool is_bound(int fd) noexcept {
   sockaddr_storage storage{};
@@ -21,20 +19,26 @@ bool is_bound(int fd) noexcept {
 
 }  // namespace
 
-PacketSockets::PacketSockets() noexcept {
-  noted = &opened_;
+PacketSockets::PacketSockets(unsigned queues) noexcept : is_single_(queues == 1) {
+  noting = this;
 }
 
 PacketSockets::~PacketSockets() {
-  noted = nullptr;
+  noting = nullptr;
 }
 
 void PacketSockets::note(int fd) noexcept {
-  if (noted == nullptr || fd < 0) return;
+  if (noting == nullptr || fd < 0) return;
   try {
-    noted->push_back(fd);
+    noting->opened_.push_back(fd);
   } catch (const std::bad_alloc&) {  // its loop looks by itself
   }
+}
+
+int PacketSockets::set(int fd, int level, int name, const void* value, socklen_t size) noexcept {
+  const bool is_group = level == SOL_PACKET && name == PACKET_FANOUT;
+  if (is_group && noting != nullptr && noting->is_single_) return 0;
+  return setsockopt(fd, level, name, value, size);
 }
 
 std::vector<int> PacketSockets::receiving() const {

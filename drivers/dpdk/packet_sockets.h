@@ -1,17 +1,20 @@
 /// The packet sockets that a DPDK driver opens: it does not tell them, and a sleeping loop needs them.
 #pragma once
 
-#include <utility>
+#include <sys/socket.h>
+
 #include <vector>
 
 namespace uroce::drivers::dpdk {
 
-/// Notes the packet sockets that this thread opens inside DPDK for as long as it lives.
+/// Notes the packet sockets that this thread opens inside DPDK for as long as it lives, and what they are set
+/// to.
 ///
 /// Threads: one. Not to be nested.
 class PacketSockets {
  public:
-  PacketSockets() noexcept;
+  /// @param queues  of the port: each has one that receives
+  explicit PacketSockets(unsigned queues) noexcept;
   ~PacketSockets();
   PacketSockets(const PacketSockets&) = delete;
   PacketSockets& operator=(const PacketSockets&) = delete;
@@ -21,8 +24,12 @@ class PacketSockets {
 
   /// What the driver calls in place of socket(2).
   static void note(int fd) noexcept;
+  /// What the driver calls in place of setsockopt(2). A single socket becomes no fanout group: the kernel
+  /// would look for the addresses in each frame to choose one of one.
+  static int set(int fd, int level, int name, const void* value, socklen_t size) noexcept;
 
  private:
+  bool is_single_;
   std::vector<int> opened_;
 };
 

@@ -25,11 +25,18 @@ constexpr int kFlushAttempts = 4;
 /// A link that took nothing for 1/10 s is dead: its frames are dropped, not kept for ever.
 constexpr unsigned kStuckLimitsPerSecond = 10;
 
+std::uint64_t bytes_of(std::span<rte_mbuf* const> frames) noexcept {
+  std::uint64_t bytes = 0;
+  for (const rte_mbuf* frame : frames) bytes += frame->pkt_len;
+  return bytes;
+}
+
 }  // namespace
 
 QueuePort::QueuePort(std::shared_ptr<Device> device, std::uint16_t queue)
     : device_(std::move(device)),
       memif_(device_->memif()),
+      sender_(device_->sender(queue)),
       pool_(device_->pool(queue)),
       id_(device_->id()),
       queue_(queue),
@@ -148,23 +155,36 @@ void QueuePort::tx_flush() noexcept {
   if (pending_ > 0) send_pending();
 }
 
+unsigned QueuePort::offer(std::span<rte_mbuf*> frames) noexcept {
+  const std::uint64_t bytes = bytes_of(frames);  // before: an mbuf that is sent is gone
+  unsigned sent = 0;
+  unsigned gone = 0;
+  if (sender_ == nullptr) {
+    sent = gone = rte_eth_tx_burst(id_, queue_, frames.data(), static_cast<std::uint16_t>(frames.size()));
+  } else {
+    const PacketSender::Outcome outcome = sender_->send(frames);
+    sent = outcome.sent;
+    gone = sent + (outcome.is_next_lost ? 1 : 0);
+  }
+  tx_frames_.add(sent);
+  tx_dropped_.add(gone - sent);
+  tx_bytes_.add(bytes - bytes_of(frames.subspan(sent)));
+  if (sender_ != nullptr) rte_pktmbuf_free_bulk(frames.data(), gone);
+  return gone;
+}
+
 bool QueuePort::send_pending() noexcept {
   if (!is_up_) {
     drop_pending();
     return true;
   }
-  std::uint64_t bytes = 0;
-  for (unsigned i = 0; i < pending_; ++i) bytes += tx_[i]->pkt_len;
-  unsigned sent = 0;
-  for (int attempt = 0; attempt < kFlushAttempts && sent < pending_; ++attempt) {
-    sent += rte_eth_tx_burst(id_, queue_, tx_.data() + sent, static_cast<std::uint16_t>(pending_ - sent));
+  unsigned gone = 0;
+  for (int attempt = 0; attempt < kFlushAttempts && gone < pending_; ++attempt) {
+    gone += offer(std::span(tx_).subspan(gone, pending_ - gone));
   }
-  for (unsigned i = sent; i < pending_; ++i) bytes -= tx_[i]->pkt_len;
-  std::copy(tx_.begin() + sent, tx_.begin() + pending_, tx_.begin());
-  pending_ -= sent;
-  tx_frames_.add(sent);
-  tx_bytes_.add(bytes);
-  if (sent > 0 || pending_ == 0) {
+  std::copy(tx_.begin() + gone, tx_.begin() + pending_, tx_.begin());
+  pending_ -= gone;
+  if (gone > 0 || pending_ == 0) {
     stuck_since_ = 0;
     return pending_ < kBurst;
   }

@@ -46,12 +46,15 @@ class QueuePort final : public port::Port {
   void set_link(bool is_up) noexcept;
   /// Hands pending frames to the device. @return whether there is room for another.
   bool send_pending() noexcept;
+  /// Offers frames to whoever sends them. @return how many are gone
+  unsigned offer(std::span<rte_mbuf*> frames) noexcept;
   void drop_pending() noexcept;
 
   static constexpr unsigned kClaimCache = 32;
 
   std::shared_ptr<Device> device_;
   MemifLink* memif_;
+  PacketSender* sender_;
   rte_mempool* pool_;
   std::uint16_t id_;
   std::uint16_t queue_;

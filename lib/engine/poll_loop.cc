@@ -81,6 +81,7 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
     : place_(place),
       port_(port),
       bulk_(port.bulk_sink()),
+      answers_first_(!port.info().kernel_sends),
       addresses_(addresses),
       neighbours_(addresses_, port, counters_, ask_interval_ns),
       groups_(place.count),
@@ -126,6 +127,8 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
 
 /// An application that has its own sends signaled probably waits for the completions, and so does its peer,
 /// which is of the same kind: their ACKs leave before it sees what has come, not behind what it sends next.
+/// But where a frame takes microseconds to send, the application's own goes first, and the ACKs of both ends
+/// leave at the same time.
 void PollLoop::answer_now(Ticks now) noexcept {
   answers_now_ = false;
   transmit(now);
@@ -324,7 +327,7 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
   }
   if (wants) {
     make_ready(qp);
-    answers_now_ |= qp.context().is_signaling;
+    answers_now_ |= qp.context().is_signaling && answers_first_;
   }
   after_step(qp, now);
   return true;

@@ -217,6 +217,7 @@ class PollLoop {
   LoopPlace place_;
   port::Port& port_;
   port::FrameSink& bulk_;
+  const bool answers_first_;  // ACKs of signaling QPs leave before the application sees what has come
   Addresses addresses_;
   Counters counters_;
   Neighbours neighbours_;

@@ -27,6 +27,8 @@ struct PortInfo {
       1500;                ///< largest Ethernet payload, bytes; a frame is at most this + 14 (+ 4 with VLAN)
   unsigned side = 0;       ///< of a two-ended local link: 0 or 1, whichever end this is; else 0
   bool two_ended = false;  ///< exactly one peer, no network: default addresses may be derived from `side`
+  /// Each frame sent costs its sender a system call of some microseconds: what nobody waits for leaves last.
+  bool kernel_sends = false;
 };
 
 /// Whether a link carries frames.

@@ -170,6 +170,65 @@ std::string sleep_and_wake() {
 
 }  // namespace
 
+namespace {
+
+/// Sends one frame. @return whether the port had room for it
+bool send_one(port::Port& port, std::uint32_t len, std::uint64_t number) {
+  std::byte* const room = port.tx_claim(len);
+  if (room == nullptr) return false;
+  write_frame(room, len, number, false);
+  port.tx_commit();
+  port.tx_flush();
+  return true;
+}
+
+/// One after the other on af_packet:sa: a frame; one that is lost, as the interface is down; another frame.
+std::string send_through_an_interruption(const std::string& options) {
+  const auto run = [](const char* command) { return std::system(command) == 0; };
+  if (!run("echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 &&"
+           " ip link add sa type veth peer name sb && ip link set sa up && ip link set sb up"))
+    return "no interfaces";
+  auto port = open_port("af_packet:sa" + options);
+  auto peer = open_port("af_packet:sb");
+  if (!port || !peer) return "not open";
+  std::string lens;
+  const auto take = [&lens](port::Port& from) {
+    std::array<port::RxFrame, port::kBurst> frames;
+    const unsigned count = from.rx_burst(frames);
+    for (unsigned i = 0; i < count; ++i) lens += ' ' + std::to_string(frames[i].len);
+    from.rx_release();
+    return count > 0;
+  };
+  const auto wait_for_one = [&](port::Port& from) {
+    while (!take(from)) (void)is_readable(from.rx_fd(), 10'000);
+  };
+  if (!send_one(**port, 100, 1)) return "no room";
+  wait_for_one(**peer);
+  if (!run("ip link set sa down") || !send_one(**port, 200, 2)) return "no room while it is down";
+  if (!run("ip link set sa up") || !send_one(**port, 300, 3)) return "no room behind it";
+  wait_for_one(**peer);
+  lens += ", itself";
+  take(**port);
+  const port::PortCounters counters = (*port)->counters();
+  return lens + ", sent " + std::to_string(counters.tx_frames) + " of " + std::to_string(counters.tx_bytes) +
+         " B, dropped " + std::to_string(counters.tx_dropped);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "af_packet drops and counts what an interface that is down does not send, and hears nothing of its own",
+    "[eal][af_packet]") {
+  const std::string options = GENERATE("", ",qdisc_bypass=off");
+  CAPTURE(options);
+  Child child([&options](const Report& report) {
+    std::system("ip link del sa 2>/dev/null");
+    report.line(send_through_an_interruption(options));
+    return 0;
+  });
+  CHECK(child.next_line(in_seconds(40)) == " 100 300, itself, sent 2 of 400 B, dropped 1");
+}
+
 TEST_CASE("a sleeping af_packet port is woken by a frame, and only then", "[eal][af_packet][sleep]") {
   Child child([](const Report& report) {
     report.line(sleep_and_wake());

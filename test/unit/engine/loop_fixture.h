@@ -17,8 +17,10 @@ class LoopFixture {
   static constexpr std::uint64_t kAskNs = 100'000'000;
   static constexpr Qpn kPeerQpn{0x77};
 
-  explicit LoopFixture(std::vector<engine::Address> own = {{*Gid::parse("fe80::1"), 64}, {local_v4(), 24}})
+  explicit LoopFixture(std::vector<engine::Address> own = {{*Gid::parse("fe80::1"), 64}, {local_v4(), 24}},
+                       const drivers::LoopbackConfig& config = {.delay_ns = 1})
       : addresses(std::move(own), std::nullopt),
+        link(config),
         port(link.open_end(0)),
         wire_end(link.open_end(1)),
         loop({}, *port, addresses, kAskNs) {}
@@ -95,7 +97,7 @@ class LoopFixture {
   mem::KeyTable keys{1, [] {}};
   transport::CqRing cq{256};
   engine::Addresses addresses;
-  drivers::LoopbackLink link{{.delay_ns = 1}};
+  drivers::LoopbackLink link;
   std::unique_ptr<port::Port> port;
   std::unique_ptr<port::Port> wire_end;
   engine::PollLoop loop;
