@@ -1,6 +1,7 @@
 #include "drivers/dpdk/device.h"
 
 #include <linux/if_packet.h>
+#include <net/if.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -208,6 +209,10 @@ void Device::listen(std::span<const MacAddress> groups) noexcept {
       return;
   }
   if (rte_eth_allmulticast_enable(id_) != 0) rte_eth_promiscuous_enable(id_);
+}
+
+void Device::keep_from_kernel(std::span<const Gid> addresses) noexcept {
+  if (spec_.is_exclusive) filter_ = KernelFilter(if_nametoindex(spec_.netdev.c_str()), addresses);
 }
 
 Device::~Device() {

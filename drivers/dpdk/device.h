@@ -10,6 +10,7 @@
 #include "drivers/dpdk/device_spec.h"
 #include "drivers/dpdk/group_socket.h"
 #include "drivers/dpdk/interface.h"
+#include "drivers/dpdk/kernel_filter.h"
 #include "drivers/dpdk/memif.h"
 #include "drivers/dpdk/packet_sender.h"
 #include "port/port.h"
@@ -33,6 +34,8 @@ class Device {
   /// Lets frames to these group addresses in, or to all groups where the device cannot choose.
   /// Control: one thread at a time.
   void listen(std::span<const MacAddress> groups) noexcept;
+  /// See port::Port. Control: one thread at a time.
+  void keep_from_kernel(std::span<const Gid> addresses) noexcept;
 
   [[nodiscard]] std::uint16_t id() const noexcept { return id_; }
   [[nodiscard]] std::uint16_t queues() const noexcept { return static_cast<std::uint16_t>(pools_.size()); }
@@ -71,6 +74,7 @@ class Device {
   port::PortInfo info_;
   std::optional<InterfaceWatch> watch_;  ///< of an interface that the kernel has
   GroupSocket listeners_;
+  KernelFilter filter_;
 };
 
 }  // namespace uroce::drivers::dpdk

@@ -55,8 +55,9 @@ struct DeviceSpec {
   bool is_client = false;  ///< of memif: connects, and again after each loss
   bool sets_mtu = false;   ///< tell the device its MTU
   bool no_huge = false;
-  bool has_own_mac = false;  ///< the port's address must differ from the device's
-  DirectoryLock lock{};      ///< until the device exists
+  bool is_exclusive = false;  ///< RoCE frames to the port's addresses are not for the kernel's stack
+  bool has_own_mac = false;   ///< the port's address must differ from the device's
+  DirectoryLock lock{};       ///< until the device exists
 };
 
 /// Reads the options of `spec` and checks everything that can be known before DPDK is asked.

@@ -30,6 +30,9 @@ class QueuePort final : public port::Port {
   void disarm_rx() noexcept override;
   [[nodiscard]] port::LinkState link_state() noexcept override;
   void listen(std::span<const MacAddress> groups) noexcept override { device_->listen(groups); }
+  void keep_from_kernel(std::span<const Gid> addresses) noexcept override {
+    device_->keep_from_kernel(addresses);
+  }
   [[nodiscard]] port::PortCounters counters() const noexcept override;
 
  private:

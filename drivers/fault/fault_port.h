@@ -47,6 +47,9 @@ class FaultPort final : public port::Port {
   void enter_thread() noexcept override { inner_->enter_thread(); }
   [[nodiscard]] port::LinkState link_state() noexcept override { return inner_->link_state(); }
   void listen(std::span<const MacAddress> groups) noexcept override { inner_->listen(groups); }
+  void keep_from_kernel(std::span<const Gid> addresses) noexcept override {
+    inner_->keep_from_kernel(addresses);
+  }
   [[nodiscard]] port::PortCounters counters() const noexcept override;
   [[nodiscard]] FaultCounters fault_counters(fault::Direction direction) const noexcept;
 

@@ -105,6 +105,9 @@ class Port : public FrameSink {
   /// The group addresses whose frames must come in, all that are wanted; what else comes in does no harm.
   /// Control: one thread at a time, on the first port of a device and for all of them.
   virtual void listen(std::span<const MacAddress>) noexcept {}
+  /// The addresses whose RoCE v2 frames without VLAN tag concern this device alone, all of them: where the
+  /// port shares an interface with the kernel, that need not look at them. Control: likewise.
+  virtual void keep_from_kernel(std::span<const Gid>) noexcept {}
 
   /// Called once by each thread that is going to poll this port, before it does.
   virtual void enter_thread() noexcept {}
