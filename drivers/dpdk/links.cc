@@ -33,7 +33,7 @@ Result<std::uint32_t> take_interface_mtu(PortSpec& spec, const PortOptions& opti
   return link_mtu;
 }
 
-/// "af_packet:IFACE[,mtu=][,framesz=][,framecnt=][,qdisc_bypass=][,exclusive=]"
+/// "af_packet:IFACE[,mtu=][,framesz=][,framecnt=][,qdisc_bypass=][,ring=][,exclusive=]"
 Result<DeviceSpec> describe_af_packet(PortSpec spec, const PortOptions& options) {
   auto interface = find_interface(spec.argument);
   if (!interface) return interface.error();
@@ -59,6 +59,8 @@ Result<DeviceSpec> describe_af_packet(PortSpec spec, const PortOptions& options)
   if (!frames) return frames.error();
   auto bypass = spec.take_bool("qdisc_bypass", true);
   if (!bypass) return bypass.error();
+  auto uses_ring = spec.take_bool("ring", false);
+  if (!uses_ring) return uses_ring.error();
   auto is_exclusive = spec.take_bool("exclusive", true);
   if (!is_exclusive) return is_exclusive.error();
   if (Status status = spec.finish(); !status) return status.error();
@@ -71,9 +73,9 @@ Result<DeviceSpec> describe_af_packet(PortSpec spec, const PortOptions& options)
   device.netdev = spec.argument;
   device.arguments = "iface=" + spec.argument + ",qpairs=" + number(device.queues) +
                      ",blocksz=" + number(block) + ",framesz=" + number(*frame) +
-                     ",framecnt=" + number(count);
+                     ",framecnt=" + number(count) + ",qdisc_bypass=" + (*bypass ? "1" : "0");
   device.is_exclusive = *is_exclusive;
-  device.sends = *bypass ? Sends::kPastQdisc : Sends::kThroughQdisc;
+  if (!*uses_ring) device.sends = *bypass ? Sends::kPastQdisc : Sends::kThroughQdisc;
   device.link_mtu = *link_mtu;
   device.mbuf_room = static_cast<std::uint32_t>(*frame);  // the driver copies a whole slot unchecked
   return device;

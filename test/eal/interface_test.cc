@@ -61,6 +61,7 @@ TEST_CASE("af_packet carries frames of every size up to MTU 4200 both ways", "[e
 
 TEST_CASE("af_packet carries frames on an ordinary interface", "[eal][af_packet]") {
   check_echo("af_packet:a1500", "af_packet:b1500", 1514);
+  check_echo("af_packet:a1500,ring=on", "af_packet:b1500,ring=on", 1514);
 }
 
 TEST_CASE("af_xdp carries frames up to MTU 1500 both ways", "[eal][af_xdp]") {

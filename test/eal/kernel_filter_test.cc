@@ -155,6 +155,24 @@ TEST_CASE("what is no address of the port any more is the kernel's again", "[eal
         }) == "port ab kernel b");
 }
 
+TEST_CASE("what was kept from the kernel is its own again when the process has been killed",
+          "[eal][af_packet]") {
+  Child keeper([](const Report& report) {
+    const Stage stage("af_packet:fa");
+    if (stage.is_ready()) (*stage.port)->keep_from_kernel(std::array{kKept4});
+    report.line(stage.is_ready() ? "kept" : "not ready");
+    return ::pause();
+  });
+  REQUIRE(keeper.next_line(in_seconds(30)) == "kept");
+  keeper.kill9();
+  CHECK(said_by([] {
+          Stage stage("af_packet:fa,exclusive=off");
+          if (!stage.is_ready()) return std::string("not ready");
+          stage.send(kKept4, kRoce, 'a');
+          return "port " + stage.seen(1) + " kernel " + stage.roce.next();
+        }) == "port a kernel a");
+}
+
 TEST_CASE("a port that is not exclusive leaves all frames to the kernel, too", "[eal][af_packet]") {
   CHECK(said_by([] {
           Stage stage("af_packet:fa,exclusive=off");
