@@ -50,14 +50,14 @@ void clean_upper_halves() noexcept {
 
 /// By 16 bytes.
 [[gnu::target("pclmul,sse4.1")]] inline __m128i fold(__m128i sum, __m128i block) noexcept {
-  return fold_by(_mm_set_epi64x(power_of_x(128 - 32), power_of_x(128 + 32)), sum, block);
+  return fold_by(_mm_set_epi64x(kPowerOfX<128 - 32>, kPowerOfX<128 + 32>), sum, block);
 }
 
 /// Folds `count` blocks, four chains at once: one alone waits for its multiplications.
 [[gnu::target("pclmul,sse4.1")]] inline __m128i fold_blocks(__m128i sum, const std::byte* at,
                                                             std::size_t count) noexcept {
   if (count >= 8) {
-    const __m128i k = _mm_set_epi64x(power_of_x(512 - 32), power_of_x(512 + 32));
+    const __m128i k = _mm_set_epi64x(kPowerOfX<512 - 32>, kPowerOfX<512 + 32>);
     __m128i a = fold(sum, load(at));
     __m128i b = load(at + 16);
     __m128i c = load(at + 32);

@@ -11,31 +11,30 @@
 
 namespace uroce::wire {
 
-/// x^exponent mod P, reflected: what moves bits on by so many. A block of 128 bits moves on by n if its low
+/// x^kExponent mod P, reflected: what moves bits on by so many. A block of 128 bits moves on by n if its low
 /// half is multiplied by the power n + 32, its high half by n - 32.
-consteval std::int64_t power_of_x(unsigned exponent) noexcept {
+template <unsigned kExponent>
+inline constexpr std::int64_t kPowerOfX = [] {
   constexpr std::uint64_t kPolynomial = 0x1'04c1'1db7;
   std::uint64_t rest = 1;
-  for (unsigned i = 0; i < exponent; ++i) {
+  for (unsigned i = 0; i < kExponent; ++i) {
     rest <<= 1;
     if ((rest >> 32) != 0) rest ^= kPolynomial;
   }
   std::uint64_t reflected = 0;
   for (unsigned bit = 0; bit < 32; ++bit) reflected |= (rest >> bit & 1) << (32 - bit);
   return static_cast<std::int64_t>(reflected);
-}
-static_assert(power_of_x(512 + 32) == 0x1'5444'2bd4 && power_of_x(512 - 32) == 0x1'c6e4'1596);
-static_assert(power_of_x(128 + 32) == 0x1'7519'97d0 && power_of_x(128 - 32) == 0x0'ccaa'009e);
-static_assert(power_of_x(64) == 0x1'63cd'6124);
+}();
+static_assert(kPowerOfX<512 + 32> == 0x1'5444'2bd4 && kPowerOfX<512 - 32> == 0x1'c6e4'1596);
+static_assert(kPowerOfX<128 + 32> == 0x1'7519'97d0 && kPowerOfX<128 - 32> == 0x0'ccaa'009e);
+static_assert(kPowerOfX<64> == 0x1'63cd'6124);
 
 /// The remainder of a folded block: 128 bits to 64 to 32, then Barrett's division.
 [[gnu::target("pclmul,sse4.1")]] inline std::uint32_t reduce(__m128i sum) noexcept {
   constexpr std::int64_t kPoly = 0x1'db71'0641;     // P
   constexpr std::int64_t kBarrett = 0x1'f701'1641;  // floor(x^64 / P)
-  constexpr std::int64_t kFold64 = power_of_x(64);
-  constexpr std::int64_t kFold96 = power_of_x(96);
   const __m128i low32 = _mm_set_epi32(0, 0, 0, -1);
-  const __m128i folds = _mm_set_epi64x(kFold64, kFold96);
+  const __m128i folds = _mm_set_epi64x(kPowerOfX<64>, kPowerOfX<96>);
   const __m128i division = _mm_set_epi64x(kBarrett, kPoly);
   sum = _mm_xor_si128(_mm_srli_si128(sum, 8), _mm_clmulepi64_si128(sum, folds, 0x00));
   sum = _mm_xor_si128(_mm_srli_si128(sum, 4), _mm_clmulepi64_si128(_mm_and_si128(sum, low32), folds, 0x10));

@@ -23,8 +23,8 @@ static_assert(kVector == kShortestWide && kVector == CrcMask::kReach);
 /// What moves blocks on by `kBytes`.
 template <unsigned kBytes>
 UROCE_WIDE inline __m512i step() noexcept {
-  constexpr std::int64_t kLow = power_of_x(8 * kBytes + 32);
-  constexpr std::int64_t kHigh = power_of_x(8 * kBytes - 32);
+  constexpr std::int64_t kLow = kPowerOfX<8 * kBytes + 32>;
+  constexpr std::int64_t kHigh = kPowerOfX<8 * kBytes - 32>;
   return _mm512_set_epi64(kHigh, kLow, kHigh, kLow, kHigh, kLow, kHigh, kLow);
 }
 
@@ -100,8 +100,8 @@ UROCE_WIDE inline __m512i fold_rest(__m512i sum, Cursor<kCopies>& cursor) noexce
 
 /// The remainder of a folded vector, by way of one block.
 UROCE_WIDE inline std::uint32_t reduce_vector(__m512i sum) noexcept {
-  const __m512i k = _mm512_set_epi64(0, 0, power_of_x(128 - 32), power_of_x(128 + 32), power_of_x(256 - 32),
-                                     power_of_x(256 + 32), power_of_x(384 - 32), power_of_x(384 + 32));
+  const __m512i k = _mm512_set_epi64(0, 0, kPowerOfX<128 - 32>, kPowerOfX<128 + 32>, kPowerOfX<256 - 32>,
+                                     kPowerOfX<256 + 32>, kPowerOfX<384 - 32>, kPowerOfX<384 + 32>);
   const __m512i moved = fold(k, sum, _mm512_maskz_mov_epi64(0xc0, sum));
   const __m256i half = _mm256_xor_si256(_mm512_maskz_extracti64x4_epi64(0xff, moved, 0),
                                         _mm512_maskz_extracti64x4_epi64(0xff, moved, 1));
