@@ -186,6 +186,7 @@ void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   if (prompt_qp_ == &qp) prompt_qp_ = nullptr;
   wheel_.cancel(qp);
   qps_.erase(qp.context().qpn);
+  if (qps_.size() == 0) keys_ = nullptr;
   if (last_qp_ == &qp) last_qp_ = nullptr;
   let_go(qp.neighbour);
 }

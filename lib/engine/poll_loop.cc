@@ -197,7 +197,7 @@ void PollLoop::post(QueuePair& qp, Ticks now) noexcept {
 
 unsigned PollLoop::take_turns(ReadyList& ready, Ticks now) noexcept {
   unsigned work = 0;
-  constexpr int kAhead = 3;
+  constexpr int kAhead = 6;
   const QueuePair* ahead = ready.first();
   const auto prepare = [&ahead] {
     if (ahead == nullptr || ahead->next_ready == nullptr) return;
@@ -236,26 +236,29 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
 }
 
 unsigned PollLoop::receive(Ticks now) noexcept {
-  constexpr unsigned kAhead = 4;
+  constexpr unsigned kAhead = 8;
   constexpr std::size_t kMany = 64;  // fewer QPs stay in the cache
   const unsigned count = port_.rx_burst(burst_);
-  const bool foresees = count > 1 && qps_.size() > kMany;
+  const bool has_many_regions = keys_ != nullptr && keys_->is_large();
+  const bool foresees = count > 1 && (qps_.size() > kMany || has_many_regions);
   unsigned foreseen = 0;
   for (unsigned i = 0; i < count; ++i) {
     if (i + 1 < count) __builtin_prefetch(burst_[i + 1].data);
     for (; foresees && foreseen < std::min(count, i + kAhead); ++foreseen)
-      foresee({burst_[foreseen].data, burst_[foreseen].len});
+      foresee({burst_[foreseen].data, burst_[foreseen].len}, has_many_regions);
     on_frame({burst_[i].data, burst_[i].len}, now);
   }
   if (count > 0) port_.rx_release();
   return count;
 }
 
-/// The QP that a frame is for will be needed soon.
-void PollLoop::foresee(std::span<const std::byte> frame) const noexcept {
-  const auto qpn = wire::guess_qpn(frame);
-  if (!qpn.has_value() || (last_qp_ != nullptr && last_qp_->context().qpn == *qpn)) return;
-  const QueuePair* qp = qps_.find(*qpn);
+/// The QP that a frame is for will be needed soon, and the memory.
+void PollLoop::foresee(std::span<const std::byte> frame, bool has_many_regions) const noexcept {
+  const auto guess = wire::guess(frame);
+  if (!guess.has_value()) return;
+  if (guess->reth.has_value() && has_many_regions) keys_->prefetch(raw(guess->reth->rkey), guess->reth->va);
+  if (last_qp_ != nullptr && last_qp_->context().qpn == guess->qpn) return;
+  const QueuePair* qp = qps_.find(guess->qpn);
   if (qp != nullptr) transport::RcQp::prefetch(*qp);
 }
 

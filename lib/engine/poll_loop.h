@@ -74,6 +74,7 @@ class PollLoop {
   // Control commands; the caller owns the loop.
   void add(transport::QueuePair& qp) {
     qps_.insert(qp);
+    keys_ = &qp.context().keys;
     qp.context().handles = &handles_;
     qp.context().sink = &port_;
   }
@@ -167,7 +168,7 @@ class PollLoop {
   unsigned transmit(Ticks now) noexcept;
   unsigned transmit_bulk(unsigned received, Ticks now) noexcept;
   unsigned receive(Ticks now) noexcept;
-  void foresee(std::span<const std::byte> frame) const noexcept;
+  void foresee(std::span<const std::byte> frame, bool has_many_regions) const noexcept;
   unsigned receive_handed_over(Ticks now) noexcept;
   unsigned take_frames(FrameRing& ring, Ticks now) noexcept;
   [[nodiscard]] bool has_frames() const noexcept;
@@ -238,6 +239,7 @@ class PollLoop {
   unsigned bulk_waits_ = 0;                          // iterations in a row that had no bulk for it
   bool answers_now_ = false;                         // what was received is answered in the same iteration
   bool was_handed_over_ = false;                     // the frame in hand came from another loop
+  const mem::KeyTable* keys_ = nullptr;              // of the QPs, which are of one device
   transport::QueuePair* last_qp_ = nullptr;          // of the packet before: bursts mostly belong to one QP
 
   std::vector<std::unique_ptr<FrameRing>> inbox_;  // from the other loops

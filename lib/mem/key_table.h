@@ -96,6 +96,20 @@ class KeyTable {
   /// Binds the window of which `key` is one of the keys. IBA 10.6.7.2.
   BindResult bind(std::uint32_t key, const KeyUser& user, const MwBind& to) noexcept;
 
+  /// Whether there are so many keys that looking one up mostly waits for memory.
+  [[nodiscard]] bool is_large() const noexcept {
+    constexpr std::size_t kMany = 1U << 14;  // slots
+    return table_.load(std::memory_order_acquire)->mask >= kMany;
+  }
+  /// Brings into the cache what resolve() will look at, and the memory, to be written. Any values do no harm.
+  void prefetch(std::uint32_t key, std::uint64_t addr) const noexcept {
+    const Table& table = *table_.load(std::memory_order_acquire);  // pairs with rebuild()
+    const Slot* const slot = &table.slots[hash(key) & table.mask];
+    __builtin_prefetch(slot);
+    __builtin_prefetch(slot + 1);
+    __builtin_prefetch(reinterpret_cast<const void*>(addr), 1);
+  }
+
   [[nodiscard]] std::size_t size() const noexcept { return live_; }
 
  private:

@@ -163,14 +163,18 @@ ParseResult parse_packet(std::span<const std::byte> frame, PacketView& out) noex
   return parse_roce(datagram.subspan(Udp::kSize), out);
 }
 
-std::optional<Qpn> guess_qpn(std::span<const std::byte> frame) noexcept {
+std::optional<Guess> guess(std::span<const std::byte> frame) noexcept {
   constexpr std::size_t kUdpV4 = Ether::kSize + Ipv4::kSize + Udp::kSize;
   constexpr std::size_t kUdpV6 = Ether::kSize + Ipv6::kSize + Udp::kSize;
   if (frame.size() < kUdpV4 + Bth::kSize) return std::nullopt;
   const bool is_v4 = load_be<12, 2>(bytes_at<Ether::kSize>(frame.data())) == raw(EtherType::kIpv4);
   const std::size_t at = is_v4 ? kUdpV4 : kUdpV6;
   if (frame.size() < at + Bth::kSize) return std::nullopt;
-  return parse_at<Bth>(frame.data() + at).dest_qpn;
+  const auto bth = parse_at<Bth>(frame.data() + at);
+  Guess guess{.qpn = bth.dest_qpn};
+  if (info(bth.opcode).has_reth && frame.size() >= at + Bth::kSize + Reth::kSize)
+    guess.reth = parse_at<Reth>(frame.data() + at + Bth::kSize);
+  return guess;
 }
 
 bool icrc_ok(const PacketView& packet) noexcept {

@@ -155,9 +155,12 @@ struct PacketView {
 /// port and any UDP checksum is accepted.
 [[nodiscard]] ParseResult parse_packet(std::span<const std::byte> frame, PacketView& out) noexcept;
 
-/// The QP that a frame is for, if it is a RoCE v2 packet without a VLAN tag; else any. A hint for
-/// prefetching.
-[[nodiscard]] std::optional<Qpn> guess_qpn(std::span<const std::byte> frame) noexcept;
+/// What a frame is about, if it is a RoCE v2 packet without a VLAN tag; else anything. Hints for prefetching.
+struct Guess {
+  Qpn qpn{};
+  std::optional<Reth> reth = std::nullopt;  ///< where it would be
+};
+[[nodiscard]] std::optional<Guess> guess(std::span<const std::byte> frame) noexcept;
 
 /// Whether a packet that parse_packet() called kRoce arrived as it was sent.
 [[nodiscard]] bool icrc_ok(const PacketView& packet) noexcept;

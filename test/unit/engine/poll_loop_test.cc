@@ -206,6 +206,52 @@ TEST_CASE("what is posted to a QP in Error by the owner of its loop is flushed a
   CHECK(wcs[0].status == WcStatus::kWrFlushErr);
 }
 
+TEST_CASE("a burst of WRITEs finds its regions among many, and the one without harms nobody",
+          "[engine][loop]") {
+  constexpr std::uint32_t kRegions = 20'000;
+  constexpr std::uint32_t kBytes = 4;
+  LoopFixture f;
+  constexpr std::byte kUntouched{0xee};
+  std::vector<std::byte> memory(std::size_t{kRegions} * kBytes, kUntouched);
+  std::vector<std::uint32_t> rkeys;
+  const auto address = [&memory](std::size_t region) {
+    return reinterpret_cast<std::uint64_t>(memory.data()) + region * kBytes;
+  };
+  for (std::size_t i = 0; i < kRegions; ++i) {
+    rkeys.push_back(
+        f.keys.insert({.addr = address(i), .length = kBytes, .pd = 1, .access = access::kAll}).value());
+  }
+  REQUIRE(f.keys.is_large());
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  introduce(f);
+  const std::uint32_t first = qp->context().attr.rq_psn.value();
+  constexpr std::uint32_t kWrites = 12;  // a burst; the last is for no region
+  for (std::uint32_t i = 0; i < kWrites; ++i) {
+    const bool is_last = i + 1 == kWrites;
+    const std::size_t region = i * 1601;
+    const wire::Reth reth{.va = is_last ? ~std::uint64_t{0} / 3 : address(region),
+                          .rkey = Rkey{is_last ? 0x12345 : rkeys[region]},
+                          .length = kBytes};
+    f.give(frame_of({.opcode = wire::Opcode::kRcWriteOnly,
+                     .psn = first + i,
+                     .payload = kBytes,
+                     .reth = reth,
+                     .dest_qpn = Qpn{0x10}},
+                    f.from_peer(), {}));
+  }
+  f.run(1);
+  std::size_t written = 0;
+  for (std::size_t i = 0; i < kRegions; ++i) {
+    const bool is_written = memory[i * kBytes] != kUntouched;
+    if (is_written != (i % 1601 == 0 && i / 1601 + 1 < kWrites)) FAIL("region " << i);
+    written += is_written ? 1 : 0;
+  }
+  CHECK(written == kWrites - 1);
+  f.loop.remove(*qp, f.now());
+  f.run(1);
+}
+
 TEST_CASE("a QP that the application ends still sends the ACK of what it has taken", "[engine][loop]") {
   // What was taken is known to the application, which may end the QP before the loop's next iteration.
   const auto end = GENERATE(QpState::kError, QpState::kReset, QpState::kRts);

@@ -136,20 +136,31 @@ TEST_CASE("a frame cut anywhere is dropped, and nothing behind its end is read",
     for (std::size_t size = 0; size < frame.size(); ++size) {
       const auto cut = guarded.hold(std::span{frame}.first(size));
       const ParseResult result = parsed(cut);
-      (void)guess_qpn(cut);
+      (void)guess(cut);
       if (!is_drop(result)) FAIL("cut to " << size << " of " << frame.size() << ": " << name(result));
     }
   }
 }
 
-TEST_CASE("the QP that a frame is for is guessed right without a VLAN tag", "[wire][packet]") {
+TEST_CASE("the QP and the memory that a frame is for are guessed right without a VLAN tag",
+          "[wire][packet]") {
+  constexpr Reth kReth{.va = 0x7f00'1234'5678, .rkey = Rkey{0xa1b2'c3d4}, .length = 64};
+  Bytes reth(Reth::kSize);
+  kReth.emit(std::span(reth).first<Reth::kSize>());
   for (const auto& address : {v4_address(), v6_address()}) {
     const Bytes ext(info(Opcode::kRcAck).header_bytes - Bth::kSize, std::byte{0x11});
     for (const std::uint32_t qpn : {0x1U, 0x123456U, 0xffffffU}) {
-      CHECK(guess_qpn(make_frame(address, {.opcode = Opcode::kRcAck, .dest_qpn = Qpn{qpn}}, ext)) ==
-            Qpn{qpn});
-      CHECK(guess_qpn(make_frame(address, {.opcode = Opcode::kRcSendOnly, .dest_qpn = Qpn{qpn}}, {}, 64)) ==
-            Qpn{qpn});
+      const auto ack = guess(make_frame(address, {.opcode = Opcode::kRcAck, .dest_qpn = Qpn{qpn}}, ext));
+      REQUIRE(ack.has_value());
+      CHECK(ack->qpn == Qpn{qpn});
+      CHECK_FALSE(ack->reth.has_value());
+      const auto send =
+          guess(make_frame(address, {.opcode = Opcode::kRcSendOnly, .dest_qpn = Qpn{qpn}}, {}, 64));
+      REQUIRE(send.has_value());
+      CHECK(send->qpn == Qpn{qpn});
+      CHECK_FALSE(send->reth.has_value());
+      const Bth write{.opcode = Opcode::kRcWriteOnly, .dest_qpn = Qpn{qpn}};
+      CHECK(guess(make_frame(address, write, reth, 64)).value_or(Guess{}).reth == kReth);
     }
   }
 }
@@ -169,7 +180,7 @@ TEST_CASE("damaged frames never make the parser read behind their end", "[wire][
     if (random() % 4 == 0) frame.resize(random() % (frame.size() + 1));
     PacketView packet;
     const auto bytes = guarded.hold(frame);
-    (void)guess_qpn(bytes);
+    (void)guess(bytes);
     if (parse_packet(bytes, packet) != ParseResult::kRoce) continue;
     ++roce;
     REQUIRE(packet.payload.data() + packet.payload.size() + packet.bth.pad + kIcrcSize ==
