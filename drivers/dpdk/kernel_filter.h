@@ -1,6 +1,7 @@
 /// Keeps RoCE frames from the kernel's own stack.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <utility>
 

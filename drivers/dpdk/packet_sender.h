@@ -1,8 +1,8 @@
 /// Sends the frames of an af_packet port.
 #pragma once
 
-#include <cstdint>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "uroce/result.h"
