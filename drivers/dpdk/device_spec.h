@@ -1,12 +1,10 @@
 /// A port specification turned into what DPDK has to be told.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <string>
-#include <utility>
 
+#include "drivers/dpdk/owned_fd.h"
 #include "drivers/registry.h"
 #include "drivers/spec.h"
 #include "uroce/result.h"
@@ -14,22 +12,7 @@
 namespace uroce::drivers::dpdk {
 
 /// A lock on a directory, held while a socket in it is looked at and taken over.
-class DirectoryLock {
- public:
-  DirectoryLock() noexcept = default;
-  explicit DirectoryLock(int fd) noexcept : fd_(fd) {}
-  DirectoryLock(DirectoryLock&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  DirectoryLock& operator=(DirectoryLock&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~DirectoryLock() {
-    if (fd_ >= 0) close(fd_);
-  }
-
- private:
-  int fd_ = -1;
-};
+using DirectoryLock = OwnedFd;
 
 /// Who sends the frames of a port: the ethdev, or a PacketSender.
 enum class Sends : std::uint8_t { kEthdev, kThroughQdisc, kPastQdisc };

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <span>
-#include <utility>
 
+#include "drivers/dpdk/owned_fd.h"
 #include "uroce/types.h"
 
 namespace uroce::drivers::dpdk {
@@ -17,15 +17,9 @@ class GroupSocket {
   GroupSocket() noexcept = default;
   /// Where the kernel refuses, the interface filters as before.
   GroupSocket(unsigned interface_index, std::span<const MacAddress> groups) noexcept;
-  GroupSocket(GroupSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  GroupSocket& operator=(GroupSocket&& other) noexcept {
-    std::swap(fd_, other.fd_);  // the old memberships end after the new ones have begun
-    return *this;
-  }
-  ~GroupSocket();
 
  private:
-  int fd_ = -1;
+  OwnedFd fd_;
 };
 
 }  // namespace uroce::drivers::dpdk

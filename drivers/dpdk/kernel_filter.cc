@@ -2,7 +2,6 @@
 
 #include <bpf/bpf.h>
 #include <linux/bpf.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -180,14 +179,10 @@ int load_program(std::span<const Gid> addresses) noexcept {
 
 KernelFilter::KernelFilter(unsigned interface_index, std::span<const Gid> addresses) noexcept {
   if (addresses.empty()) return;  // the kernel takes no program with an end that nothing leads to
-  const int program = load_program(addresses.first(std::min(addresses.size(), kMost)));
-  if (program < 0) return;
-  fd_ = std::max(bpf_link_create(program, static_cast<int>(interface_index), kTcxIngress, nullptr), -1);
-  close(program);  // the link holds it
-}
-
-KernelFilter::~KernelFilter() {
-  if (fd_ >= 0) close(fd_);
+  const OwnedFd program(load_program(addresses.first(std::min(addresses.size(), kMost))));
+  if (!program.is_open()) return;
+  const auto index = static_cast<int>(interface_index);
+  link_ = OwnedFd(bpf_link_create(program.get(), index, kTcxIngress, nullptr));  // and holds the program
 }
 
 }  // namespace uroce::drivers::dpdk

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <span>
-#include <utility>
 
+#include "drivers/dpdk/owned_fd.h"
 #include "uroce/types.h"
 
 namespace uroce::drivers::dpdk {
@@ -24,19 +24,13 @@ class KernelFilter {
   /// @param interface_index  in the network namespace of this thread
   /// @param addresses        at most kMost count
   KernelFilter(unsigned interface_index, std::span<const Gid> addresses) noexcept;
-  KernelFilter(KernelFilter&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  KernelFilter& operator=(KernelFilter&& other) noexcept {
-    std::swap(fd_, other.fd_);  // the old one ends after the new one has begun
-    return *this;
-  }
-  ~KernelFilter();
 
   static constexpr std::size_t kMost = 64;
 
-  [[nodiscard]] bool works() const noexcept { return fd_ >= 0; }
+  [[nodiscard]] bool works() const noexcept { return link_.is_open(); }
 
  private:
-  int fd_ = -1;
+  OwnedFd link_;
 };
 
 }  // namespace uroce::drivers::dpdk

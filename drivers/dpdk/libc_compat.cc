@@ -52,6 +52,7 @@ int uroce_dpdk_socket(int domain, int type, int protocol) {
   return fd;
 }
 
+/// setsockopt(2), of the sockets of af_packet.
 int uroce_af_packet_setsockopt(int fd, int level, int name, const void* value, socklen_t size) {
   return uroce::drivers::dpdk::PacketSockets::set(fd, level, name, value, size);
 }

@@ -55,18 +55,15 @@ Result<PacketSender> PacketSender::open(const std::string& interface, bool bypas
   address.sll_ifindex = static_cast<int>(if_nametoindex(interface.c_str()));
   const int bypass = bypasses_qdisc ? 1 : 0;
   const void* const where = &address;
-  if (sender.fd_ < 0 || bind(sender.fd_, static_cast<const sockaddr*>(where), sizeof address) != 0 ||
-      setsockopt(sender.fd_, SOL_PACKET, PACKET_QDISC_BYPASS, &bypass, sizeof bypass) != 0) {
+  const int fd = sender.fd_.get();
+  if (fd < 0 || bind(fd, static_cast<const sockaddr*>(where), sizeof address) != 0 ||
+      setsockopt(fd, SOL_PACKET, PACKET_QDISC_BYPASS, &bypass, sizeof bypass) != 0) {
     return Error{Errc::kSystem, "no packet socket to send on " + interface + ": " + std::strerror(errno)};
   }
   // The first is for administrators alone; the second grants what everybody may have.
-  if (setsockopt(sender.fd_, SOL_SOCKET, SO_SNDBUFFORCE, &kKernelBuffer, sizeof kKernelBuffer) != 0)
-    setsockopt(sender.fd_, SOL_SOCKET, SO_SNDBUF, &kKernelBuffer, sizeof kKernelBuffer);
+  if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &kKernelBuffer, sizeof kKernelBuffer) != 0)
+    setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kKernelBuffer, sizeof kKernelBuffer);
   return sender;
-}
-
-PacketSender::~PacketSender() {
-  if (fd_ >= 0) close(fd_);
 }
 
 PacketSender::Outcome PacketSender::send(std::span<rte_mbuf* const> frames) noexcept {
@@ -74,7 +71,7 @@ PacketSender::Outcome PacketSender::send(std::span<rte_mbuf* const> frames) noex
   while (outcome.sent < frames.size()) {
     const auto rest = frames.subspan(outcome.sent);
     const bool is_one = rest.size() == 1;
-    const long result = is_one ? send_one(fd_, *rest.front()) : send_all(fd_, rest);
+    const long result = is_one ? send_one(fd_.get(), *rest.front()) : send_all(fd_.get(), rest);
     if (result < 0) {
       outcome.is_next_lost = !is_busy(errno);
       break;

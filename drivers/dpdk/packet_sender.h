@@ -3,8 +3,8 @@
 
 #include <span>
 #include <string>
-#include <utility>
 
+#include "drivers/dpdk/owned_fd.h"
 #include "uroce/result.h"
 
 struct rte_mbuf;
@@ -21,12 +21,6 @@ class PacketSender {
   /// @param bypasses_qdisc  frames skip the interface's queueing discipline and its taps
   /// @return kSystem with the kernel's words
   static Result<PacketSender> open(const std::string& interface, bool bypasses_qdisc);
-  PacketSender(PacketSender&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  PacketSender& operator=(PacketSender&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~PacketSender();
 
   struct Outcome {
     unsigned sent = 0;          ///< the first so many are with the kernel; the others can be tried again
@@ -38,7 +32,7 @@ class PacketSender {
  private:
   explicit PacketSender(int fd) noexcept : fd_(fd) {}
 
-  int fd_;
+  OwnedFd fd_;
 };
 
 }  // namespace uroce::drivers::dpdk

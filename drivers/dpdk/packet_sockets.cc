@@ -1,6 +1,7 @@
 #include "drivers/dpdk/packet_sockets.h"
 
 #include <linux/if_packet.h>
+
 #include <new>
 
 namespace uroce::drivers::dpdk {
