@@ -14,6 +14,14 @@ bool Address::is_on_link(const Gid& other) const noexcept {
   return true;
 }
 
+std::vector<Gid> Addresses::untagged() const {
+  std::vector<Gid> gids;
+  for (const Address& one : own_) {
+    if (!one.removed && one.vlan == 0 && one.type == GidType::kRoceV2) gids.push_back(one.gid);
+  }
+  return gids;
+}
+
 bool Addresses::add(const Address& address) {
   const auto same = std::find_if(own_.begin(), own_.end(), [&](const Address& a) {
     return a.gid == address.gid && a.vlan == address.vlan && a.type == address.type;

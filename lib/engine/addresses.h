@@ -50,6 +50,8 @@ class Addresses {
   [[nodiscard]] bool is_in_vlan(std::uint16_t vlan) const noexcept {
     return std::any_of(own_.begin(), own_.end(), [&](const Address& a) { return a.vlan == vlan; });
   }
+  /// Those that frames without VLAN tag reach over IP.
+  [[nodiscard]] std::vector<Gid> untagged() const;
   /// Indices never change: a new one comes last or, if it was there before, where it was.
   /// @return false if it is there.
   bool add(const Address& address);

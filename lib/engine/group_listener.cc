@@ -56,10 +56,6 @@ void GroupListener::prepare(const Addresses& changed, Ticks now) {
   }
   std::sort(vlans.begin(), vlans.end());
   vlans.erase(std::unique(vlans.begin(), vlans.end()), vlans.end());
-  std::vector<Gid> untagged;
-  for (const Address& own : changed.own()) {
-    if (!own.removed && own.vlan == 0 && own.type == GidType::kRoceV2) untagged.push_back(own.gid);
-  }
   const std::vector<MacAddress> heard = heard_with(changed);
   Memberships next;
   next.reserve(vlans.size());
@@ -79,7 +75,6 @@ void GroupListener::prepare(const Addresses& changed, Ticks now) {
   }
   in_ = std::move(next);
   port_.listen(heard);
-  port_.keep_from_kernel(untagged);
   update_due();
 }
 

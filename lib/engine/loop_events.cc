@@ -37,9 +37,13 @@ void PollLoop::report(const LoopEvent& event) noexcept {
 }
 
 void PollLoop::set_addresses(Addresses addresses, Ticks now) {
+  const bool is_first = place_.index == 0;
+  const std::vector<Gid> kept = is_first ? addresses.untagged() : std::vector<Gid>{};
   if (listener_ != nullptr) listener_->prepare(addresses, now);
   addresses_ = std::move(addresses);
-  if (place_.index == 0) report({.type = AsyncEventType::kGidChange});
+  if (!is_first) return;
+  port_.keep_from_kernel(kept);
+  report({.type = AsyncEventType::kGidChange});
 }
 
 port::LinkState PollLoop::look_at_link(Ticks now) noexcept {

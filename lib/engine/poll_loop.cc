@@ -89,7 +89,9 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
                                  : std::make_unique<GroupListener>(addresses_, port, counters_, seed)),
       outbox_(place.count),
       link_state_(port.link_state()),
-      next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {}
+      next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {
+  if (place.index == 0) port.keep_from_kernel(addresses.untagged());
+}
 
 PollLoop::~PollLoop() = default;
 

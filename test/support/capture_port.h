@@ -1,7 +1,8 @@
-/// A port that keeps what is sent through it.
+/// A port that keeps what is sent through it, and what it is told.
 #pragma once
 
 #include <deque>
+#include <vector>
 
 #include "port/port.h"
 #include "support/hex.h"
@@ -21,9 +22,13 @@ class CapturePort final : public port::Port {
   }
   void tx_commit() noexcept override { frames.push_back(std::move(claimed_)); }
   void tx_flush() noexcept override {}
+  void keep_from_kernel(std::span<const Gid> addresses) noexcept override {
+    kept.assign(addresses.begin(), addresses.end());
+  }
   [[nodiscard]] port::PortCounters counters() const noexcept override { return {}; }
 
   std::deque<Bytes> frames;
+  std::vector<Gid> kept;        ///< from the kernel
   std::size_t room = 1'000'000;  ///< frames that it keeps; further claims are refused
 
  private:

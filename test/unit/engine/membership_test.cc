@@ -33,14 +33,10 @@ class ListeningPort final : public port::Port {
   void listen(std::span<const MacAddress> groups) noexcept override {
     heard.assign(groups.begin(), groups.end());
   }
-  void keep_from_kernel(std::span<const Gid> addresses) noexcept override {
-    kept.assign(addresses.begin(), addresses.end());
-  }
   [[nodiscard]] port::PortCounters counters() const noexcept override { return {}; }
 
   CapturePort inner;
   std::vector<MacAddress> heard;
-  std::vector<Gid> kept;  // from the kernel
 };
 
 struct Fixture {
@@ -308,19 +304,6 @@ TEST_CASE("groups are reported in every VLAN that the device is in", "[engine][m
   f.run(10 * kSecond);
   f.leave(kGroup4);
   CHECK(f.whats(0) == Texts{"34 3:3", "@5 34 3:3", "@7 34 3:3"});
-}
-
-TEST_CASE("the port keeps frames without tag to its RoCE v2 addresses from the kernel",
-          "[engine][membership][port]") {
-  std::vector<engine::Address> more = in_vlans();
-  more.push_back({*Gid::parse("10.0.0.7"), 24, 0, GidType::kRoceV1});
-  more.push_back({*Gid::parse("10.0.0.8"), 24, 0, GidType::kRoceV2, true});  // removed
-  Fixture f(1, more);
-  CHECK(f.port.kept == std::vector{*Gid::parse("fe80::1"), *Gid::parse("10.0.0.1")});
-  more.back().removed = false;
-  f.groups.prepare({Fixture::with(more), std::nullopt}, f.now());
-  CHECK(f.port.kept.size() == 3);
-  CHECK(f.port.kept.back() == *Gid::parse("10.0.0.8"));
 }
 
 TEST_CASE("reports come from the device's address in their VLAN", "[engine][membership][vlan]") {

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/loop_fixture.h"
+#include "support/capture_port.h"
 #include "transport/unreliable_qp.h"
 #include "wire/arp.h"
 #include "wire/grh.h"
@@ -320,4 +321,21 @@ TEST_CASE("a datagram is for any GID of the port with its address, VLAN and vers
     CHECK(net.count(row.verdict) == before + 1);
   }
   net.loop.remove(qp, net.now());
+}
+
+TEST_CASE("a port keeps frames without tag to its RoCE v2 addresses from the kernel", "[engine][port]") {
+  std::vector<engine::Address> addresses = own();
+  const Gid late = *Gid::parse("10.0.0.8");
+  addresses.push_back({late, 24, 0, GidType::kRoceV2, true});  // removed
+  CapturePort port;
+  engine::PollLoop first({0, 2}, port, {addresses, std::nullopt}, LoopFixture::kAskNs);
+  CHECK(port.kept == std::vector{*Gid::parse("fe80::1"), LoopFixture::local_v4()});
+  addresses.back().removed = false;
+  first.set_addresses({addresses, std::nullopt}, Ticks{1});
+  CHECK(port.kept == std::vector{*Gid::parse("fe80::1"), LoopFixture::local_v4(), late});
+
+  CapturePort other;  // of the same device, which one port speaks for
+  engine::PollLoop second({1, 2}, other, {addresses, std::nullopt}, LoopFixture::kAskNs);
+  second.set_addresses({addresses, std::nullopt}, Ticks{1});
+  CHECK(other.kept.empty());
 }
