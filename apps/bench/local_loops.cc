@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <thread>
+#include <vector>
 
 #include "apps/common/opened.h"
 
@@ -87,13 +89,18 @@ Result<Json> LocalLoops::run(Lane& lane, const Sample& sample) {
 
 Result<Json> LocalLoops::sample(const Json& request) {
   const Sample sample = Sample::from(request);
-  if (request.at("loops").get<unsigned>() == 1) return run(*lanes_[0], sample);
-  Result<Json> other = Json::object();
+  const auto wanted = request.at("loops").get<std::vector<unsigned>>();
+  const auto wants = [&wanted](unsigned loop) {
+    return std::find(wanted.begin(), wanted.end(), loop) != wanted.end();
+  };
+  const Result<Json> nothing = Json{{"rate", 0.0}};
+  Result<Json> other = nothing;
   std::thread second([&] {
+    if (!wants(1)) return;
     const auto pinned = pin_to_core(cores_.server);
     other = pinned ? run(*lanes_[1], sample) : Result<Json>(pinned.error());
   });
-  auto own = run(*lanes_[0], sample);
+  auto own = wants(0) ? run(*lanes_[0], sample) : nothing;
   second.join();
   if (!own) return own;
   if (!other) return other;

@@ -28,7 +28,7 @@ class CapturePort final : public port::Port {
   [[nodiscard]] port::PortCounters counters() const noexcept override { return {}; }
 
   std::deque<Bytes> frames;
-  std::vector<Gid> kept;        ///< from the kernel
+  std::vector<Gid> kept;         ///< from the kernel
   std::size_t room = 1'000'000;  ///< frames that it keeps; further claims are refused
 
  private:
