@@ -1,4 +1,4 @@
-// What config/profile lets the compiler watch: two processes exchange over shm what applications do most. The
+// What config/train lets the compiler watch: two processes exchange over shm what applications do most. The
 // branches that are taken here are laid out in a row, the others out of the way.
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -63,15 +63,19 @@ class End {
     meet();
   }
 
-  /// Both ends are here.
+  /// Serves the other end until that has come as far as this one.
   void meet() {
     char byte = 0;
-    if (write(other_, &byte, 1) != 1 || read(other_, &byte, 1) != 1) fail("the other end is gone");
+    if (write(other_, &byte, 1) != 1) fail("the other end is gone");
+    for (ssize_t count = -1; count != 1; count = recv(other_, &byte, 1, MSG_DONTWAIT)) {
+      if (count == 0) fail("the other end is gone");
+      for (int i = 0; i < 100; ++i) poll();
+    }
+    sent_ = 0;  // those that were waited for have been taken off
   }
 
   /// A message there and back, `count` times; one of `each` is signaled.
   void ping_pong(bool is_first, std::uint32_t bytes, unsigned count, unsigned each) {
-    meet();
     for (unsigned i = 0; i < count; ++i) {
       const bool is_signaled = i % each == each - 1;
       if (is_first) post(WrOpcode::kSend, bytes, is_signaled);
@@ -80,12 +84,11 @@ class End {
       if (!is_first) post(WrOpcode::kSend, bytes, is_signaled);
       if (each == 1 && !is_first) wait_for(0, 1);
     }
-    settle();
+    meet();
   }
 
   /// `count` lists of SENDs from the first end to the other.
   void sends(bool is_first, unsigned count) {
-    meet();
     const Sge sge = memory_.sge(0, kSmall);
     std::array<SendWr, kList> list;
     list.fill({.sges = {&sge, 1}});
@@ -99,18 +102,17 @@ class End {
       if (qp_.post_send(std::span<const SendWr>(list)) != kList) fail("the send queue is full");
       if (i % 8 == 7) wait_for(0, 8);  // half of the peer's receives
     }
-    settle();
+    meet();
   }
 
   /// One-sided operations of the first end, `window` in flight.
   void one_sided(bool is_first, WrOpcode opcode, std::uint32_t bytes, unsigned count, unsigned window) {
-    meet();
     for (unsigned i = 0; is_first && i < count; ++i) {
       post(opcode, bytes, true);
       if (i + 1 >= window) wait_for(0, 1);
       if (i + 1 == count) wait_for(0, window - 1);
     }
-    settle();
+    meet();
   }
 
  private:
@@ -139,11 +141,6 @@ class End {
     while (received_ < received || sent_ < sent) poll();
     received_ -= received;
     sent_ -= sent;
-  }
-  /// Until the other end has all that it is owed.
-  void settle() {
-    for (unsigned i = 0; i < 100'000; ++i) poll();
-    sent_ = 0;
   }
 
   int other_;
