@@ -5,6 +5,7 @@
 #include <rte_errno.h>
 #include <rte_lcore.h>
 #include <rte_log.h>
+#include <rte_random.h>
 #include <sched.h>
 #include <unistd.h>
 #include <xdp/libxdp.h>
@@ -15,6 +16,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
+#include <random>
 #include <string_view>
 #include <thread>
 #include <vector>
@@ -145,6 +147,7 @@ Status run_eal_init(const EalNeeds& needs) {
   starter.join();
   rmdir(rte_eal_get_runtime_dir());  // made in any case, used for nothing without a shared configuration
   if (code != 0) return eal_error(code);
+  rte_srand(std::random_device{}());  // DPDK's own seed is that of the program, which may have forked since
   return {};
 }
 

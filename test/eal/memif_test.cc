@@ -60,6 +60,22 @@ int run_victim(const Report& report, const std::string& spec) {
 
 }  // namespace
 
+// A program that forks has drawn DPDK's seed before: with it both ends would take the same address, and be one
+// node to IPv6.
+TEST_CASE("the ends of a memif in processes forked from one have different addresses", "[eal][memif]") {
+  const Folder folder;
+  const auto run = [&folder](const Report& report, const char* role) {
+    auto port = open_port(folder.spec(role));
+    report.line(port ? to_string((*port)->info().mac) : port.error().text);
+    return 0;
+  };
+  Child server([&run](const Report& report) { return run(report, "server"); });
+  Child client([&run](const Report& report) { return run(report, "client"); });
+  const std::string address = server.next_line(in_seconds(20));
+  CHECK_THAT(address, Catch::Contains(":"));
+  CHECK(client.next_line(in_seconds(20)) != address);
+}
+
 TEST_CASE("memif carries 100000 frames between two processes, intact and in order", "[eal][memif]") {
   const Folder folder;
   Child server([&](const Report& report) { return run_echo(report, folder.spec("server")); });
