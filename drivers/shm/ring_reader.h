@@ -5,6 +5,7 @@
 #include <atomic>
 #include <span>
 
+#include "base/prefetch.h"
 #include "drivers/shm/layout.h"
 #include "drivers/shm/peer_watch.h"
 #include "port/port_counters.h"
@@ -103,13 +104,13 @@ class RingReader {
   void prefetch_record(std::uint32_t bytes) const noexcept {
     const std::byte* const first = next();
     const auto left = static_cast<std::uint32_t>(place_.ring + place_.ring_bytes - first);
-    for (std::uint32_t at = 0; at < std::min(bytes, left); at += kCacheLine) __builtin_prefetch(first + at);
+    for (std::uint32_t at = 0; at < std::min(bytes, left); at += kCacheLine) prefetch(first + at);
   }
 
   template <std::uint32_t kLines>
   void prefetch_lines() const noexcept {
     for (std::uint32_t line = 1; line <= kLines; ++line) {
-      __builtin_prefetch(place_.ring + ((position_ + line * kCacheLine) & (place_.ring_bytes - 1)));
+      prefetch(place_.ring + ((position_ + line * kCacheLine) & (place_.ring_bytes - 1)));
     }
   }
   /// Three loads from the cache, for every empty poll.

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/prefetch.h"
 #include "engine/signal.h"
 #include "transport/rc_qp.h"
 #include "wire/frame_template.h"
@@ -167,6 +168,7 @@ void PollLoop::note_turn(const QueuePair& qp, Ticks now) noexcept {
 
 void PollLoop::post(QueuePair& qp, Ticks now) noexcept {
   now_ = now;
+  if (has_many_qps()) foresee_posts(qp);
   constexpr std::uint32_t kFew = 2;  // packets in flight; beyond, one flush for many is worth more
   const bool wants = as_rc(qp, [this, &qp, now](auto& one) {
     one.on_doorbell();
@@ -181,6 +183,16 @@ void PollLoop::post(QueuePair& qp, Ticks now) noexcept {
     return one.wants_transmit(now);
   });
   if (wants) make_ready(qp);
+}
+
+/// What a post to the QP behind the next one needs, and the ACK of this one: the ways that QPs usually take
+/// turns.
+[[gnu::noinline]] void PollLoop::foresee_posts(QueuePair& qp) noexcept {
+  const PostingOrder::Next next = order_.on_post(qp);
+  if (next.first == nullptr) return;
+  next.first->context().sq.prefetch();
+  qps_.prefetch(next.first->context().qpn);
+  if (next.second != nullptr) transport::RcQp::prefetch(*next.second);
 }
 
 /// @return false if it is no use trying another QP
@@ -200,7 +212,7 @@ void PollLoop::post(QueuePair& qp, Ticks now) noexcept {
 unsigned PollLoop::take_turns(ReadyList& ready, Ticks now) noexcept {
   unsigned work = 0;
   constexpr int kAhead = 6;
-  const QueuePair* ahead = ready.first();
+  const QueuePair* ahead = has_many_qps() ? ready.first() : nullptr;
   const auto prepare = [&ahead] {
     if (ahead == nullptr || ahead->next_ready == nullptr) return;
     ahead = ahead->next_ready;
@@ -239,13 +251,15 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
 
 unsigned PollLoop::receive(Ticks now) noexcept {
   constexpr unsigned kAhead = 8;
-  constexpr std::size_t kMany = 64;  // fewer QPs stay in the cache
   const unsigned count = port_.rx_burst(burst_);
   const bool has_many_regions = keys_ != nullptr && keys_->is_large();
-  const bool foresees = count > 1 && (qps_.size() > kMany || has_many_regions);
+  const bool foresees = count > 1 && (has_many_qps() || has_many_regions);
   unsigned foreseen = 0;
+  for (unsigned i = 0; foresees && i < count; ++i) {
+    if (const auto guess = wire::guess({burst_[i].data, burst_[i].len})) qps_.prefetch(guess->qpn);
+  }
   for (unsigned i = 0; i < count; ++i) {
-    if (i + 1 < count) __builtin_prefetch(burst_[i + 1].data);
+    if (i + 1 < count) prefetch(burst_[i + 1].data);
     for (; foresees && foreseen < std::min(count, i + kAhead); ++foreseen)
       foresee({burst_[foreseen].data, burst_[foreseen].len}, has_many_regions);
     on_frame({burst_[i].data, burst_[i].len}, now);

@@ -19,6 +19,7 @@
 #include "engine/groups.h"
 #include "engine/local_port.h"
 #include "engine/neighbours.h"
+#include "engine/posting_order.h"
 #include "engine/qp_table.h"
 #include "engine/ready_list.h"
 #include "port/port.h"
@@ -155,6 +156,9 @@ class PollLoop {
 
   void answer_now(Ticks now) noexcept;
   unsigned take_doorbells() noexcept;
+  /// Fewer stay in the cache, and need not be fetched ahead.
+  [[nodiscard]] bool has_many_qps() const noexcept { return qps_.size() > 256; }
+  void foresee_posts(transport::QueuePair& qp) noexcept;
   /// What goes to `bulk_` does not hold up what goes to `port_`.
   [[nodiscard]] bool has_lanes() const noexcept { return &bulk_ != &port_; }
   [[nodiscard]] bool is_crowded(const transport::QueuePair& bulk, Ticks now) const noexcept {
@@ -233,7 +237,8 @@ class PollLoop {
   Ticks moderation_due_;                       // when the next of these has an event to write, or earlier
   std::vector<transport::CqRing*> moderated_;  // CQs
   ReadyList ready_;
-  ReadyList bulk_ready_;                             // those whose requests are bulk
+  ReadyList bulk_ready_;  // those whose requests are bulk
+  PostingOrder order_;
   Ticks crowded_until_;                              // bulk transfers do not have the loop to themselves
   const transport::QueuePair* prompt_qp_ = nullptr;  // because of this QP, or others besides
   unsigned bulk_waits_ = 0;                          // iterations in a row that had no bulk for it

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "transport/queue_pair.h"
 
 namespace uroce::engine {
@@ -21,6 +22,8 @@ class QpTable {
       if (slots_[i].qpn == kEmpty) return nullptr;
     }
   }
+  /// Brings the place of that QPN into the cache.
+  void prefetch(Qpn qpn) const noexcept { uroce::prefetch(&slots_[hash(qpn) & mask()]); }
   void insert(transport::QueuePair& qp);
   void erase(Qpn qpn) noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return size_; }

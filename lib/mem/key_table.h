@@ -13,6 +13,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/prefetch.h"
 #include "base/random.h"
 #include "mem/window.h"
 #include "uroce/access.h"
@@ -105,9 +106,9 @@ class KeyTable {
   void prefetch(std::uint32_t key, std::uint64_t addr) const noexcept {
     const Table& table = *table_.load(std::memory_order_acquire);  // pairs with rebuild()
     const Slot* const slot = &table.slots[hash(key) & table.mask];
-    __builtin_prefetch(slot);
-    __builtin_prefetch(slot + 1);
-    __builtin_prefetch(reinterpret_cast<const void*>(addr), 1);
+    uroce::prefetch(slot);
+    uroce::prefetch(slot + 1);
+    uroce::prefetch(reinterpret_cast<const void*>(addr));
   }
 
   [[nodiscard]] std::size_t size() const noexcept { return live_; }

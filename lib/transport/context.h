@@ -21,6 +21,7 @@
 
 namespace uroce::transport {
 
+class QueuePair;
 class XrcDomain;
 
 /// P_Key of the default partition, full member. IBA 10.9.2.
@@ -85,7 +86,9 @@ struct QpContext {
   bool fatal_blames_wr = false;       ///< a work request carries the reason
 
   [[no_unique_address]] SendQueue sq;
-  std::uint32_t max_unacked = 256;  ///< packets in flight
+  QueuePair* posted_next = nullptr;  ///< to which the application posted behind this one, and which may go
+  QueuePair* posted_previous = nullptr;  ///< likewise, before: of the loop
+  std::uint32_t max_unacked = 256;       ///< packets in flight
   const QpInitAttr init;
 
   [[no_unique_address]] Receives receives;

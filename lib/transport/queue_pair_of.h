@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <initializer_list>
 
+#include "base/prefetch.h"
 #include "transport/queue_pair.h"
 #include "transport/requester.h"
 #include "wire/packet.h"
@@ -118,8 +119,7 @@ class QueuePairOf final : public QueuePair {
     constexpr std::size_t kReceiver = kSender + lines(sizeof(Sender));
     const QpContext& ctx = qp.context();
     const auto bring = [](const void* object, std::initializer_list<std::size_t> offsets) {
-      for (const std::size_t offset : offsets)
-        __builtin_prefetch(static_cast<const char*>(object) + offset, 1);
+      for (const std::size_t offset : offsets) uroce::prefetch(static_cast<const char*>(object) + offset);
     };
     bring(&qp, {0, kSender, kSender + 64, kSender + 128, kReceiver, kReceiver + 64});
     bring(&ctx, {0, 64, 128});

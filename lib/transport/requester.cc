@@ -16,11 +16,10 @@ namespace {
 
 using wire::Opcode;
 
-/// What a QP with these options can send.
-constexpr bool is_known(WrOpcode opcode, std::uint32_t options) noexcept {
-  if (raw(opcode) <= raw(WrOpcode::kSendWithInv)) return true;
+/// What the QP can send of what not every one can.
+[[gnu::cold]] bool is_known(WrOpcode opcode, const QpContext& qp) noexcept {
   if (opcode == WrOpcode::kMaskedCmpAndSwp || opcode == WrOpcode::kMaskedFetchAndAdd)
-    return (options & ece::kMaskedAtomics) != 0;
+    return (qp.ece & ece::kMaskedAtomics) != 0;
   return opcode == WrOpcode::kFlush || opcode == WrOpcode::kAtomicWrite;
 }
 
@@ -164,7 +163,8 @@ Gate Requester::transmit(TxContext& tx) noexcept {
 bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   Fault fault = Fault::kNone;
   const bool answered = wqe.is_answered();
-  if (!is_known(wqe.opcode, qp_.ece) || (answered && qp_.attr.max_rd_atomic == 0) ||
+  const bool is_common = raw(wqe.opcode) <= raw(WrOpcode::kSendWithInv);
+  if ((!is_common && !is_known(wqe.opcode, qp_)) || (answered && qp_.attr.max_rd_atomic == 0) ||
       ((wqe.is_read() || wqe.is_atomic()) && wqe.has(send_flag::kInline))) {
     fault = Fault::kLocalOpcode;
   } else if (wqe.malformed != 0 || (is_word(wqe) && wqe.length != 8)) {

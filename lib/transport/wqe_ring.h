@@ -12,6 +12,7 @@
 #include <span>
 #include <utility>
 
+#include "base/prefetch.h"
 #include "uroce/qp_attr.h"
 #include "uroce/wr.h"
 
@@ -137,6 +138,8 @@ class WqeRing {
     }
     return own_.at(index);
   }
+  /// Brings the slot to fill next into the cache.
+  void prefetch() const noexcept { uroce::prefetch(own_.at(tail_.load(std::memory_order_relaxed))); }
   /// Application: makes the next `count` claimed slots visible.
   void publish(std::uint32_t count) noexcept {
     tail_.store(tail_.load(std::memory_order_relaxed) + count,

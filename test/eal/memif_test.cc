@@ -60,8 +60,8 @@ int run_victim(const Report& report, const std::string& spec) {
 
 }  // namespace
 
-// A program that forks has drawn DPDK's seed before: with it both ends would take the same address, and be one
-// node to IPv6.
+// A program that forks has drawn DPDK's seed before: with it both ends would take the same address, and be
+// one node to IPv6.
 TEST_CASE("the ends of a memif in processes forked from one have different addresses", "[eal][memif]") {
   const Folder folder;
   const auto run = [&folder](const Report& report, const char* role) {

@@ -1,0 +1,51 @@
+/// In which order the application posts to its QPs.
+#pragma once
+
+#include "transport/queue_pair.h"
+
+namespace uroce::engine {
+
+/// An application that serves many QPs mostly takes them in the same order again. Remembers which was posted
+/// to behind which, so that a QP can be fetched before the application comes to it.
+///
+/// Threads: loop.
+class PostingOrder {
+ public:
+  /// What came behind a post the last time. A guess.
+  struct Next {
+    transport::QueuePair* first = nullptr;   ///< nullptr: not known
+    transport::QueuePair* second = nullptr;  ///< behind that
+  };
+
+  /// Work was posted to `qp`.
+  Next on_post(transport::QueuePair& qp) noexcept {
+    if (newest_ == &qp) return {};
+    if (newest_ != nullptr && newest_->context().posted_next != &qp) join(*newest_, qp);
+    newest_ = &qp;
+    transport::QueuePair* const first = qp.context().posted_next;
+    return {first, first == nullptr ? nullptr : first->context().posted_next};
+  }
+  /// `qp` goes away.
+  void forget(transport::QueuePair& qp) noexcept {
+    part(qp.context().posted_previous, &qp);
+    part(&qp, qp.context().posted_next);
+    if (newest_ == &qp) newest_ = nullptr;
+  }
+
+ private:
+  static void part(transport::QueuePair* first, transport::QueuePair* second) noexcept {
+    if (first == nullptr || second == nullptr) return;
+    first->context().posted_next = nullptr;
+    second->context().posted_previous = nullptr;
+  }
+  static void join(transport::QueuePair& first, transport::QueuePair& second) noexcept {
+    part(&first, first.context().posted_next);
+    part(second.context().posted_previous, &second);
+    first.context().posted_next = &second;
+    second.context().posted_previous = &first;
+  }
+
+  transport::QueuePair* newest_ = nullptr;
+};
+
+}  // namespace uroce::engine
