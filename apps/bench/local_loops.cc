@@ -95,13 +95,15 @@ Result<Json> LocalLoops::sample(const Json& request) {
   };
   const Result<Json> nothing = Json{{"rate", 0.0}};
   Result<Json> other = nothing;
-  std::thread second([&] {
-    if (!wants(1)) return;
-    const auto pinned = pin_to_core(cores_.server);
-    other = pinned ? run(*lanes_[1], sample) : Result<Json>(pinned.error());
-  });
+  std::thread second;
+  if (wants(1)) {
+    second = std::thread([&] {
+      const auto pinned = pin_to_core(cores_.server);
+      other = pinned ? run(*lanes_[1], sample) : Result<Json>(pinned.error());
+    });
+  }
   auto own = wants(0) ? run(*lanes_[0], sample) : nothing;
-  second.join();
+  if (second.joinable()) second.join();
   if (!own) return own;
   if (!other) return other;
   return Json{{"rate", own->at("rate").get<double>() + other->at("rate").get<double>()}};
