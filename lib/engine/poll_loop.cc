@@ -168,7 +168,7 @@ void PollLoop::note_turn(const QueuePair& qp, Ticks now) noexcept {
 
 void PollLoop::post(QueuePair& qp, Ticks now) noexcept {
   now_ = now;
-  if (has_many_qps()) foresee_posts(qp);
+  if (has_many_qps() && !order_.is_newest(qp)) foresee_posts(qp);
   constexpr std::uint32_t kFew = 2;  // packets in flight; beyond, one flush for many is worth more
   const bool wants = as_rc(qp, [this, &qp, now](auto& one) {
     one.on_doorbell();
