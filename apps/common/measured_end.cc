@@ -33,9 +33,9 @@ Status MeasuredEnd::connect(const Json& peer) {
   peer_addr_ = peer.at("addr").get<std::uint64_t>();
   peer_rkey_ = Rkey{peer.at("rkey").get<std::uint32_t>()};
   if (auto connected = link_.connect(*address); !connected) return connected;
-  for (std::uint32_t first = 0; first < kReceives; first += kBatch) {
-    std::array<std::uint32_t, kBatch> slots{};
-    for (std::uint32_t i = 0; i < kBatch; ++i) slots[i] = first + i;
+  for (std::uint32_t first = 0; first < kReceives; first += kRefill) {
+    std::array<std::uint32_t, kRefill> slots{};
+    for (std::uint32_t i = 0; i < kRefill; ++i) slots[i] = first + i;
     if (!post_receives(slots)) return ring_full();
   }
   return {};
@@ -54,8 +54,8 @@ Result<Json> MeasuredEnd::run(const Sample& sample, bool client) {
 }
 
 bool MeasuredEnd::post_receives(std::span<const std::uint32_t> slots) noexcept {
-  std::array<Sge, kBatch> sges;
-  std::array<RecvWr, kBatch> wrs;
+  std::array<Sge, kRefill> sges;
+  std::array<RecvWr, kRefill> wrs;
   for (std::size_t i = 0; i < slots.size(); ++i) {
     sges[i] = memory_.sge(slots[i] * kSlotBytes, kMessageBytes);
     wrs[i] = {.wr_id = slots[i], .sges = {&sges[i], 1}};
@@ -65,7 +65,7 @@ bool MeasuredEnd::post_receives(std::span<const std::uint32_t> slots) noexcept {
 
 bool MeasuredEnd::repost(std::uint64_t slot, bool at_once) noexcept {
   used_slots_[used_++] = static_cast<std::uint32_t>(slot);
-  if (used_ < kBatch && !at_once) return true;
+  if (used_ < kRefill && !at_once) return true;
   const bool posted = post_receives(std::span(used_slots_).first(used_));
   used_ = 0;
   return posted;

@@ -36,7 +36,9 @@ class MeasuredEnd {
       4096 + 64;  ///< not a power of two: slots spread over the cache's sets
   static constexpr std::uint32_t kReceives = 1024;  ///< receives posted
   static constexpr std::uint32_t kSends = 512;      ///< depth of the send queue
-  static constexpr std::uint32_t kBatch = 32;       ///< work requests posted at a time
+  static constexpr std::uint32_t kBatch = 32;       ///< sends posted at a time
+  /// Receives posted again at a time. Of 32 a round trip would notice, one of 32: in its p99.
+  static constexpr std::uint32_t kRefill = 8;
   static constexpr std::size_t kSendAt = kSlotBytes * kReceives;
   static constexpr std::size_t kLastAt = kSendAt + kSlotBytes;
   static constexpr std::size_t kStreamAt = kLastAt + kSlotBytes;  ///< written to, and from
@@ -90,7 +92,7 @@ class MeasuredEnd {
   Rkey peer_rkey_{};
   bool last_done_ = false;  ///< post_last() has completed
   std::uint32_t used_ = 0;
-  std::array<std::uint32_t, kBatch> used_slots_{};  ///< receives that wait to be posted again
+  std::array<std::uint32_t, kRefill> used_slots_{};  ///< receives that wait to be posted again
 };
 
 }  // namespace uroce::apps

@@ -255,6 +255,7 @@ unsigned PollLoop::receive(Ticks now) noexcept {
   const bool has_many_regions = keys_ != nullptr && keys_->is_large();
   const bool foresees = count > 1 && (has_many_qps() || has_many_regions);
   unsigned foreseen = 0;
+  // Where their QPs are looked up; the QPs themselves follow.
   for (unsigned i = 0; foresees && i < count; ++i) {
     if (const auto guess = wire::guess({burst_[i].data, burst_[i].len})) qps_.prefetch(guess->qpn);
   }

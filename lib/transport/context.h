@@ -86,8 +86,8 @@ struct QpContext {
   bool fatal_blames_wr = false;       ///< a work request carries the reason
 
   [[no_unique_address]] SendQueue sq;
-  QueuePair* posted_next = nullptr;  ///< to which the application posted behind this one, and which may go
-  QueuePair* posted_previous = nullptr;  ///< likewise, before: of the loop
+  QueuePair* posted_next = nullptr;      ///< of the loop: engine/posting_order.h
+  QueuePair* posted_previous = nullptr;  ///< likewise
   std::uint32_t max_unacked = 256;       ///< packets in flight
   const QpInitAttr init;
 

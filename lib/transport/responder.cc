@@ -65,7 +65,8 @@ void Responder::on_gap(const wire::PacketView& packet) noexcept {
 }
 
 void Responder::on_new_request(const wire::PacketView& packet) noexcept {
-  Fault fault = qp_.domain == nullptr ? Fault::kNone : choose_receives(packet);
+  const bool is_xrc = qp_.type == QpType::kXrcRecv && qp_.domain != nullptr;  // the latter is far off
+  Fault fault = is_xrc ? choose_receives(packet) : Fault::kNone;
   if (fault == Fault::kNone) fault = check(packet);
   if (fault == Fault::kNone && packet.op->is_remembered() && !resources_.has_room())
     fault = Fault::kReadDepth;
