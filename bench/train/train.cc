@@ -184,11 +184,14 @@ void train(Device& device, int other, bool is_first, std::size_t gid_index, unsi
   end.one_sided(is_first, WrOpcode::kAtomicFetchAndAdd, 8, 500 * scale, 1);
 }
 
-/// On a link of its own; not if this build lacks its driver.
+/// On a link of its own; not if this build lacks its driver, or both ends the right to open it.
 void train_over(const Config& config, int other, bool is_first, unsigned scale_v4, unsigned scale_v6) {
   Result<Device> device = Device::open(config);
-  if (!device && device.error().code == Errc::kUnsupported) return;
-  if (!device) fail(device.error().text);
+  if (!device) {
+    const Errc why = device.error().code;
+    if (why == Errc::kUnsupported || why == Errc::kPermission) return;
+    fail(device.error().text);
+  }
   constexpr std::size_t kV6 = 0;
   constexpr std::size_t kV4 = 1;
   train(*device, other, is_first, kV4, scale_v4);
