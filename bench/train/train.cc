@@ -37,6 +37,17 @@ T must(Result<T> result) {
   return std::move(result).value();
 }
 
+template <typename T>
+void tell(int other, const T& what) {
+  if (write(other, &what, sizeof what) != sizeof what) fail("the other end is gone");
+}
+template <typename T>
+T hear(int other) {
+  T what{};
+  if (read(other, &what, sizeof what) != sizeof what) fail("the other end is gone");
+  return what;
+}
+
 /// What an end tells the other of a QP.
 struct Address {
   Qpn qpn{};
@@ -65,7 +76,7 @@ class End {
   /// Serves the other end until that has come as far as this one.
   void meet() {
     char byte = 0;
-    if (write(other_, &byte, 1) != 1) fail("the other end is gone");
+    tell(other_, byte);
     for (ssize_t count = -1; count != 1; count = recv(other_, &byte, 1, MSG_DONTWAIT)) {
       if (count == 0) fail("the other end is gone");
       for (int i = 0; i < 100; ++i) poll();
@@ -119,9 +130,8 @@ class End {
   /// The newest QP, with that of the other end.
   void connect(Device& device, std::size_t gid_index) {
     Qp& qp = qps_.back();
-    const Address own{qp.qpn(), device.gids().at(gid_index).gid, memory_.addr(), memory_.rkey()};
-    if (write(other_, &own, sizeof own) != sizeof own) fail("the other end is gone");
-    if (read(other_, &peer_, sizeof peer_) != sizeof peer_) fail("the other end is gone");
+    tell(other_, Address{qp.qpn(), device.gids().at(gid_index).gid, memory_.addr(), memory_.rkey()});
+    peer_ = hear<Address>(other_);
     QpAttr attr;
     attr.path_mtu = device.active_mtu();
     attr.dest_qpn = peer_.qpn;
@@ -202,10 +212,8 @@ void train_over(const Config& config, int other, bool is_first, unsigned scale_v
 /// @return false if that is not permitted, or there is no ip(8)
 bool make_veth(int other, bool is_first, pid_t child) {
   const auto meet = [other](bool is_well) {
-    bool is_other_well = false;
-    if (write(other, &is_well, 1) != 1) fail("the other end is gone");
-    if (read(other, &is_other_well, 1) != 1) fail("the other end is gone");
-    return is_well && is_other_well;
+    tell(other, is_well);
+    return hear<bool>(other) && is_well;
   };
   if (!meet(static_cast<bool>(apps::enter_new_netns()))) return false;
   if (!meet(!is_first || static_cast<bool>(apps::make_veth(child)))) return false;

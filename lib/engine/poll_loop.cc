@@ -254,29 +254,32 @@ unsigned PollLoop::receive(Ticks now) noexcept {
   const unsigned count = port_.rx_burst(burst_);
   const bool has_many_regions = keys_ != nullptr && keys_->is_large();
   const bool foresees = count > 1 && (has_many_qps() || has_many_regions);
-  unsigned foreseen = 0;
-  // Where their QPs are looked up; the QPs themselves follow.
-  for (unsigned i = 0; foresees && i < count; ++i) {
-    if (const auto guess = wire::guess({burst_[i].data, burst_[i].len})) qps_.prefetch(guess->qpn);
-  }
+  if (foresees) foresee_frames(count, has_many_regions);
+  unsigned foreseen = foresees ? 0 : count;
   for (unsigned i = 0; i < count; ++i) {
     if (i + 1 < count) prefetch(burst_[i + 1].data);
-    for (; foresees && foreseen < std::min(count, i + kAhead); ++foreseen)
-      foresee({burst_[foreseen].data, burst_[foreseen].len}, has_many_regions);
+    for (; foreseen < std::min(count, i + kAhead); ++foreseen) foresee_qp(destinations_[foreseen]);
     on_frame({burst_[i].data, burst_[i].len}, now);
   }
   if (count > 0) port_.rx_release();
   return count;
 }
 
-/// The QP that a frame is for will be needed soon, and the memory.
-void PollLoop::foresee(std::span<const std::byte> frame, bool has_many_regions) const noexcept {
-  const auto guess = wire::guess(frame);
-  if (!guess.has_value()) return;
-  if (guess->reth.has_value() && has_many_regions) keys_->prefetch(raw(guess->reth->rkey), guess->reth->va);
-  if (last_qp_ != nullptr && last_qp_->context().qpn == guess->qpn) return;
-  const QueuePair* qp = qps_.find(guess->qpn);
-  if (qp != nullptr) transport::RcQp::prefetch(*qp);
+/// What the frames of a burst need first: the places where their QPs are looked up, and the memory's.
+[[gnu::noinline]] void PollLoop::foresee_frames(unsigned count, bool has_many_regions) noexcept {
+  for (unsigned i = 0; i < count; ++i) {
+    const auto guess = wire::guess({burst_[i].data, burst_[i].len});
+    destinations_[i] = guess.has_value() ? guess->qpn : Qpn{};
+    if (!guess.has_value()) continue;
+    qps_.prefetch(guess->qpn);
+    if (guess->reth.has_value() && has_many_regions) keys_->prefetch(raw(guess->reth->rkey), guess->reth->va);
+  }
+}
+
+/// A packet for that QP comes soon.
+void PollLoop::foresee_qp(Qpn qpn) const noexcept {
+  if (last_qp_ != nullptr && last_qp_->context().qpn == qpn) return;
+  if (const QueuePair* qp = qps_.find(qpn); qp != nullptr) transport::RcQp::prefetch(*qp);
 }
 
 unsigned PollLoop::receive_handed_over(Ticks now) noexcept {

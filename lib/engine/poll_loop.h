@@ -172,7 +172,8 @@ class PollLoop {
   unsigned transmit(Ticks now) noexcept;
   unsigned transmit_bulk(unsigned received, Ticks now) noexcept;
   unsigned receive(Ticks now) noexcept;
-  void foresee(std::span<const std::byte> frame, bool has_many_regions) const noexcept;
+  void foresee_frames(unsigned count, bool has_many_regions) noexcept;
+  void foresee_qp(Qpn qpn) const noexcept;
   unsigned receive_handed_over(Ticks now) noexcept;
   unsigned take_frames(FrameRing& ring, Ticks now) noexcept;
   [[nodiscard]] bool has_frames() const noexcept;
@@ -233,6 +234,7 @@ class PollLoop {
   TimerWheel wheel_;
   MpscList doorbells_;
   std::array<port::RxFrame, port::kBurst> burst_{};  // a member, so that no iteration clears it
+  std::array<Qpn, port::kBurst> destinations_{};     // of these, if foreseen; unset: none
   Ticks now_;
   Ticks moderation_due_;                       // when the next of these has an event to write, or earlier
   std::vector<transport::CqRing*> moderated_;  // CQs

@@ -19,9 +19,8 @@ class PostingOrder {
 
   /// The last post was to `qp`, too: on_post() has nothing new to say.
   [[nodiscard]] bool is_newest(const transport::QueuePair& qp) const noexcept { return newest_ == &qp; }
-  /// Work was posted to `qp`.
+  /// Work was posted to `qp`, which is not the newest.
   Next on_post(transport::QueuePair& qp) noexcept {
-    if (is_newest(qp)) return {};
     if (newest_ != nullptr && newest_->context().posted_next != &qp) join(*newest_, qp);
     newest_ = &qp;
     transport::QueuePair* const first = qp.context().posted_next;

@@ -23,7 +23,9 @@ struct Crowd {
     return std::make_unique<transport::RcQp>(
         Qpn{number + 16}, 1, QpInitAttr{.max_send_wr = 1, .max_recv_wr = 1}, keys, counters, cq, cq);
   }
-  PostingOrder::Next post(std::size_t i) { return order.on_post(*qps[i]); }
+  PostingOrder::Next post(std::size_t i) {
+    return order.is_newest(*qps[i]) ? PostingOrder::Next{} : order.on_post(*qps[i]);
+  }
   void remove(std::size_t i) {
     order.forget(*qps[i]);
     qps[i].reset();
