@@ -251,7 +251,9 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
 
 unsigned PollLoop::receive(Ticks now) noexcept {
   constexpr unsigned kAhead = 8;
+  give_back_frames();
   const unsigned count = port_.rx_burst(burst_);
+  holds_frames_ = count > 0;
   const bool has_many_regions = keys_ != nullptr && keys_->is_large();
   const bool foresees = count > 1 && (has_many_qps() || has_many_regions);
   if (foresees) foresee_frames(count, has_many_regions);
@@ -261,8 +263,13 @@ unsigned PollLoop::receive(Ticks now) noexcept {
     for (; foreseen < std::min(count, i + kAhead); ++foreseen) foresee_qp(destinations_[foreseen]);
     on_frame({burst_[i].data, burst_[i].len}, now);
   }
-  if (count > 0) port_.rx_release();
   return count;
+}
+
+/// In the iteration after the one that they came in: what the application answers does not wait for it.
+void PollLoop::give_back_frames() noexcept {
+  if (holds_frames_) port_.rx_release();
+  holds_frames_ = false;
 }
 
 /// What the frames of a burst need first: the places where their QPs are looked up, and the memory's.

@@ -172,6 +172,7 @@ class PollLoop {
   unsigned transmit(Ticks now) noexcept;
   unsigned transmit_bulk(unsigned received, Ticks now) noexcept;
   unsigned receive(Ticks now) noexcept;
+  void give_back_frames() noexcept;
   void foresee_frames(unsigned count, bool has_many_regions) noexcept;
   void foresee_qp(Qpn qpn) const noexcept;
   unsigned receive_handed_over(Ticks now) noexcept;
@@ -244,6 +245,7 @@ class PollLoop {
   Ticks crowded_until_;                              // bulk transfers do not have the loop to themselves
   const transport::QueuePair* prompt_qp_ = nullptr;  // because of this QP, or others besides
   unsigned bulk_waits_ = 0;                          // iterations in a row that had no bulk for it
+  bool holds_frames_ = false;                        // the port has not got back what it showed
   bool answers_now_ = false;                         // what was received is answered in the same iteration
   bool was_handed_over_ = false;                     // the frame in hand came from another loop
   const mem::KeyTable* keys_ = nullptr;              // of the QPs, which are of one device

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "uroce/ece.h"
 #include "wire/arp.h"
@@ -41,9 +42,10 @@ void require(bool holds, const char* what) {
 }
 
 unsigned FuzzPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
-  const auto count = static_cast<unsigned>(std::min(frames.size(), arrived_.size()));
+  shown_ = std::exchange(arrived_, {});
+  const auto count = static_cast<unsigned>(std::min(frames.size(), shown_.size()));
   for (unsigned i = 0; i < count; ++i) {
-    frames[i] = {.data = arrived_[i].data(), .len = static_cast<std::uint32_t>(arrived_[i].size())};
+    frames[i] = {.data = shown_[i].data(), .len = static_cast<std::uint32_t>(shown_[i].size())};
   }
   return count;
 }

@@ -48,7 +48,7 @@ class FuzzPort final : public port::Port {
  public:
   [[nodiscard]] const port::PortInfo& info() const noexcept override { return info_; }
   unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override;
-  void rx_release() noexcept override { arrived_.clear(); }
+  void rx_release() noexcept override { shown_.clear(); }
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override;
   /// Every packet that leaves is well-formed.
   void tx_commit() noexcept override;
@@ -64,6 +64,7 @@ class FuzzPort final : public port::Port {
  private:
   port::PortInfo info_{.name = "fuzz", .mac = {{2, 0, 0, 0, 0, 1}}, .link_mtu = 4200};
   std::vector<std::vector<std::byte>> arrived_;
+  std::vector<std::vector<std::byte>> shown_;
   std::vector<std::byte> claimed_;
 };
 

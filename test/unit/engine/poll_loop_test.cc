@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 
 #include "engine/loop_fixture.h"
+#include "support/given_frames.h"
 #include "transport/rc_qp.h"
 #include "wire/arp.h"
 #include "wire/icmp.h"
@@ -15,6 +16,28 @@ namespace {
 Packet send_only(Qpn to, std::uint32_t psn = 0) {
   return {.opcode = wire::Opcode::kRcSendOnly, .psn = psn, .ack_req = true, .dest_qpn = to};
 }
+
+/// Shows what it is given, and knows what it has got back.
+class GivingPort final : public port::Port {
+ public:
+  [[nodiscard]] const port::PortInfo& info() const noexcept override { return info_; }
+  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override {
+    is_asked_early = is_asked_early || held != 0;
+    return held = given.show(frames);
+  }
+  void rx_release() noexcept override { held = 0; }
+  [[nodiscard]] std::byte* tx_claim(std::uint32_t) noexcept override { return nullptr; }
+  void tx_commit() noexcept override {}
+  void tx_flush() noexcept override {}
+  [[nodiscard]] port::PortCounters counters() const noexcept override { return {}; }
+
+  GivenFrames given;
+  unsigned held = 0;            ///< frames
+  bool is_asked_early = false;  ///< for more while some are held
+
+ private:
+  port::PortInfo info_{.name = "giving", .mac = {{2, 0, 0, 0, 0, 1}}, .link_mtu = 4200};
+};
 
 /// The peer's Ethernet address, as ARP would tell it: by an ARP request of the peer, once a QP wants to know.
 void introduce(LoopFixture& f, bool forget = true) {
@@ -443,4 +466,18 @@ TEST_CASE("ten thousand idle QPs cost the busy one nothing", "[engine][loop][R9]
   }
   for (auto& each : idle) f.loop.remove(*each, f.now());
   f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("frames are given back after the application's turn, before others are asked for", "[engine][loop]") {
+  GivingPort port;
+  const engine::Addresses addresses({{LoopFixture::local_v4(), 24}}, std::nullopt);
+  engine::PollLoop loop({}, port, addresses, LoopFixture::kAskNs);
+  for (int i = 0; i < 2; ++i) port.given.give(Bytes(64));
+  for (std::uint64_t iteration = 1; iteration <= 2; ++iteration) {
+    CHECK(loop.run_once(Ticks{iteration}) == 1);
+    CHECK(port.held == 1);
+  }
+  CHECK(loop.run_once(Ticks{3}) == 0);
+  CHECK(port.held == 0);
+  CHECK_FALSE(port.is_asked_early);
 }

@@ -26,9 +26,10 @@ class StormPort final : public port::Port {
       frames[i] = {burst[i]->data(), static_cast<std::uint32_t>(burst[i]->size())};
     }
     shown += count;
+    burst.clear();
     return count;
   }
-  void rx_release() noexcept override { burst.clear(); }
+  void rx_release() noexcept override {}
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override {
     room_len_ = len;
     return room_.data();
