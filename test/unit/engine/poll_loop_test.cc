@@ -468,7 +468,8 @@ TEST_CASE("ten thousand idle QPs cost the busy one nothing", "[engine][loop][R9]
   f.loop.remove(*qp, f.now());
 }
 
-TEST_CASE("frames are given back after the application's turn, before others are asked for", "[engine][loop]") {
+TEST_CASE("frames are given back after the application's turn, before others are asked for",
+          "[engine][loop]") {
   GivingPort port;
   const engine::Addresses addresses({{LoopFixture::local_v4(), 24}}, std::nullopt);
   engine::PollLoop loop({}, port, addresses, LoopFixture::kAskNs);
