@@ -25,21 +25,21 @@ class LossTimer {
   /// @param floor_ns  least margin over the round trip before a probe; 0: no probes
   void reset(std::uint64_t floor_ns) noexcept {
     *this = LossTimer{};
-    floor_ns_ = floor_ns;
+    floor_ns_ = to_short(floor_ns);
     if (floor_ns != 0) probe_ns_ = std::max(kUnmeasuredNs, floor_ns);
   }
 
   /// Something is in flight and nothing was before, or something was answered.
   /// @param timeout_ns  the QP's ack timeout; 0: for ever
   void start(Ticks now, std::uint64_t timeout_ns) noexcept {
-    wait_ns_ = probe_ns_;
+    probes_ = 0;
     timeout_at_ = timeout_ns == 0 ? Ticks{} : now + timeout_ns;
     due_ = probe_ns_ < timeout_ns ? now + probe_ns_ : timeout_at_;
   }
   /// The oldest packet is sent again without a probe, or others are still arriving: the next one counts from
   /// there.
   void postpone_probe(Ticks now) noexcept {
-    wait_ns_ = probe_ns_;
+    probes_ = 0;
     if (due_.is_set() && probe_ns_ != kNever) due_ = std::min(now + probe_ns_, timeout_at_);
   }
   void stop() noexcept { due_ = Ticks{}; }
@@ -54,8 +54,8 @@ class LossTimer {
       due_ = Ticks{};
       return Expiry::kTimeout;
     }
-    wait_ns_ *= 2;
-    due_ = std::min(now + wait_ns_, timeout_at_);
+    if (probes_ < kMostDoublings) ++probes_;
+    due_ = std::min(now + (probe_ns_ << probes_), timeout_at_);
     return Expiry::kProbe;
   }
 
@@ -69,13 +69,13 @@ class LossTimer {
   /// For how long after an ACK was asked for messages may leave that ask for none: a lost one of them shall
   /// not wait longer for its probe. 0 as long as there would be none.
   [[nodiscard]] std::uint64_t quiet_ns() const noexcept {
-    return smoothed_ns_ == 0 ? 0 : std::min(kQuietNs, floor_ns_ / 2);
+    return smoothed_ns_ == 0 ? 0 : std::min<std::uint64_t>(kQuietNs, floor_ns_ / 2);
   }
   /// Everything before `unacked` has been answered.
   void on_answered(Psn unacked, Ticks now) noexcept {
     if (!is_timing_ || !before(timed_psn_, unacked)) return;
     is_timing_ = false;
-    take_sample(now.ns() - sent_at_.ns());
+    take_sample(to_short(now.ns() - sent_at_.ns()));
   }
   /// What is answered from now on may have been sent twice: it tells no time. Karn's rule, RFC 6298, 3.
   void on_sent_again() noexcept { is_timing_ = false; }
@@ -84,29 +84,37 @@ class LossTimer {
   static constexpr std::uint64_t kQuietNs = 50'000;
   static constexpr std::uint64_t kUnmeasuredNs = 4'000'000;  // to the first probe
   static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::uint8_t kMostDoublings = 24;  // of at most 2^35 ns
 
-  void take_sample(std::uint64_t sample) noexcept {
+  /// Round trips longer than 4 s are taken for such.
+  static constexpr std::uint32_t to_short(std::uint64_t ns) noexcept {
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(ns, std::numeric_limits<std::uint32_t>::max()));
+  }
+  void take_sample(std::uint32_t sample) noexcept {
     if (smoothed_ns_ == 0) {
-      smoothed_ns_ = std::max<std::uint64_t>(sample, 1);
+      smoothed_ns_ = std::max(sample, 1U);
       variation_ns_ = sample / 2;
     } else {
-      const std::uint64_t off = sample > smoothed_ns_ ? sample - smoothed_ns_ : smoothed_ns_ - sample;
+      const std::uint32_t off = sample > smoothed_ns_ ? sample - smoothed_ns_ : smoothed_ns_ - sample;
       variation_ns_ = variation_ns_ - variation_ns_ / 4 + off / 4;
-      smoothed_ns_ = std::max<std::uint64_t>(smoothed_ns_ - smoothed_ns_ / 8 + sample / 8, 1);
+      smoothed_ns_ = std::max(smoothed_ns_ - smoothed_ns_ / 8 + sample / 8, 1U);
     }
-    if (floor_ns_ != 0) probe_ns_ = smoothed_ns_ + std::max(4 * variation_ns_, floor_ns_);
+    if (floor_ns_ != 0)
+      probe_ns_ =
+          std::uint64_t{smoothed_ns_} + std::max<std::uint64_t>(4 * std::uint64_t{variation_ns_}, floor_ns_);
   }
 
   Ticks due_;         // of whatever comes first
   Ticks timeout_at_;  // of the ack timeout
   std::uint64_t probe_ns_ = kNever;
-  std::uint64_t wait_ns_ = kNever;  // probe_ns_, doubled by each probe
-  bool is_timing_ = false;
-  Psn timed_psn_;
   Ticks sent_at_;
-  std::uint64_t smoothed_ns_ = 0;  // round trip; 0: not measured yet
-  std::uint64_t variation_ns_ = 0;
-  std::uint64_t floor_ns_ = 0;
+  Psn timed_psn_;
+  std::uint32_t smoothed_ns_ = 0;  // round trip; 0: not measured yet
+  std::uint32_t variation_ns_ = 0;
+  std::uint32_t floor_ns_ = 0;
+  std::uint8_t probes_ = 0;  // since start(): each doubles the wait for the next
+  bool is_timing_ = false;
 };
+static_assert(sizeof(LossTimer) == 56, "part of what each message touches of a QP");
 
 }  // namespace uroce::transport

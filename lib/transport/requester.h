@@ -149,8 +149,9 @@ class Requester {
   void fail_oldest(Fault fault) noexcept;
   void suspect_path_mtu() noexcept;
   /// Of its requests or, for a READ, of the responses.
-  [[nodiscard]] std::uint32_t largest_payload(const SendWqe& wqe) const noexcept {
-    return wqe.opcode == WrOpcode::kFlush ? 0 : std::min(wqe.length, qp_.mtu);
+  [[nodiscard]] std::uint16_t largest_payload(const SendWqe& wqe) const noexcept {
+    return wqe.opcode == WrOpcode::kFlush ? std::uint16_t{0}
+                                          : static_cast<std::uint16_t>(std::min(wqe.length, qp_.mtu));
   }
   void catch_up() noexcept;
   void start_timer(Ticks now) noexcept;
@@ -202,12 +203,12 @@ class Requester {
   bool asks_tail_ = false;        // a question about the newest messages is to be sent
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
-  std::uint32_t carried_ = 0;  // payload of the largest packet that was acknowledged
+  std::uint16_t carried_ = 0;   // payload of the largest packet that was acknowledged
+  std::uint8_t tolerated_ = 0;  // bad responses in a row that were dropped
   SendCredits credits_;
   LossTimer timer_;
   mem::SgeCursor cursor_;
 
-  std::uint32_t tolerated_ = 0;         // bad responses in a row that were dropped
   Psn probe_end_;                       // what was in flight at the first probe ends here
   std::uint32_t reads_unfinished_ = 0;  // WQEs with an answer that started and have not completed, for fences
   std::uint32_t read_head_ = 0;

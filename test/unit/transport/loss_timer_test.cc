@@ -1,0 +1,85 @@
+// When an answer is late, and when it is given up. RFC 6298, RFC 9002 6.2, IBA 9.7.6.1.3.
+#include "transport/loss_timer.h"
+
+#include <catch2/catch.hpp>
+
+using namespace uroce;
+using transport::LossTimer;
+using Expiry = LossTimer::Expiry;
+
+namespace {
+
+constexpr std::uint64_t kMs = 1'000'000;
+constexpr Ticks kStart{1'000'000'000};
+
+/// Waits for what comes next. @return after how long that was
+std::uint64_t next(LossTimer& timer, Ticks& now, Expiry& expiry) {
+  const Ticks due = timer.due();
+  REQUIRE(due.is_set());
+  CHECK(timer.expire(Ticks{due.ns() - 1}) == Expiry::kNone);
+  expiry = timer.expire(due);
+  const std::uint64_t waited = due.ns() - now.ns();
+  now = due;
+  return waited;
+}
+
+/// A timer that has measured one round trip of `ns`.
+LossTimer measured(std::uint64_t ns, std::uint64_t floor_ns) {
+  LossTimer timer;
+  timer.reset(floor_ns);
+  timer.on_sent(Psn{5}, kStart);
+  timer.on_answered(Psn{6}, kStart + ns);
+  return timer;
+}
+
+}  // namespace
+
+TEST_CASE("each probe waits twice as long as the one before, up to the ack timeout", "[transport][timer]") {
+  LossTimer timer = measured(kMs, kMs);  // 1 ms, and 4 times its variation of 0.5 ms
+  timer.start(kStart, 100 * kMs);
+  Ticks now = kStart;
+  Expiry expiry{};
+  for (const std::uint64_t wait : {3, 6, 12, 24, 48}) {
+    CHECK(next(timer, now, expiry) == wait * kMs);
+    CHECK(expiry == Expiry::kProbe);
+  }
+  CHECK(next(timer, now, expiry) == 7 * kMs);
+  CHECK(expiry == Expiry::kTimeout);
+  CHECK_FALSE(timer.is_running());
+}
+
+TEST_CASE("an answer ends the doubling", "[transport][timer]") {
+  LossTimer timer = measured(kMs, kMs);
+  timer.start(kStart, 100 * kMs);
+  Ticks now = kStart;
+  Expiry expiry{};
+  for (int i = 0; i < 3; ++i) next(timer, now, expiry);
+  timer.start(now, 100 * kMs);
+  CHECK(next(timer, now, expiry) == 3 * kMs);
+}
+
+TEST_CASE("without probes the ack timeout is all there is", "[transport][timer]") {
+  LossTimer timer = measured(kMs, 0);
+  timer.start(kStart, 100 * kMs);
+  Ticks now = kStart;
+  Expiry expiry{};
+  CHECK(next(timer, now, expiry) == 100 * kMs);
+  CHECK(expiry == Expiry::kTimeout);
+  timer.start(kStart, 0);
+  CHECK_FALSE(timer.is_running());
+}
+
+TEST_CASE("a round trip of any length makes a probe that comes", "[transport][timer]") {
+  constexpr std::uint64_t kHour = 3'600'000 * kMs;
+  LossTimer timer = measured(kHour, kMs);
+  timer.start(kStart, kHour);
+  Ticks now = kStart;
+  Expiry expiry{};
+  std::uint64_t last = 0;
+  for (next(timer, now, expiry); expiry == Expiry::kProbe; next(timer, now, expiry)) {
+    CHECK(now.ns() > last);
+    last = now.ns();
+  }
+  CHECK(expiry == Expiry::kTimeout);
+  CHECK(now == kStart + kHour);
+}
