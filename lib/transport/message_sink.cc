@@ -74,7 +74,7 @@ Fault MessageSink::check_length(const wire::PacketView& packet) const noexcept {
   if (op.is_write) return check_write_length(packet);
   if (op.is_read_request) return packet.reth().length <= kMaxMessage ? Fault::kNone : Fault::kBadLength;
   if (op.is_send) {
-    const std::uint64_t before = op.starts_message ? 0 : received_;
+    const std::uint64_t before = op.starts_message ? 0 : partial_.received;
     return before + size > qp_.receives.front().length ? Fault::kReceiveTooSmall : Fault::kNone;
   }
   if (op.is_atomic_write) return size == 8 && packet.reth().length == 8 ? Fault::kNone : Fault::kBadLength;
@@ -85,7 +85,7 @@ Fault MessageSink::check_length(const wire::PacketView& packet) const noexcept {
 /// The payloads of a WRITE add up to the RETH's length exactly. IBA C9-66 ?
 Fault MessageSink::check_write_length(const wire::PacketView& packet) const noexcept {
   const wire::OpcodeInfo& op = *packet.op;
-  const std::uint32_t left = op.starts_message ? packet.reth().length : write_left_;
+  const std::uint32_t left = op.starts_message ? packet.reth().length : partial_.write_left;
   if (left > kMaxMessage) return Fault::kBadLength;
   const std::size_t size = packet.payload.size();
   const bool fits = op.ends_message ? size == left : size < left;
@@ -97,9 +97,9 @@ Fault MessageSink::check_remote_key(const wire::PacketView& packet) const noexce
   const std::uint32_t needed = access_needed(packet);
   if (needed == 0) return Fault::kNone;
   if (op.is_flush) return check_flush_key(packet);
-  std::uint64_t va = write_va_;
-  std::uint64_t length = write_left_;
-  std::uint32_t rkey = write_rkey_;
+  std::uint64_t va = 0;
+  std::uint64_t length = 0;
+  std::uint32_t rkey = 0;
   if (op.has_reth) {
     const wire::Reth reth = packet.reth();
     va = reth.va;
@@ -110,6 +110,10 @@ Fault MessageSink::check_remote_key(const wire::PacketView& packet) const noexce
     va = atomic.va;
     length = 8;
     rkey = raw(atomic.rkey);
+  } else {
+    va = partial_.write_va;
+    length = partial_.write_left;
+    rkey = partial_.write_rkey;
   }
   if ((op.is_atomic_request || op.is_atomic_write) && va % 8 != 0) return Fault::kMisalignedAtomic;
   if (length == 0) return Fault::kNone;  // IBA C9-88 ?: no bytes, no key
@@ -141,24 +145,23 @@ std::span<const std::byte> MessageSink::flushed_range(const wire::PacketView& pa
 void MessageSink::reset_message() noexcept {
   message_ = Message::kNone;
   qp_.receives.reset();
-  received_ = 0;
-  recv_cursor_.rewind();
+  partial_ = {};
 }
 
 Fault MessageSink::place_send(const wire::PacketView& packet) noexcept {
   const wire::OpcodeInfo& op = *packet.op;
-  if (op.starts_message) {
-    received_ = 0;
-    recv_cursor_.rewind();
-  }
+  const bool is_only = op.is_only();
+  mem::SgeCursor start;
+  if (op.starts_message && !is_only) partial_ = {};
+  mem::SgeCursor& cursor = is_only ? start : partial_.cursor;
+  const std::uint32_t at = is_only ? 0 : partial_.received;
   const RecvWqe& wqe = qp_.receives.front();
-  if (recv_cursor_.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, received_, packet.payload) !=
-      mem::KeyFault::kNone) {
+  if (cursor.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, at, packet.payload) != mem::KeyFault::kNone)
     return Fault::kReceiveKey;
-  }
   if (op.has_ieth && !qp_.keys.invalidate(raw(packet.ieth().rkey), qp_.user()))
     return Fault::kInvalidateRefused;
-  received_ += static_cast<std::uint32_t>(packet.payload.size());
+  if (is_only) return Fault::kNone;
+  partial_.received += static_cast<std::uint32_t>(packet.payload.size());
   message_ = op.ends_message ? Message::kNone : Message::kSend;
   return Fault::kNone;
 }
@@ -167,29 +170,40 @@ Fault MessageSink::place_write(const wire::PacketView& packet) noexcept {
   const wire::OpcodeInfo& op = *packet.op;
   if (op.starts_message) {
     const wire::Reth reth = packet.reth();
-    write_va_ = reth.va;
-    write_rkey_ = raw(reth.rkey);
-    write_left_ = write_length_ = reth.length;
+    if (op.is_only()) return write(reth.va, raw(reth.rkey), packet.payload);
+    partial_.write_va = reth.va;
+    partial_.write_rkey = raw(reth.rkey);
+    partial_.write_left = partial_.write_length = reth.length;
   }
+  if (const Fault fault = write(partial_.write_va, partial_.write_rkey, packet.payload);
+      fault != Fault::kNone)
+    return fault;
   const auto size = static_cast<std::uint32_t>(packet.payload.size());
-  if (size > 0) {
-    mem::KeyFault fault{};
-    std::byte* memory = qp_.resolve_remote(write_rkey_, access::kRemoteWrite, write_va_, size, fault);
-    if (memory == nullptr) return Fault::kRemoteKey;
-    copy_payload(memory, packet.payload.data(), size);
-  }
-  write_va_ += size;
-  write_left_ -= size;
+  partial_.write_va += size;
+  partial_.write_left -= size;
   message_ = op.ends_message ? Message::kNone : Message::kWrite;
+  return Fault::kNone;
+}
+
+Fault MessageSink::write(std::uint64_t va, std::uint32_t rkey, std::span<const std::byte> in) noexcept {
+  if (in.empty()) return Fault::kNone;
+  mem::KeyFault fault{};
+  std::byte* memory = qp_.resolve_remote(rkey, access::kRemoteWrite, va, in.size(), fault);
+  if (memory == nullptr) return Fault::kRemoteKey;
+  copy_payload(memory, in.data(), in.size());
   return Fault::kNone;
 }
 
 void MessageSink::complete_receive(const wire::PacketView& packet) noexcept {
   const wire::OpcodeInfo& op = *packet.op;
   if (op.is_write && !op.has_imm) return;
+  const auto bytes = [&] {
+    if (op.is_only()) return static_cast<std::uint32_t>(packet.payload.size());
+    return op.is_write ? partial_.write_length : partial_.received;
+  };
   const RecvWqe& wqe = qp_.receives.front();
   Wc wc{.wr_id = wqe.wr_id,
-        .byte_len = op.is_write ? write_length_ : received_,
+        .byte_len = bytes(),
         .qpn = qp_.qpn,
         .src_qpn = qp_.attr.dest_qpn,
         .opcode = op.is_write ? WcOpcode::kRecvRdmaWithImm : WcOpcode::kRecv};

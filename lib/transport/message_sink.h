@@ -16,6 +16,17 @@ namespace uroce::transport {
   return std::bit_cast<std::uintptr_t>(memory) % sizeof(std::uint64_t) == 0;
 }
 
+/// How far a message of several packets has come.
+struct PartialMessage {
+  std::uint32_t received = 0;  ///< bytes of a SEND
+  mem::SgeCursor cursor;       ///< likewise
+
+  std::uint64_t write_va = 0;    ///< where a WRITE's next byte goes
+  std::uint32_t write_left = 0;  ///< bytes of it still to come
+  std::uint32_t write_length = 0;
+  std::uint32_t write_rkey = 0;
+};
+
 /// The message that is coming in, and what is true of its packets whether somebody acknowledges them or not.
 /// A packet is judged by ordered checks that change nothing, and then placed whole. IBA 9.7.4, 9.8.2.
 ///
@@ -24,7 +35,8 @@ class MessageSink {
  protected:
   enum class Message : std::uint8_t { kNone, kSend, kWrite };
 
-  explicit MessageSink(QpContext& qp) noexcept : qp_(qp) {}
+  /// @param partial  whoever has this as a base keeps it apart from what a message of one packet touches
+  MessageSink(QpContext& qp, PartialMessage& partial) noexcept : qp_(qp), partial_(partial) {}
 
   /// Forgets the message and all that is posted.
   void reset_message() noexcept;
@@ -48,7 +60,6 @@ class MessageSink {
   [[nodiscard]] bool has_receive() const noexcept { return qp_.receives.available(); }
 
   QpContext& qp_;
-  Message message_ = Message::kNone;
 
  private:
   [[nodiscard]] Fault check_opcode_sequence(const wire::OpcodeInfo& op) const noexcept;
@@ -61,14 +72,12 @@ class MessageSink {
   [[nodiscard]] Fault check_flush_key(const wire::PacketView& packet) const noexcept;
   [[nodiscard]] Fault place_send(const wire::PacketView& packet) noexcept;
   [[nodiscard]] Fault place_write(const wire::PacketView& packet) noexcept;
+  [[nodiscard]] Fault write(std::uint64_t va, std::uint32_t rkey, std::span<const std::byte> in) noexcept;
 
-  std::uint32_t received_ = 0;  // bytes of the SEND so far
-  mem::SgeCursor recv_cursor_;
+  PartialMessage& partial_;
 
-  std::uint64_t write_va_ = 0;    // where the WRITE's next byte goes
-  std::uint32_t write_left_ = 0;  // bytes of the WRITE still to come
-  std::uint32_t write_length_ = 0;
-  std::uint32_t write_rkey_ = 0;
+ protected:
+  Message message_ = Message::kNone;
 };
 
 }  // namespace uroce::transport

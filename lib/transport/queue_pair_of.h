@@ -121,7 +121,7 @@ class QueuePairOf final : public QueuePair {
     const auto bring = [](const void* object, std::initializer_list<std::size_t> offsets) {
       for (const std::size_t offset : offsets) uroce::prefetch(static_cast<const char*>(object) + offset);
     };
-    bring(&qp, {0, kSender, kSender + 64, kSender + 128, kReceiver, kReceiver + 64});
+    bring(&qp, {0, kSender, kSender + 64, kSender + 128, kReceiver});
     bring(&ctx, {0, 64, 128});
     bring(&ctx.sq, {0, 64});
   }

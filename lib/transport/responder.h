@@ -24,7 +24,7 @@ class Responder : private MessageSink {
   static constexpr bool kIsConnected = true;
   static constexpr bool kReceives = true;
 
-  explicit Responder(QpContext& qp) noexcept : MessageSink(qp) {}
+  explicit Responder(QpContext& qp) noexcept : MessageSink(qp, partial_message_) {}
 
   /// IBA 9.6.1.1 ?: only the peer's packets, to the address that it was told.
   [[nodiscard]] static Count refuse_addresses(const QpContext& qp, const wire::PacketView& packet,
@@ -108,9 +108,7 @@ class Responder : private MessageSink {
   bool refuse_read(TxContext& tx, ResponderResource& request) noexcept;
   bool emit_atomic_response(TxContext& tx, const ResponderResource& request) noexcept;
 
-  Psn expected_psn_;
-  Psn ack_psn_;                // of the newest SEND or WRITE packet: what ACKs carry
-  std::uint32_t msn_ = 0;      // completed messages, 24 bits on the wire
+  // What each message touches comes first: a cache line, with the base.
   bool gap_reported_ = false;  // a NAK or RNR NAK for expected_psn_ has gone out
   bool refusing_ = false;      // that was an RNR NAK
   bool ack_pending_ = false;
@@ -118,11 +116,15 @@ class Responder : private MessageSink {
   std::uint8_t nak_pending_ = 0;  // syndrome; 0: none
   bool counts_receives_ = false;  // shared ones are promised to nobody
   bool is_peer_out_of_credits_ = false;
+  std::uint8_t tolerated_ = 0;  // bad requests with expected_psn_ that were dropped
+  Psn expected_psn_;
+  Psn ack_psn_;            // of the newest SEND or WRITE packet: what ACKs carry
+  std::uint32_t msn_ = 0;  // completed messages, 24 bits on the wire
 
-  std::uint32_t tolerated_ = 0;       // bad requests with expected_psn_ that were dropped
   std::unique_ptr<HeldFrames> held_;  // requests ahead of expected_psn_; nullptr: they are dropped
   ResponderResources resources_;
   std::uint32_t credits_end_ = 0;  // one past the last receive that the peer was told of
+  PartialMessage partial_message_;
 };
 
 }  // namespace uroce::transport

@@ -14,7 +14,7 @@ class UcResponder : private MessageSink {
   static constexpr bool kIsConnected = true;
   static constexpr bool kReceives = true;
 
-  explicit UcResponder(QpContext& qp) noexcept : MessageSink(qp) {}
+  explicit UcResponder(QpContext& qp) noexcept : MessageSink(qp, partial_message_) {}
 
   [[nodiscard]] static Count refuse_addresses(const QpContext& qp, const wire::PacketView& packet,
                                               const Gid& local) noexcept {
@@ -40,6 +40,7 @@ class UcResponder : private MessageSink {
   void abandon_message() noexcept;
 
   Psn expected_psn_;
+  PartialMessage partial_message_;
 };
 
 }  // namespace uroce::transport
