@@ -93,7 +93,7 @@ struct QpContext {
 
   [[no_unique_address]] Receives receives;
   std::uint32_t recv_pd;             ///< protection domain of the receives' memory
-  std::uint32_t hardened = 0;        ///< bad packets in a row that are dropped before one is believed
+  std::uint8_t hardened = 0;         ///< bad packets in a row that are dropped before one is believed
   std::uint64_t rnr_cap_ns = 0;      ///< longest wait granted to an RNR NAK; 0: none
   std::uint64_t probe_floor_ns = 0;  ///< least margin over the round trip before a probe; 0: no probes
   std::atomic<bool> credits{false};  ///< end-to-end credits are in use; RC only

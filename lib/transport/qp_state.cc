@@ -188,7 +188,7 @@ Status QueuePair::modify(const QpAttr& attr, std::uint32_t mask, const QpBounds&
   if (bounds.congestion.is_on && ctx_.init.type != QpType::kUd && ctx_.congestion == nullptr)
     ctx_.congestion = std::make_unique<Congestion>(bounds.congestion);
   ctx_.max_unacked = bounds.max_unacked;
-  ctx_.hardened = bounds.hardened;
+  ctx_.hardened = static_cast<std::uint8_t>(std::min(bounds.hardened, 255U));
   ctx_.rnr_cap_ns = bounds.rnr_cap_ns;
   ctx_.probe_floor_ns = bounds.probe_floor_ns;
   ctx_.credits.store(bounds.credits && ctx_.init.type == QpType::kRc, std::memory_order_relaxed);
