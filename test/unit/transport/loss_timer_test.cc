@@ -39,7 +39,7 @@ TEST_CASE("each probe waits twice as long as the one before, up to the ack timeo
   timer.start(kStart, 100 * kMs);
   Ticks now = kStart;
   Expiry expiry{};
-  for (const std::uint64_t wait : {3, 6, 12, 24, 48}) {
+  for (const std::uint64_t wait : {3U, 6U, 12U, 24U, 48U}) {
     CHECK(next(timer, now, expiry) == wait * kMs);
     CHECK(expiry == Expiry::kProbe);
   }
