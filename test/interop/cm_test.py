@@ -362,6 +362,7 @@ def cases():
 
 def run(arguments, report):
     with lab() as used:
+        report.diagnosis = used.diagnosis
         meeting = Meeting(used, arguments)
         for name, test, *rest in cases():
             report.case(name, meeting.case, test, *rest)

@@ -149,6 +149,7 @@ def cases():
 
 def run(arguments, report):
     with lab() as used:
+        report.diagnosis = used.diagnosis
         used.guest.put(arguments.guest_dialog, GUEST_PROGRAM)
         dialog = Dialog(used, arguments.dialog, arguments.evidence)
         for name, test, *rest in cases():

@@ -226,6 +226,7 @@ def run(arguments, report):
         raise Unavailable(f"programs are missing: apt-get install {' '.join(missing)}")
     os.environ.update(SWITCHED_ON)
     with lab() as used:
+        report.diagnosis = used.diagnosis
         used.guest.put(arguments.guest_dialog, dialog_test.GUEST_PROGRAM)
         shared = Lab(used, arguments)
         for name, test, *rest in cases(arguments):

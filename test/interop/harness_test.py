@@ -130,8 +130,17 @@ def loss_is_counted_and_real(used):
     return f"{dropped} of 1000 frames dropped at 20 %"
 
 
+def diagnosis_tells_a_deaf_guest(used):
+    require("5 of 5 frames reach it" in used.diagnosis(), used.diagnosis())
+    used.put_rules(['iifname "eng0p" drop'])
+    told = used.diagnosis()
+    used.heal()
+    require("0 of 5 frames reach it" in told, told)
+
+
 def run(_, report):
     with lab() as used, tempfile.TemporaryDirectory() as folder:
+        report.diagnosis = used.diagnosis
         for link, path in ((1500, 1024), (4200, 4096)):
             report.case(f"Soft-RoCE has its addresses and path MTU {path} on a link of {link}",
                         device_has_its_addresses, used, link, path)
@@ -141,7 +150,8 @@ def run(_, report):
                 ("the channel survives a host that went away amid a frame", channel_survives_a_cut),
                 ("ARP and ping reach the engine's port", guest_is_reached_by_arp_and_ping),
                 ("neighbour solicitation reaches the engine's port", neighbour_solicitation_reaches_the_port),
-                ("loss on the bridge is real and counted", loss_is_counted_and_real)):
+                ("loss on the bridge is real and counted", loss_is_counted_and_real),
+                ("a guest that hears nothing is told from others", diagnosis_tells_a_deaf_guest)):
             report.case(name, test, used, *more)
 
 

@@ -39,6 +39,8 @@ TOOLS = {"ip": "iproute2", "nft": "nftables", "ethtool": "ethtool", "qemu-system
 OFFLOADS = "rx off tx off sg off tso off gso off gro off rxvlan off txvlan off".split()
 PR_SET_PDEATHSIG = 1
 ETH_P_ALL = 3
+PROBES = 5  # frames
+LOCAL_EXPERIMENT = b"\x88\xb5"  # EtherType that nobody listens to. IEEE 802
 NICE = -10
 LIBC = ctypes.CDLL(None)
 
@@ -228,6 +230,34 @@ class Lab:
 
     def console(self):
         return self._read("console.log")
+
+    def diagnosis(self):
+        """After a failure: whether the guest lives and hears us."""
+        lines = ["the guest's console ends with:", self.console()[-1000:].rstrip()]
+        seen = ("dmesg | tail -n 10; ip neigh; rdma resource show qp; ip -s link show eth0; "
+                "grep virtio /proc/interrupts")
+        try:
+            lines += ["the guest says:", self.guest.run(seen, 10, check=False).text(),
+                      f"{self.heard()} of {PROBES} frames reach it"]
+        except GuestError as fault:
+            lines.append(f"the guest does not answer: {fault}")
+        lines.append(self.run("ip", "-s", "link", "show", "tap0", check=False).stdout.rstrip())
+        return "\n".join(lines)
+
+    def heard(self):
+        """How many of PROBES frames from the engine's port reach the guest."""
+        def received():
+            return int(self.guest.run("cat /sys/class/net/eth0/statistics/rx_packets", 10).out)
+
+        before = received()
+        addresses = bytes.fromhex((GUEST_MAC + ENGINE_MAC).replace(":", ""))
+        with self.raw_socket("eng0") as wire:
+            for _ in range(PROBES):
+                wire.send(addresses + LOCAL_EXPERIMENT + bytes(46))
+        end = time.monotonic() + 2
+        while received() - before < PROBES and time.monotonic() < end:
+            time.sleep(0.1)
+        return received() - before
 
     def _make_network(self):
         _call("ip", "netns", "add", self.name)

@@ -156,7 +156,7 @@ class Matrix:
             if self.kept >= PCAPS_KEPT:
                 raise
             verdict, told = self._once_more(case)
-            failure.args = (f"{told}\n{failure}\n{self._state_of_guest()}",)
+            failure.args = (f"{told}\n{failure}\n{self.used.diagnosis()}",)
             if verdict == "passes" or not self.is_first_guest:
                 raise
             print(f"fails twice: {case}\n{failure}", flush=True)
@@ -185,9 +185,6 @@ class Matrix:
     def print_counters(self):
         counters = {name: value for name, value in self.used.guest.counters().items() if value}
         print(f"Soft-RoCE's counters, link {self.used.state['mtu']}: {counters}", flush=True)
-
-    def _state_of_guest(self):
-        return self.used.guest.run("ip neigh; rdma resource show qp; dmesg | tail -n 20", check=False).text()
 
     def _once_more(self, case):
         """@return verdict, and what is to be told of it"""

@@ -27,6 +27,7 @@ class Report:
         self.passed = 0
         self.failed = []
         self.in_a_row = 0
+        self.diagnosis = None  # a callable: what to tell beside the first failure in a row
 
     def wants(self, name):
         return self.pattern in name and self.in_a_row < self.give_up_after
@@ -47,6 +48,8 @@ class Report:
         if fault:
             self.failed.append((name, fault))
             self.in_a_row += 1
+            if self.diagnosis and self.in_a_row == 1:
+                fault += "\n" + self.diagnosis()
             print(f"FAIL {name} ({took})\n     " + fault.replace("\n", "\n     "), flush=True)
             if self.in_a_row == self.give_up_after:
                 print(f"{self.give_up_after} failures in a row: the rest is not tried", flush=True)
