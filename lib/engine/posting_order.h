@@ -1,6 +1,8 @@
 /// In which order the application posts to its QPs.
 #pragma once
 
+#include <cassert>
+
 #include "transport/queue_pair.h"
 
 namespace uroce::engine {
@@ -21,6 +23,7 @@ class PostingOrder {
   [[nodiscard]] bool is_newest(const transport::QueuePair& qp) const noexcept { return newest_ == &qp; }
   /// Work was posted to `qp`, which is not the newest.
   Next on_post(transport::QueuePair& qp) noexcept {
+    assert(!is_newest(qp));
     if (newest_ != nullptr && newest_->context().posted_next != &qp) join(*newest_, qp);
     newest_ = &qp;
     transport::QueuePair* const first = qp.context().posted_next;

@@ -40,6 +40,8 @@ class SgeCursor {
   }
 
   void rewind() noexcept { *this = {}; }
+  /// Bytes of the message before this position.
+  [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
 
  private:
   template <typename Copy>

@@ -74,7 +74,7 @@ Fault MessageSink::check_length(const wire::PacketView& packet) const noexcept {
   if (op.is_write) return check_write_length(packet);
   if (op.is_read_request) return packet.reth().length <= kMaxMessage ? Fault::kNone : Fault::kBadLength;
   if (op.is_send) {
-    const std::uint64_t before = op.starts_message ? 0 : partial_.received;
+    const std::uint64_t before = op.starts_message ? 0 : partial_.cursor.position();
     return before + size > qp_.receives.front().length ? Fault::kReceiveTooSmall : Fault::kNone;
   }
   if (op.is_atomic_write) return size == 8 && packet.reth().length == 8 ? Fault::kNone : Fault::kBadLength;
@@ -154,14 +154,13 @@ Fault MessageSink::place_send(const wire::PacketView& packet) noexcept {
   mem::SgeCursor start;
   if (op.starts_message && !is_only) partial_ = {};
   mem::SgeCursor& cursor = is_only ? start : partial_.cursor;
-  const std::uint32_t at = is_only ? 0 : partial_.received;
   const RecvWqe& wqe = qp_.receives.front();
-  if (cursor.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, at, packet.payload) != mem::KeyFault::kNone)
+  if (cursor.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, cursor.position(), packet.payload) !=
+      mem::KeyFault::kNone)
     return Fault::kReceiveKey;
   if (op.has_ieth && !qp_.keys.invalidate(raw(packet.ieth().rkey), qp_.user()))
     return Fault::kInvalidateRefused;
   if (is_only) return Fault::kNone;
-  partial_.received += static_cast<std::uint32_t>(packet.payload.size());
   message_ = op.ends_message ? Message::kNone : Message::kSend;
   return Fault::kNone;
 }
@@ -199,7 +198,7 @@ void MessageSink::complete_receive(const wire::PacketView& packet) noexcept {
   if (op.is_write && !op.has_imm) return;
   const auto bytes = [&] {
     if (op.is_only()) return static_cast<std::uint32_t>(packet.payload.size());
-    return op.is_write ? partial_.write_length : partial_.received;
+    return op.is_write ? partial_.write_length : static_cast<std::uint32_t>(partial_.cursor.position());
   };
   const RecvWqe& wqe = qp_.receives.front();
   Wc wc{.wr_id = wqe.wr_id,

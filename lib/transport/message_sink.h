@@ -18,8 +18,7 @@ namespace uroce::transport {
 
 /// How far a message of several packets has come.
 struct PartialMessage {
-  std::uint32_t received = 0;  ///< bytes of a SEND
-  mem::SgeCursor cursor;       ///< likewise
+  mem::SgeCursor cursor;  ///< behind the last byte of a SEND
 
   std::uint64_t write_va = 0;    ///< where a WRITE's next byte goes
   std::uint32_t write_left = 0;  ///< bytes of it still to come
