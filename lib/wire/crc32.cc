@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
+#include <chrono>
 #include <cstring>
 
 #include "wire/crc32_fold.h"
@@ -124,18 +125,66 @@ std::uint32_t clmul_and_isal_crc32(std::uint32_t crc, std::span<const std::byte>
 
 #endif
 
-/// What the next packet takes. kFirst: not known yet, or none of the others.
+/// kFirst: not known yet, or none of the others.
 enum class Way : std::uint8_t { kFirst, kNone, kClmul, kWide };
 
-constinit std::atomic<Way> way{Way::kFirst};
+/// What the next packet takes.
+struct Choice {
+  Way way = Way::kFirst;
+  Folding folding = Folding::kMultiply;  ///< of wide vectors
+  std::uint16_t wide_from = kLong;       ///< bytes from which on wide vectors are faster
+};
 
-Way choose_way() noexcept {
-  Way chosen = way.load(std::memory_order_relaxed);
-  if (chosen != Way::kFirst) return chosen;
+constinit std::atomic<Choice> choice{};
+static_assert(std::atomic<Choice>::is_always_lock_free);
+
+#if defined(__x86_64__)
+
+constexpr std::size_t kMeasured = 4096;  // bytes
+constexpr std::size_t kShort = 104;      // bytes: a SEND of 64 B over IPv4
+alignas(64) constexpr std::array<std::byte, kMeasured> kAnything{};
+
+/// The least time of some that `crc32` takes for the first `bytes` of kAnything.
+template <class Crc32>
+std::chrono::nanoseconds least_time(std::size_t bytes, Crc32 crc32) noexcept {
+  constexpr int kSamples = 32;
+  constexpr int kCalls = 16;  // a sample
+  auto least = std::chrono::nanoseconds::max();
+  const std::span in = std::span{kAnything}.first(bytes);
+  for (int sample = 0; sample < kSamples; ++sample) {
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < kCalls; ++i) {
+      const std::uint32_t crc = crc32(in);
+      asm volatile("" : : "r"(crc) : "memory");
+    }
+    least = std::min<std::chrono::nanoseconds>(least, std::chrono::steady_clock::now() - begin);
+  }
+  return least;
+}
+
+/// CPUs differ in which of their vector instructions are fast: tried, 0.1 ms once.
+Choice measure_wide() noexcept {
+  const CrcMask none;
+  const auto wide = [&none](Folding how) {
+    return [&none, how](std::span<const std::byte> in) { return wide_masked_crc32(0, in, none, how); };
+  };
+  const auto narrow = [&none](std::span<const std::byte> in) { return clmul_crc32(0, in, none); };
+  Choice best{.way = Way::kWide};
+  if (least_time(kMeasured, wide(Folding::kImages)) < least_time(kMeasured, wide(Folding::kMultiply)))
+    best.folding = Folding::kImages;
+  if (least_time(kShort, wide(best.folding)) < least_time(kShort, narrow)) best.wide_from = kShortestWide;
+  return best;
+}
+
+#endif
+
+Choice choose_way() noexcept {
+  Choice chosen = choice.load(std::memory_order_relaxed);
+  if (chosen.way != Way::kFirst) return chosen;
 #if defined(__x86_64__)
   if (!__builtin_cpu_supports("pclmul") || !__builtin_cpu_supports("sse4.1")) return chosen;
-  chosen = has_wide_crc32() ? Way::kWide : Way::kClmul;
-  way.store(chosen, std::memory_order_relaxed);
+  chosen = has_wide_crc32() ? measure_wide() : Choice{.way = Way::kClmul};
+  choice.store(chosen, std::memory_order_relaxed);
 #endif
   return chosen;
 }
@@ -143,7 +192,7 @@ Way choose_way() noexcept {
 /// Every way but the common ones, and the first packet's.
 [[gnu::noinline]] std::uint32_t other_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                             const CrcMask& mask) noexcept {
-  switch (choose_way()) {
+  switch (choose_way().way) {
     case Way::kNone:
       return 0;
     case Way::kFirst:
@@ -156,28 +205,29 @@ Way choose_way() noexcept {
 }  // namespace
 
 void leave_out_crc32() noexcept {
-  way.store(Way::kNone, std::memory_order_relaxed);
+  choice.store({.way = Way::kNone}, std::memory_order_relaxed);
 }
 
 bool computes_crc32() noexcept {
-  return way.load(std::memory_order_relaxed) != Way::kNone;
+  return choice.load(std::memory_order_relaxed).way != Way::kNone;
 }
 
 std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask) noexcept {
   assert(in.size() >= 32);
 #if defined(__x86_64__)
-  const Way known = way.load(std::memory_order_relaxed);
-  if (known >= Way::kClmul && in.size() < kLong) [[likely]]
+  const Choice known = choice.load(std::memory_order_relaxed);
+  if (known.way == Way::kWide && in.size() >= known.wide_from) [[likely]]
+    return wide_masked_crc32(crc, in, mask, known.folding);
+  if (known.way >= Way::kClmul && in.size() < kLong) [[likely]]
     return clmul_crc32(crc, in, mask);
-  if (known == Way::kWide) [[likely]]
-    return wide_masked_crc32(crc, in, mask);
 #endif
   return other_crc32(crc, in, mask);
 }
 
 std::uint32_t copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::byte> from) noexcept {
-  if (choose_way() == Way::kWide && from.size() >= kShortestWide) [[likely]]
-    return wide_copy_crc32(crc, to, from);
+  const Choice chosen = choose_way();
+  if (chosen.way == Way::kWide && from.size() >= kShortestWide) [[likely]]
+    return wide_copy_crc32(crc, to, from, chosen.folding);
   return narrow_copy_crc32(crc, to, from);
 }
 

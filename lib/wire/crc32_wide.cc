@@ -3,12 +3,14 @@
 #include <array>
 #include <cassert>
 
+#include "wire/crc32_affine.h"
 #include "wire/crc32_fold.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 
-#define UROCE_WIDE [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,vpclmulqdq,pclmul,sse4.1")]]
+#define UROCE_WIDE \
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,vpclmulqdq,gfni,pclmul,sse4.1")]]
 
 namespace uroce::wire {
 namespace {
@@ -18,6 +20,7 @@ namespace {
 constexpr std::size_t kVector = 64;  // bytes
 constexpr std::size_t kChains = 8;   // one alone waits for its multiplications
 constexpr std::size_t kTurn = kChains * kVector;
+constexpr std::size_t kShortestByImages = 1024;
 static_assert(kVector == kShortestWide && kVector == CrcMask::kReach);
 
 /// What moves blocks on by `kBytes`.
@@ -28,12 +31,14 @@ UROCE_WIDE inline __m512i step() noexcept {
   return _mm512_set_epi64(kHigh, kLow, kHigh, kLow, kHigh, kLow, kHigh, kLow);
 }
 
+UROCE_WIDE inline __m512i xor3(__m512i a, __m512i b, __m512i c) noexcept {
+  return _mm512_ternarylogic_epi64(a, b, c, 0x96);
+}
+
 /// Moves what was folded so far on, by the distance for which `k` holds the constants, and adds the vector
 /// there.
 UROCE_WIDE inline __m512i fold(__m512i k, __m512i sum, __m512i vector) noexcept {
-  constexpr int kXor3 = 0x96;
-  return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(sum, k, 0x00),
-                                   _mm512_clmulepi64_epi128(sum, k, 0x11), vector, kXor3);
+  return xor3(_mm512_clmulepi64_epi128(sum, k, 0x00), _mm512_clmulepi64_epi128(sum, k, 0x11), vector);
 }
 
 /// Where the next bytes come from and, if they are copied, go to.
@@ -63,19 +68,66 @@ struct Cursor {
   }
 };
 
-/// The whole turns of what is left behind `first`.
-template <bool kCopies>
-UROCE_WIDE inline __m512i fold_turns(__m512i first, Cursor<kCopies>& cursor) noexcept {
-  Cursor<kCopies> here = cursor;  // in registers: the bytes that are stored could be anybody's
-  const __m512i by_turn = step<kTurn>();
-  __m512i chain[kChains] = {first};
-  for (std::size_t i = 1; i < kChains; ++i) chain[i] = here.next();
-  while (here.left >= kTurn) {
+/// One of the images of crc32_affine.h.
+template <std::size_t kImage>
+UROCE_WIDE inline __m512i image(__m512i vector) noexcept {
+  return _mm512_gf2p8affine_epi64_epi8(vector, _mm512_set1_epi64(kAffineMatrices<kVector>[kImage]), 0);
+}
+
+/// Eight vectors in a row.
+using Chains = __m512i[kChains];
+
+/// A turn by multiplication: each vector moves on by a whole turn.
+struct ByMultiplying {
+  UROCE_WIDE [[gnu::always_inline]] static void begin(Chains&) noexcept {}
+  template <bool kCopies>
+  UROCE_WIDE [[gnu::always_inline]] static void turn(Chains& chain, Cursor<kCopies>& cursor) noexcept {
+    const __m512i by_turn = step<kTurn>();
 #pragma GCC unroll 8
-    for (auto& sum : chain) sum = fold(by_turn, sum, here.next());
+    for (auto& sum : chain) sum = fold(by_turn, sum, cursor.next());
   }
+  UROCE_WIDE [[gnu::always_inline]] static void end(Chains&) noexcept {}
+};
+
+/// A turn by images of the vectors 4, 6, 7 and 8 before each.
+struct ByImages {
+  static_assert(kAffineSteps == std::array<std::size_t, 4>{4, 6, 7, 8} && kChains == 8);
+
+  /// Adds to the last vectors of a turn the images of its first, or takes them away again: they will only be
+  /// made up for in the next turn.
+  UROCE_WIDE [[gnu::always_inline]] static void begin(Chains& chain) noexcept {
+    chain[4] ^= image<0>(chain[0]);
+    chain[5] ^= image<0>(chain[1]);
+    chain[6] ^= image<0>(chain[2]) ^ image<1>(chain[0]);
+    chain[7] ^= image<0>(chain[3]) ^ image<1>(chain[1]) ^ image<2>(chain[0]);
+  }
+  template <bool kCopies>
+  UROCE_WIDE [[gnu::always_inline]] static void turn(Chains& chain, Cursor<kCopies>& cursor) noexcept {
+#pragma GCC unroll 8
+    for (std::size_t i = 0; i < kChains; ++i) {
+      const __m512i far = xor3(cursor.next(), image<3>(chain[i]), image<2>(chain[(i + 1) % kChains]));
+      chain[i] = xor3(far, image<1>(chain[(i + 2) % kChains]), image<0>(chain[(i + 4) % kChains]));
+    }
+  }
+  UROCE_WIDE [[gnu::always_inline]] static void end(Chains& chain) noexcept {
+    begin(chain);
+  }
+};
+
+/// The whole turns of what is left behind `first`.
+template <class Turns, bool kCopies>
+UROCE_WIDE [[gnu::always_inline]] inline __m512i fold_turns(__m512i first, Cursor<kCopies>& cursor) noexcept {
+  Cursor<kCopies> here = cursor;  // in registers: the bytes that are stored could be anybody's
+  Chains chain = {first};
+#pragma GCC unroll 8
+  for (std::size_t i = 1; i < kChains; ++i) chain[i] = here.next();
+  Turns::begin(chain);
+  while (here.left >= kTurn) Turns::turn(chain, here);
+  Turns::end(chain);
   cursor = here;
+#pragma GCC unroll 8
   for (std::size_t i = 0; i < 4; ++i) chain[i] = fold(step<kTurn / 2>(), chain[i], chain[i + 4]);
+#pragma GCC unroll 8
   for (std::size_t i = 0; i < 2; ++i) chain[i] = fold(step<kTurn / 4>(), chain[i], chain[i + 2]);
   return fold(step<kVector>(), chain[0], chain[1]);
 }
@@ -110,9 +162,14 @@ UROCE_WIDE inline std::uint32_t reduce_vector(__m512i sum) noexcept {
 
 /// @param first  the first vector, already taken
 template <bool kCopies>
-UROCE_WIDE inline std::uint32_t crc_of(std::uint32_t crc, __m512i first, Cursor<kCopies> cursor) noexcept {
+UROCE_WIDE [[gnu::always_inline]] inline std::uint32_t crc_of(std::uint32_t crc, __m512i first,
+                                                              Cursor<kCopies> cursor, Folding how) noexcept {
   __m512i sum = _mm512_xor_si512(first, _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(~crc))));
-  if (cursor.left >= kTurn - kVector) sum = fold_turns(sum, cursor);
+  if (how == Folding::kImages && cursor.left >= kShortestByImages) {
+    sum = fold_turns<ByImages>(sum, cursor);
+  } else if (cursor.left >= kTurn - kVector) {
+    sum = fold_turns<ByMultiplying>(sum, cursor);
+  }
   while (cursor.left >= kVector) sum = fold(step<kVector>(), sum, cursor.next());
   if (cursor.left > 0) sum = fold_rest(sum, cursor);
   return ~reduce_vector(sum);
@@ -124,23 +181,23 @@ bool has_wide_crc32() noexcept {
   return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
          __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("vpclmulqdq") &&
-         __builtin_cpu_supports("pclmul");
+         __builtin_cpu_supports("gfni") && __builtin_cpu_supports("pclmul");
 }
 
 UROCE_WIDE std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
-                                           const CrcMask& mask) noexcept {
+                                           const CrcMask& mask, Folding how) noexcept {
   assert(in.size() >= kShortestWide);
   Cursor<false> cursor{.from = in.data(), .to = nullptr, .left = in.size()};
   const __m512i first = _mm512_or_si512(cursor.next(), _mm512_loadu_si512(mask.ones.data()));
-  return crc_of(crc, first, cursor);
+  return crc_of(crc, first, cursor, how);
 }
 
-UROCE_WIDE std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte* to,
-                                         std::span<const std::byte> from) noexcept {
+UROCE_WIDE std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::byte> from,
+                                         Folding how) noexcept {
   assert(from.size() >= kShortestWide);
   Cursor<true> cursor{.from = from.data(), .to = to, .left = from.size()};
   const __m512i first = cursor.next();
-  return crc_of(crc, first, cursor);
+  return crc_of(crc, first, cursor, how);
 }
 
 }  // namespace uroce::wire
@@ -155,12 +212,12 @@ bool has_wide_crc32() noexcept {
   return false;
 }
 
-std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
-                                const CrcMask& mask) noexcept {
+std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask,
+                                Folding) noexcept {
   return portable_masked_crc32(crc, in, mask);
 }
 
-std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte*, std::span<const std::byte>) noexcept {
+std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte*, std::span<const std::byte>, Folding) noexcept {
   assert(false);
   return crc;
 }

@@ -12,15 +12,21 @@ namespace uroce::wire {
 /// The shortest input of the functions below, bytes.
 inline constexpr std::size_t kShortestWide = 64;
 
+/// How a vector is made up for further on.
+enum class Folding : std::uint8_t {
+  kMultiply,  ///< by two carry-less multiplications
+  kImages,    ///< by four affine transforms of its bytes, where there are some; crc32_affine.h
+};
+
 /// Whether this CPU can run them: AVX-512 BW, DQ, VL and VBMI, and VPCLMULQDQ (Ice Lake, Zen 4, and later).
 [[nodiscard]] bool has_wide_crc32() noexcept;
 
 /// masked_crc32().
 [[nodiscard]] std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
-                                              const CrcMask& mask) noexcept;
+                                              const CrcMask& mask, Folding how) noexcept;
 
 /// copy_crc32().
-[[nodiscard]] std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte* to,
-                                            std::span<const std::byte> from) noexcept;
+[[nodiscard]] std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::byte> from,
+                                            Folding how) noexcept;
 
 }  // namespace uroce::wire
