@@ -18,6 +18,9 @@
 namespace uroce::wire {
 namespace {
 
+/// From here on whole vectors win on every CPU, ISA-L's or ours, bytes.
+constexpr std::size_t kLong = 640;
+
 std::uint32_t isal_crc32(std::uint32_t crc, std::span<const std::byte> in) noexcept {
   const void* first = in.data();
   return crc32_gzip_refl(crc, static_cast<const unsigned char*>(first), in.size());
@@ -109,9 +112,7 @@ constexpr auto kMoveUp = [] {
   return ~reduce(fold_blocks(sum, bytes + at, (size - at) / 16));
 }
 
-/// From here on whole vectors win, ISA-L's or ours, bytes.
-constexpr std::size_t kLong = 640;
-/// What one turn of that loop takes; the rest it takes slowly.
+/// What one turn of ISA-L's loop takes; the rest it takes slowly.
 constexpr std::size_t kTurn = 256;
 
 /// The masked head by blocks of 16, so many that whole turns are left.
@@ -129,7 +130,7 @@ std::uint32_t clmul_and_isal_crc32(std::uint32_t crc, std::span<const std::byte>
 enum class Way : std::uint8_t { kFirst, kNone, kClmul, kWide };
 
 /// What the next packet takes.
-struct Choice {
+struct alignas(std::uint32_t) Choice {  // loaded and stored as one
   Way way = Way::kFirst;
   Folding folding = Folding::kMultiply;  ///< of wide vectors
   std::uint16_t wide_from = kLong;       ///< bytes from which on wide vectors are faster

@@ -239,7 +239,7 @@ class Lab:
         try:
             lines += ["the guest says:", self.guest.run(seen, 10, check=False).text(),
                       f"{self.heard()} of {PROBES} frames reach it"]
-        except GuestError as fault:
+        except (GuestError, LabError, OSError) as fault:
             lines.append(f"the guest does not answer: {fault}")
         lines.append(self.run("ip", "-s", "link", "show", "tap0", check=False).stdout.rstrip())
         return "\n".join(lines)

@@ -157,8 +157,8 @@ class Meeting:
 
 class Meetings:
     """All of them on one guest. These programs have bounds of their own that a busy machine may pass: once is
-    no failure, but told. A guest that no frame reaches any more, ours or others', is booted anew; that is granted
-    once.
+    no failure, but told. A guest that no frame reaches any more, ours or others', is booted anew; that is
+    granted once.
     """
 
     def __init__(self, stack, uroce, report):
