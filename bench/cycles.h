@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "wire/crc32.h"
+
 namespace uroce::bench {
 
 /// Packets in a window: short beside a time slice, so that a window that the kernel or the host interrupts is
@@ -50,6 +52,16 @@ void measure(benchmark::State& state, std::int64_t packets, Body body) {
   state.counters["cycles_per_packet"] = static_cast<double>(*middle) / window_packets;
   state.counters["window_packets"] = static_cast<double>(count) * window_packets;
   state.SetItemsProcessed(state.iterations() * packets);
+}
+
+/// main() of a program of benchmarks.
+inline int run(int argc, char** argv) {
+  wire::tune_crc32([] { return std::uint64_t{__rdtsc()}; });  // as a loop does
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
 }
 
 }  // namespace uroce::bench

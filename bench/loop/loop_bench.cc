@@ -221,4 +221,6 @@ BENCHMARK(BM_IdleIteration);
 }  // namespace
 }  // namespace uroce::bench
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  return uroce::bench::run(argc, argv);
+}

@@ -145,4 +145,6 @@ BENCHMARK(BM_EmitAck);
 }  // namespace
 }  // namespace uroce::wire
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  return uroce::bench::run(argc, argv);
+}

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "engine/give_way.h"
+#include "wire/crc32.h"
 
 namespace uroce::engine {
 
@@ -91,6 +92,7 @@ void drain(int fd) noexcept {
 LoopRunner::LoopRunner(PollLoop& loop, const Clock& clock, Mode mode, std::optional<unsigned> core)
     : loop_(loop), clock_(clock), mode_(mode), core_(core) {
   loop.set_sleeper(this);
+  wire::tune_crc32([&clock] { return clock.now().ns(); });
 }
 
 LoopRunner::~LoopRunner() {

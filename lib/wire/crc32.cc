@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cassert>
-#include <chrono>
 #include <cstring>
+#include <limits>
 
 #include "wire/crc32_fold.h"
 #include "wire/crc32_wide.h"
@@ -145,35 +145,37 @@ constexpr std::size_t kMeasured = 4096;  // bytes
 constexpr std::size_t kShort = 104;      // bytes: a SEND of 64 B over IPv4
 alignas(64) constexpr std::array<std::byte, kMeasured> kAnything{};
 
-/// The least time of some that `crc32` takes for the first `bytes` of kAnything.
+/// The least time of some that `crc32` takes for the first `bytes` of kAnything, ns.
 template <class Crc32>
-std::chrono::nanoseconds least_time(std::size_t bytes, Crc32 crc32) noexcept {
+std::uint64_t least_time(const Now& now, std::size_t bytes, Crc32 crc32) {
   constexpr int kSamples = 32;
   constexpr int kCalls = 16;  // a sample
-  auto least = std::chrono::nanoseconds::max();
+  auto least = std::numeric_limits<std::uint64_t>::max();
   const std::span in = std::span{kAnything}.first(bytes);
   for (int sample = 0; sample < kSamples; ++sample) {
-    const auto begin = std::chrono::steady_clock::now();
+    const std::uint64_t begin = now();
     for (int i = 0; i < kCalls; ++i) {
       const std::uint32_t crc = crc32(in);
       asm volatile("" : : "r"(crc) : "memory");
     }
-    least = std::min<std::chrono::nanoseconds>(least, std::chrono::steady_clock::now() - begin);
+    least = std::min(least, now() - begin);
   }
   return least;
 }
 
-/// CPUs differ in which of their vector instructions are fast: tried, 0.1 ms once.
-Choice measure_wide() noexcept {
+Choice measure_wide(const Now& now) {
   const CrcMask none;
   const auto wide = [&none](Folding how) {
     return [&none, how](std::span<const std::byte> in) { return wide_masked_crc32(0, in, none, how); };
   };
   const auto narrow = [&none](std::span<const std::byte> in) { return clmul_crc32(0, in, none); };
   Choice best{.way = Way::kWide};
-  if (least_time(kMeasured, wide(Folding::kImages)) < least_time(kMeasured, wide(Folding::kMultiply)))
-    best.folding = Folding::kImages;
-  if (least_time(kShort, wide(best.folding)) < least_time(kShort, narrow)) best.wide_from = kShortestWide;
+  const std::uint64_t by_images = least_time(now, kMeasured, wide(Folding::kImages));
+  const std::uint64_t by_multiplying = least_time(now, kMeasured, wide(Folding::kMultiply));
+  if (by_images < by_multiplying) best.folding = Folding::kImages;
+  const std::uint64_t by_vectors = least_time(now, kShort, wide(best.folding));
+  const std::uint64_t by_blocks = least_time(now, kShort, narrow);
+  if (by_vectors < by_blocks) best.wide_from = kShortestWide;
   return best;
 }
 
@@ -184,7 +186,7 @@ Choice choose_way() noexcept {
   if (chosen.way != Way::kFirst) return chosen;
 #if defined(__x86_64__)
   if (!__builtin_cpu_supports("pclmul") || !__builtin_cpu_supports("sse4.1")) return chosen;
-  chosen = has_wide_crc32() ? measure_wide() : Choice{.way = Way::kClmul};
+  chosen = {.way = has_wide_crc32() ? Way::kWide : Way::kClmul};
   choice.store(chosen, std::memory_order_relaxed);
 #endif
   return chosen;
@@ -204,6 +206,14 @@ Choice choose_way() noexcept {
 }
 
 }  // namespace
+
+void tune_crc32([[maybe_unused]] const Now& now) {
+#if defined(__x86_64__)
+  Choice known = choice.load(std::memory_order_relaxed);
+  if (known.way == Way::kNone || !has_wide_crc32()) return;
+  choice.compare_exchange_strong(known, measure_wide(now), std::memory_order_relaxed);
+#endif
+}
 
 void leave_out_crc32() noexcept {
   choice.store({.way = Way::kNone}, std::memory_order_relaxed);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 namespace uroce::wire {
@@ -40,6 +41,12 @@ struct CrcMask {
 /// The same on CPUs without AVX-512.
 [[nodiscard]] std::uint32_t narrow_copy_crc32(std::uint32_t crc, std::byte* to,
                                               std::span<const std::byte> from) noexcept;
+
+/// A clock, ns.
+using Now = std::function<std::uint64_t()>;
+/// CPUs differ in which of their vector instructions are fast. Where there is a choice it is tried, 0.1 ms.
+/// Without it masked_crc32() and copy_crc32() do what is bad nowhere. Threads: any.
+void tune_crc32(const Now& now);
 
 /// From now on masked_crc32() gives 0 in this process, and nobody calls the others, so that its packets carry
 /// no ICRC and all others are refused. For measuring what the ICRC costs, and for nothing else: no
