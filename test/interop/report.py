@@ -12,7 +12,7 @@ from lab import LabError
 from packages import Unavailable
 
 SKIPPED = 77
-SHORT = 600  # characters of a fault, where all are listed
+SHORT = 300  # characters of a fault's beginning, and as many of its end, where all are listed
 HOST_WAS_BUSY = re.compile(r"\] (clocksource|hrtimer|sched): ")  # the emulated machine stood still
 LINK_IS_UP = re.compile(r"rxe0: (set active|added )")  # comes a moment after the link was set up
 EXPECTED_FAULTS = (AssertionError, GuestError, LabError, OSError, subprocess.SubprocessError)
@@ -62,15 +62,35 @@ class Report:
     def exit_code(self):
         print(f"{self.passed} passed, {len(self.failed)} failed")
         for name, fault in self.failed:
-            print(f"  failed: {name}: {' '.join(fault.split())[:SHORT]}")
+            print(f"  failed: {name}: {both_ends(' '.join(fault.split()))}")
         if not self.passed and not self.failed:
             print("no case matches")
         return 0 if self.passed and not self.failed else 1
 
 
+def both_ends(text):
+    """How it begins and how it ends: a program that fails says why at the end."""
+    return text if len(text) <= 2 * SHORT else f"{text[:SHORT]} ... {text[-SHORT:]}"
+
+
 def tail(text, limit=1500):
     """The end of a program's output."""
     return text if len(text) <= limit else "...\n" + text[-limit:]
+
+
+def twice(what, run, may_again=lambda: True):
+    """Stock programs have bounds of their own that a busy machine may pass: once is no failure, but told.
+
+    @param may_again  called in between; false: the failure stands
+    @return what run() returns, the first time or the second
+    """
+    try:
+        return run()
+    except (AssertionError, GuestError) as fault:
+        print(f"again {what}: {fault}", flush=True)
+        if not may_again():
+            raise
+    return run()
 
 
 def counters_in(text):
