@@ -28,8 +28,10 @@ RingWriter::RingWriter(const Place& place, PeerWatch& watch, const Bell& bell,
       private_room_(std::make_unique<std::byte[]>(place.max_frame + kCacheLine)) {}
 
 std::byte* RingWriter::claim_crowded(std::uint32_t len) noexcept {
+  const std::uint64_t before = clock_ns();
   // pairs with RingReader::release
   const std::uint64_t released = place_.control->release.bytes.load(std::memory_order_acquire);
+  if (released != cached_released_) nearness_.saw(clock_ns() - before);
   if (released <= position_ && released >= cached_released_) {
     cached_released_ = released;
   } else {

@@ -7,7 +7,9 @@
 #include <memory>
 
 #include "drivers/shm/layout.h"
+#include "drivers/shm/nearness.h"
 #include "drivers/shm/peer_watch.h"
+#include "port/port.h"
 #include "port/port_counters.h"
 
 namespace uroce::drivers::shm {
@@ -55,6 +57,10 @@ class RingWriter {
     counters_.tx_frames.add();
     counters_.tx_bytes.add(claimed_len_);
     claimed_len_ = 0;
+  }
+
+  [[nodiscard]] port::Room room() const noexcept {
+    return nearness_.is_near() ? port::Room::kNear : port::Room::kFar;
   }
 
   /// Nothing is on its way: the consumer has given back all, or there is none.
@@ -132,6 +138,7 @@ class RingWriter {
   port::LivePortCounters& counters_;
   PeerWatch& watch_;
   const Bell& bell_;
+  Nearness nearness_;  // of the consumer
 
   std::uint64_t offer_;                 // as published last, perhaps by an earlier incarnation
   bool has_offered_ = false;            // offer_ is of this incarnation

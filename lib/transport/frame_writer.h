@@ -18,9 +18,10 @@ namespace uroce::transport {
 
 /// A packet under construction: claim, extension headers, payload, send.
 ///
-/// A long one is built aside, its ICRC computed while the payload is copied, and moved into the link's memory
-/// in one piece. To read back from there what was just written would be to wait until the other side has
-/// given up the cache lines, and single stores into them are slower than one long move.
+/// The ICRC of a long one is computed while the payload is copied, and its headers are built aside: to read
+/// back what was just written to the link's memory would be to wait until the other side has given up the
+/// cache lines. Where that takes long (port::Room), all of it is built aside and moved in one piece, which is
+/// faster there than single stores.
 class FrameWriter {
  public:
   explicit FrameWriter(port::FrameSink& sink) noexcept : sink_(sink) {}
@@ -48,9 +49,10 @@ class FrameWriter {
       tx.no_room = true;
       return false;
     }
-    is_aside_ = payload_len >= kLong && payload_len <= bytes(PathMtu::k4096) && wire::computes_crc32();
-    assert(!is_aside_ || frame_len_ <= kAside);
-    std::byte* at = head.emit_head(is_aside_ ? aside_.data() : frame_, roce_len);
+    is_long_ = payload_len >= kLong && payload_len <= bytes(PathMtu::k4096) && wire::computes_crc32();
+    is_aside_ = is_long_ && is_built_aside(sink_.room());
+    assert(!is_long_ || frame_len_ <= kAside);
+    std::byte* at = head.emit_head(is_long_ ? aside_.data() : frame_, roce_len);
     const wire::Bth bth{.opcode = opcode,
                         .solicited = solicited,
                         .mig_req = opcode != wire::Opcode::kCnp,
@@ -62,9 +64,11 @@ class FrameWriter {
                         .psn = psn};
     bth.emit(std::span<std::byte, wire::Bth::kSize>{at, wire::Bth::kSize});
     next_ = at + wire::Bth::kSize;
-    payload_ = at + headers;
     payload_len_ = payload_len;
     pad_ = pad;
+    before_payload_ = head.overhead() + headers;
+    payload_ = (is_aside_ ? aside_.data() : frame_) + before_payload_;
+    payload_crc_ = 0;
     return true;
   }
 
@@ -79,9 +83,8 @@ class FrameWriter {
 
   /// Copies the next bytes of the payload, after the last header.
   void append(const std::byte* from, std::size_t size) noexcept {
-    if (is_aside_) {
-      if (next_ != nullptr) finish_headers();
-      icrc_ = wire::copy_crc32(icrc_, payload_, {from, size});
+    if (is_long_) {
+      payload_crc_ = wire::copy_crc32(payload_crc_, payload_, {from, size});
     } else {
       copy_payload(payload_, from, size);
     }
@@ -90,7 +93,7 @@ class FrameWriter {
 
   /// Adds pad and ICRC and hands the frame to the port. All of the payload was appended.
   void send(const QpContext& qp, TxContext& tx) noexcept {
-    is_aside_ ? move_in() : seal();
+    is_long_ ? finish_long() : seal();
     sink_.tx_commit();
     --tx.budget;
     qp.counters.add(Count::kTxRoce);
@@ -104,18 +107,21 @@ class FrameWriter {
       wire::FrameTemplate::kMaxOverhead + wire::kMaxPayloadHeaders + bytes(PathMtu::k4096) + wire::kIcrcSize;
   static constexpr std::array<std::byte, 3> kZeros{};
 
+  [[nodiscard]] static bool is_built_aside(port::Room room) noexcept {
+    return room == port::Room::kFar || (room == port::Room::kNear && !wire::copies_in_one_pass());
+  }
   void seal() noexcept {
     if (pad_ != 0) std::memset(payload_, 0, pad_);
     head_->seal(frame_, frame_len_);
   }
-  void finish_headers() noexcept {
-    icrc_ = head_->icrc_of_first(aside_.data(), static_cast<std::size_t>(payload_ - aside_.data()));
-    next_ = nullptr;
-  }
-  void move_in() noexcept {
-    icrc_ = wire::copy_crc32(icrc_, payload_, std::span{kZeros}.first(pad_));
-    wire::store_icrc(std::span<std::byte, wire::kIcrcSize>{payload_ + pad_, wire::kIcrcSize}, icrc_);
-    std::memcpy(frame_, aside_.data(), frame_len_);
+  /// Only now, when the stores of the payload have pushed those of the headers out of the store queue, are
+  /// the headers read.
+  void finish_long() noexcept {
+    payload_crc_ = wire::copy_crc32(payload_crc_, payload_, std::span{kZeros}.first(pad_));
+    const std::uint32_t icrc = wire::join_crc32(head_->icrc_of_first(aside_.data(), before_payload_),
+                                                payload_crc_, payload_len_ + pad_);
+    wire::store_icrc(std::span<std::byte, wire::kIcrcSize>{payload_ + pad_, wire::kIcrcSize}, icrc);
+    std::memcpy(frame_, aside_.data(), is_aside_ ? frame_len_ : before_payload_);
   }
 
   port::FrameSink& sink_;
@@ -126,8 +132,10 @@ class FrameWriter {
   std::uint32_t frame_len_ = 0;
   std::uint32_t payload_len_ = 0;
   std::uint32_t pad_ = 0;
-  std::uint32_t icrc_ = 0;  // of what is written aside
-  bool is_aside_ = false;
+  std::uint32_t before_payload_ = 0;  // bytes
+  std::uint32_t payload_crc_ = 0;     // of a long one
+  bool is_long_ = false;
+  bool is_aside_ = false;  // all of it, else a long one's headers only
   std::array<std::byte, kAside> aside_;
 };
 

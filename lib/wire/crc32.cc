@@ -242,6 +242,10 @@ std::uint32_t copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::
   return narrow_copy_crc32(crc, to, from);
 }
 
+bool copies_in_one_pass() noexcept {
+  return choose_way().way == Way::kWide;
+}
+
 std::uint32_t narrow_copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::byte> from) noexcept {
   if (from.empty()) return crc;
   std::memcpy(to, from.data(), from.size());

@@ -42,6 +42,13 @@ struct CrcMask {
 [[nodiscard]] std::uint32_t narrow_copy_crc32(std::uint32_t crc, std::byte* to,
                                               std::span<const std::byte> from) noexcept;
 
+/// Whether copy_crc32() does not read what it has written, if it is at least 64 bytes.
+[[nodiscard]] bool copies_in_one_pass() noexcept;
+
+/// The CRC of two parts, one behind the other: `first`, and `second` as continued from 0, of `bytes` bytes.
+/// @param bytes  at least 64
+[[nodiscard]] std::uint32_t join_crc32(std::uint32_t first, std::uint32_t second, std::size_t bytes) noexcept;
+
 /// A clock, ns.
 using Now = std::function<std::uint64_t()>;
 /// CPUs differ in which of their vector instructions are fast. Where there is a choice it is tried, 0.1 ms.

@@ -192,8 +192,9 @@ def ucmatose(shared, role, loss, marked):
 
 
 def stock(shared, role, server, client, loss, marked):
-    """The last acknowledgement is lost as often as any, and perftest leaves right behind it: then the other end
-    sends again and again to a queue pair that is no more, whatever RoCE is beneath."""
+    """The last acknowledgement is lost as often as any, and perftest leaves right behind it: then the other
+    end sends again and again to a queue pair that is no more, whatever RoCE is beneath.
+    """
     def once():
         with shared.storm(loss, marked) as seen:
             stock_test.Meeting(shared.used, shared.uroce, server, client).run(role)

@@ -156,6 +156,20 @@ TEST_CASE("a CRC computed while copying is that of the copy, and nothing else is
   }
 }
 
+TEST_CASE("the CRCs of two parts make that of both", "[wire][icrc]") {
+  std::mt19937_64 random{kSeed};
+  std::vector<std::byte> bytes(64 + 9600);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random());
+  const CrcMask none;
+  const auto crc_of = [&none](std::span<const std::byte> in) { return portable_masked_crc32(0, in, none); };
+  for (std::size_t size = 64; size <= 9600; ++size) {
+    CAPTURE(kSeed, size);
+    const std::size_t first = 1 + random() % 64;
+    const auto both = std::span{bytes}.first(first + size);
+    REQUIRE(join_crc32(crc_of(both.first(first)), crc_of(both.subspan(first)), size) == crc_of(both));
+  }
+}
+
 TEST_CASE("whatever way seems the fastest, the CRC is the same", "[wire][icrc]") {
   // What is tried first seems the fastest, or what is tried last.
   const auto slows_down = [] { return [n = std::uint64_t{0}]() mutable { return ++n, n * n; }; };
