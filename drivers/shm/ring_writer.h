@@ -9,7 +9,6 @@
 #include "drivers/shm/layout.h"
 #include "drivers/shm/nearness.h"
 #include "drivers/shm/peer_watch.h"
-#include "port/port.h"
 #include "port/port_counters.h"
 
 namespace uroce::drivers::shm {
@@ -59,9 +58,7 @@ class RingWriter {
     claimed_len_ = 0;
   }
 
-  [[nodiscard]] port::Room room() const noexcept {
-    return nearness_.is_near() ? port::Room::kNear : port::Room::kFar;
-  }
+  [[nodiscard]] bool is_near() const noexcept { return nearness_.is_near(); }
 
   /// Nothing is on its way: the consumer has given back all, or there is none.
   [[nodiscard]] bool is_drained() const noexcept {

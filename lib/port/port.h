@@ -53,14 +53,6 @@ struct PortCounters {
   std::uint64_t faults_injected = 0;  ///< by a fault decorator, on purpose
 };
 
-/// Whose the memory is that a port lends for a frame.
-enum class Room : std::uint8_t {
-  kOwn,   ///< this core's
-  kNear,  ///< a core has read it that gives it up at once: it may be written piece by piece, but not read
-          ///< back
-  kFar,   ///< a core has read it that is far away: best written in one long move
-};
-
 /// Where frames are written to, one at a time: a port, or what stands in for it.
 ///
 /// Threads: one at a time, the loop that owns it.
@@ -74,8 +66,9 @@ class FrameSink {
   [[nodiscard]] virtual std::byte* tx_claim(std::uint32_t len) noexcept = 0;
   /// The frame last claimed is complete and may leave. A claim without commit is forgotten at the next claim.
   virtual void tx_commit() noexcept = 0;
-  /// What tx_claim() lends; may change at any time.
-  [[nodiscard]] virtual Room room() const noexcept { return Room::kOwn; }
+  /// Whether the room that tx_claim() lends is written piece by piece as fast as in one long move: its cache
+  /// lines come at once. May change at any time.
+  [[nodiscard]] virtual bool is_near() const noexcept { return false; }
   /// Whether the peer has taken all that was committed, as far as it concerns what is written elsewhere:
   /// false only if that might overtake it.
   [[nodiscard]] virtual bool is_drained() const noexcept { return true; }

@@ -20,8 +20,8 @@ namespace uroce::transport {
 ///
 /// The ICRC of a long one is computed while the payload is copied, and its headers are built aside: to read
 /// back what was just written to the link's memory would be to wait until the other side has given up the
-/// cache lines. Where that takes long (port::Room), all of it is built aside and moved in one piece, which is
-/// faster there than single stores.
+/// cache lines. Unless these are near (FrameSink::is_near), all of it is built aside and moved in one piece,
+/// which is faster there than single stores.
 class FrameWriter {
  public:
   explicit FrameWriter(port::FrameSink& sink) noexcept : sink_(sink) {}
@@ -50,7 +50,7 @@ class FrameWriter {
       return false;
     }
     is_long_ = payload_len >= kLong && payload_len <= bytes(PathMtu::k4096) && wire::computes_crc32();
-    is_aside_ = is_long_ && is_built_aside(sink_.room());
+    is_aside_ = is_long_ && !(sink_.is_near() && wire::copies_in_one_pass());
     assert(!is_long_ || frame_len_ <= kAside);
     std::byte* at = head.emit_head(is_long_ ? aside_.data() : frame_, roce_len);
     const wire::Bth bth{.opcode = opcode,
@@ -107,9 +107,6 @@ class FrameWriter {
       wire::FrameTemplate::kMaxOverhead + wire::kMaxPayloadHeaders + bytes(PathMtu::k4096) + wire::kIcrcSize;
   static constexpr std::array<std::byte, 3> kZeros{};
 
-  [[nodiscard]] static bool is_built_aside(port::Room room) noexcept {
-    return room == port::Room::kFar || (room == port::Room::kNear && !wire::copies_in_one_pass());
-  }
   void seal() noexcept {
     if (pad_ != 0) std::memset(payload_, 0, pad_);
     head_->seal(frame_, frame_len_);
