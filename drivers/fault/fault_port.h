@@ -40,7 +40,7 @@ class FaultPort final : public port::Port {
   void rx_release() noexcept override;
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override;
   void tx_commit() noexcept override;
-  [[nodiscard]] bool is_near() const noexcept override { return inner_->is_near(); }
+  [[nodiscard]] bool takes_pieces() const noexcept override { return inner_->takes_pieces(); }
   void tx_flush() noexcept override;
   [[nodiscard]] int rx_fd() const noexcept override { return inner_->rx_fd(); }
   bool arm_rx() noexcept override;

@@ -23,7 +23,7 @@ namespace uroce::drivers::shm {
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::uint64_t kMagic = 0x6d68'7365'636f'7275;  // "uroceshm"
-inline constexpr std::uint32_t kLayoutVersion = 2;
+inline constexpr std::uint32_t kLayoutVersion = 3;
 
 // Record header: tag:17 skip:1 length:14.
 inline constexpr std::uint32_t kHeaderBytes = 4;
@@ -84,9 +84,11 @@ struct alignas(kCacheLine) SideLine {
   std::atomic<std::int32_t> pid;     ///< of the present one, for messages
 };
 
-/// Written by the producer, when a stream starts.
+/// Written by the producer, when a stream starts or the consumer's core has moved.
 struct alignas(2 * kCacheLine) ProducerLine {
   std::atomic<std::uint64_t> offer;
+  std::atomic<std::uint32_t>
+      wants_lines;  ///< 1: long records shall be handed over, see RingReader::release()
 };
 
 /// Written by the consumer, when it comes, goes, or falls asleep: the producer looks here for every frame.

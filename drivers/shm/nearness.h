@@ -14,7 +14,7 @@ class Nearness {
   void saw(std::uint64_t ns) noexcept {
     balance_ = std::clamp(balance_ + (ns <= kMostNs ? 1 : -1), -kMostBalance, kMostBalance);
   }
-  /// False until something was seen.
+  /// False until enough was seen.
   [[nodiscard]] bool is_near() const noexcept { return balance_ > 0; }
 
  private:

@@ -49,6 +49,8 @@ void RingReader::take_offer(std::uint64_t offer) noexcept {
   }
   watch_.look();
   position_ = 0;
+  released_ = 0;
+  shows_long_ = false;
   frames_ = 0;
   ack_ = offer;
   tag_ = stream_tag(offer_id(offer));

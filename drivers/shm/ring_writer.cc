@@ -31,7 +31,7 @@ std::byte* RingWriter::claim_crowded(std::uint32_t len) noexcept {
   const std::uint64_t before = clock_ns();
   // pairs with RingReader::release
   const std::uint64_t released = place_.control->release.bytes.load(std::memory_order_acquire);
-  if (released != cached_released_) nearness_.saw(clock_ns() - before);
+  if (released != cached_released_) judge_distance(clock_ns() - before);
   if (released <= position_ && released >= cached_released_) {
     cached_released_ = released;
   } else {
@@ -41,6 +41,17 @@ std::byte* RingWriter::claim_crowded(std::uint32_t len) noexcept {
   if (start + record_bytes(len) + kCacheLine - cached_released_ > place_.ring_bytes) return refuse(len);
   waiting_since_ns_ = 0;
   return lend(start, len);
+}
+
+/// @param ns  what the consumer's cache line took
+void RingWriter::judge_distance(std::uint64_t ns) noexcept {
+  const bool was_near = nearness_.is_near();
+  nearness_.saw(ns);
+  if (nearness_.is_near() != was_near) want_lines();
+}
+
+void RingWriter::want_lines() noexcept {
+  place_.control->producer.wants_lines.store(nearness_.is_near() ? 0 : 1, std::memory_order_relaxed);
 }
 
 std::byte* RingWriter::claim_unsynchronised(std::uint32_t len) noexcept {
@@ -104,6 +115,7 @@ void RingWriter::offer_stream(std::uint32_t epoch) noexcept {
 
 void RingWriter::start_stream() noexcept {
   live_offer_ = offer_;
+  want_lines();
   tag_ = stream_tag(offer_id(offer_));
   position_ = 0;
   flushed_ = 0;

@@ -58,8 +58,6 @@ class RingWriter {
     claimed_len_ = 0;
   }
 
-  [[nodiscard]] bool is_near() const noexcept { return nearness_.is_near(); }
-
   /// Nothing is on its way: the consumer has given back all, or there is none.
   [[nodiscard]] bool is_drained() const noexcept {
     return live_offer_ == kNever ||
@@ -117,6 +115,8 @@ class RingWriter {
   [[nodiscard]] std::byte* claim_unsynchronised(std::uint32_t len) noexcept;
   [[nodiscard]] std::byte* refuse(std::uint32_t len) noexcept;
   [[nodiscard]] std::byte* lend_private(std::uint32_t len) noexcept;
+  void judge_distance(std::uint64_t ns) noexcept;
+  void want_lines() noexcept;
   void offer_stream(std::uint32_t epoch) noexcept;
   void start_stream() noexcept;
   void lose_unread() noexcept;

@@ -30,7 +30,7 @@ class ShmPort final : public port::Port {
   [[nodiscard]] port::FrameSink& bulk_sink() noexcept override { return bulk_; }
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override { return writer_.claim(len); }
   void tx_commit() noexcept override { writer_.commit(); }
-  [[nodiscard]] bool is_near() const noexcept override { return writer_.is_near(); }
+  [[nodiscard]] bool takes_pieces() const noexcept override { return true; }
   void tx_flush() noexcept override {
     writer_.flush();
     bulk_.writer.flush();
@@ -50,7 +50,7 @@ class ShmPort final : public port::Port {
     explicit BulkSink(Args&&... args) : writer(std::forward<Args>(args)...) {}
     [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override { return writer.claim(len); }
     void tx_commit() noexcept override { writer.commit(); }
-    [[nodiscard]] bool is_near() const noexcept override { return writer.is_near(); }
+    [[nodiscard]] bool takes_pieces() const noexcept override { return true; }
     [[nodiscard]] bool is_drained() const noexcept override { return writer.is_drained(); }
     shm::RingWriter writer;
   };

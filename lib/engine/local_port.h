@@ -38,7 +38,7 @@ class GroupPort final : public port::FrameSink {
 
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override;
   void tx_commit() noexcept override;
-  [[nodiscard]] bool is_near() const noexcept override { return port_.is_near(); }
+  [[nodiscard]] bool takes_pieces() const noexcept override { return port_.takes_pieces(); }
 
  private:
   port::FrameSink& port_;

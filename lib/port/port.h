@@ -66,9 +66,9 @@ class FrameSink {
   [[nodiscard]] virtual std::byte* tx_claim(std::uint32_t len) noexcept = 0;
   /// The frame last claimed is complete and may leave. A claim without commit is forgotten at the next claim.
   virtual void tx_commit() noexcept = 0;
-  /// Whether the room that tx_claim() lends is written piece by piece as fast as in one long move: its cache
-  /// lines come at once. May change at any time.
-  [[nodiscard]] virtual bool is_near() const noexcept { return false; }
+  /// Whether the room that tx_claim() lends is written piece by piece as fast as in one long move: nobody
+  /// else has its cache lines, or they come at once.
+  [[nodiscard]] virtual bool takes_pieces() const noexcept { return false; }
   /// Whether the peer has taken all that was committed, as far as it concerns what is written elsewhere:
   /// false only if that might overtake it.
   [[nodiscard]] virtual bool is_drained() const noexcept { return true; }

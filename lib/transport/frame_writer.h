@@ -20,8 +20,8 @@ namespace uroce::transport {
 ///
 /// The ICRC of a long one is computed while the payload is copied, and its headers are built aside: to read
 /// back what was just written to the link's memory would be to wait until the other side has given up the
-/// cache lines. Unless these are near (FrameSink::is_near), all of it is built aside and moved in one piece,
-/// which is faster there than single stores.
+/// cache lines. Unless these come fast (FrameSink::takes_pieces), all of it is built aside and moved in one
+/// piece, which is faster there than single stores.
 class FrameWriter {
  public:
   explicit FrameWriter(port::FrameSink& sink) noexcept : sink_(sink) {}
@@ -50,7 +50,7 @@ class FrameWriter {
       return false;
     }
     is_long_ = payload_len >= kLong && payload_len <= bytes(PathMtu::k4096) && wire::computes_crc32();
-    is_aside_ = is_long_ && !(sink_.is_near() && wire::copies_in_one_pass());
+    is_aside_ = is_long_ && !(sink_.takes_pieces() && wire::copies_in_one_pass());
     assert(!is_long_ || frame_len_ <= kAside);
     std::byte* at = head.emit_head(is_long_ ? aside_.data() : frame_, roce_len);
     const wire::Bth bth{.opcode = opcode,

@@ -1,49 +1,14 @@
 #include <catch2/catch.hpp>
 
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "drivers/shm/shm_port.h"
 #include "port_helpers.h"
+#include "shared_bytes.h"
 
 using namespace uroce;
 using namespace uroce::drivers;
 using namespace uroce::test;
 
 namespace {
-
-/// The bytes of a link as a peer gone mad sees them.
-class SharedBytes {
- public:
-  explicit SharedBytes(const std::string& name) {
-    const int file = ::open(shm::link_path(name).c_str(), O_RDWR | O_CLOEXEC);
-    REQUIRE(file >= 0);
-    struct stat status {};
-    REQUIRE(::fstat(file, &status) == 0);
-    size_ = static_cast<std::size_t>(status.st_size);
-    base_ = static_cast<std::byte*>(::mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0));
-    ::close(file);
-    REQUIRE(base_ != MAP_FAILED);
-  }
-  ~SharedBytes() { ::munmap(base_, size_); }
-  SharedBytes(const SharedBytes&) = delete;
-  SharedBytes& operator=(const SharedBytes&) = delete;
-
-  [[nodiscard]] std::size_t size() const { return size_; }
-  void store32(std::size_t at, std::uint32_t value) { std::memcpy(base_ + at, &value, sizeof(value)); }
-  void store64(std::size_t at, std::uint64_t value) { std::memcpy(base_ + at, &value, sizeof(value)); }
-  [[nodiscard]] std::uint32_t load32(std::size_t at) const {
-    std::uint32_t value = 0;
-    std::memcpy(&value, base_ + at, sizeof(value));
-    return value;
-  }
-
- private:
-  std::byte* base_ = nullptr;
-  std::size_t size_ = 0;
-};
 
 std::unique_ptr<port::Port> open_end(const std::string& name) {
   PortOptions options;

@@ -18,7 +18,7 @@ constexpr std::uint32_t kMostPayload = 4096;
 /// Keeps the last frame, which begins as far into a cache line as a test wants, in room near or far.
 class LastFrame final : public port::FrameSink {
  public:
-  LastFrame(std::size_t into_line, bool is_near) : into_line_(into_line), is_near_(is_near) {}
+  LastFrame(std::size_t into_line, bool takes_pieces) : into_line_(into_line), takes_pieces_(takes_pieces) {}
 
   std::byte* tx_claim(std::uint32_t len) noexcept override {
     len_ = len;
@@ -26,7 +26,7 @@ class LastFrame final : public port::FrameSink {
     return room_.data() + into_line_;
   }
   void tx_commit() noexcept override { ++frames_; }
-  [[nodiscard]] bool is_near() const noexcept override { return is_near_; }
+  [[nodiscard]] bool takes_pieces() const noexcept override { return takes_pieces_; }
 
   [[nodiscard]] std::span<const std::byte> frame() const {
     return std::span{room_}.subspan(into_line_, len_);
@@ -44,7 +44,7 @@ class LastFrame final : public port::FrameSink {
   static constexpr std::byte kUntouched{0xa5};
 
   std::size_t into_line_;
-  bool is_near_;
+  bool takes_pieces_;
   std::uint32_t len_ = 0;
   unsigned frames_ = 0;
   alignas(64) std::array<std::byte, kMostPayload + 512> room_{};
@@ -105,7 +105,7 @@ void check_frame(const LastFrame& sink, const wire::FrameAddress& address,
 
 TEST_CASE("a packet of any length and of any pieces has its ICRC and its pad", "[transport][icrc][T29]") {
   const auto address = addresses()[GENERATE(0U, 1U, 2U, 3U, 4U)];
-  const bool is_near = GENERATE(false, true);
+  const bool takes_pieces = GENERATE(false, true);
   std::mt19937_64 random{kSeed};
   std::vector<std::byte> memory(kMostPayload + 64);
   for (auto& byte : memory) byte = static_cast<std::byte>(random());
@@ -115,7 +115,7 @@ TEST_CASE("a packet of any length and of any pieces has its ICRC and its pad", "
     const auto size = static_cast<std::uint32_t>(1 + random() % longest);
     const auto payload = std::span{memory}.subspan(random() % 64, size);
     CAPTURE(kSeed, i, size);
-    LastFrame sink{4 * (random() % 16), is_near};
+    LastFrame sink{4 * (random() % 16), takes_pieces};
     TxContext tx{.port = sink, .bulk = sink, .now = {}, .budget = 1};
     FrameWriter frame{sink};
     REQUIRE(frame.begin(sender.qp, tx, wire::Opcode::kRcWriteOnly, Psn{i}, size));
