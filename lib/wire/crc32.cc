@@ -170,9 +170,13 @@ Choice measure_wide(const Now& now) {
   };
   const auto narrow = [&none](std::span<const std::byte> in) { return clmul_crc32(0, in, none); };
   Choice best{.way = Way::kWide};
-  const std::uint64_t by_images = least_time(now, kMeasured, wide(Folding::kImages));
-  const std::uint64_t by_multiplying = least_time(now, kMeasured, wide(Folding::kMultiply));
-  if (by_images < by_multiplying) best.folding = Folding::kImages;
+  auto least = std::numeric_limits<std::uint64_t>::max();
+  for (const Folding folding : kFoldings) {
+    const std::uint64_t time = least_time(now, kMeasured, wide(folding));
+    if (time >= least) continue;
+    least = time;
+    best.folding = folding;
+  }
   const std::uint64_t by_vectors = least_time(now, kShort, wide(best.folding));
   const std::uint64_t by_blocks = least_time(now, kShort, narrow);
   if (by_vectors < by_blocks) best.wide_from = kShortestWide;

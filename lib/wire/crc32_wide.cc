@@ -77,36 +77,64 @@ UROCE_WIDE inline __m512i image(__m512i vector) noexcept {
 /// Eight vectors in a row.
 using Chains = __m512i[kChains];
 
-/// A turn by multiplication: each vector moves on by a whole turn.
-struct ByMultiplying {
-  UROCE_WIDE [[gnu::always_inline]] static void begin(Chains&) noexcept {}
+/// A sum of vectors, three at a time.
+class Sum {
+ public:
+  UROCE_WIDE [[gnu::always_inline]] explicit Sum(__m512i first) noexcept : sum_(first), last_(first) {}
+  UROCE_WIDE [[gnu::always_inline]] void add(__m512i vector) noexcept {
+    if (is_even_) sum_ = xor3(sum_, last_, vector);
+    last_ = vector;
+    is_even_ = !is_even_;
+  }
+  [[nodiscard]] UROCE_WIDE [[gnu::always_inline]] __m512i total() const noexcept {
+    return is_even_ ? _mm512_xor_si512(sum_, last_) : sum_;
+  }
+
+ private:
+  __m512i sum_;
+  __m512i last_;
+  bool is_even_ = false;  ///< known to the compiler, once all is unrolled
+};
+
+/// A turn of which kImages vectors, evenly spread, are made up for by images 4, 6, 7 and 8 vectors further
+/// on, the others by multiplication, a whole turn further on.
+template <std::size_t kImages>
+struct Turn {
+  static_assert(kAffineSteps[3] == kChains && kAffineSteps[0] >= kChains / 2);
+
+  static constexpr bool by_images(std::size_t i) {
+    return (i + 1) * kImages / kChains != i * kImages / kChains;
+  }
+  /// Adds what this image of the vector so far before brings to the vector at `i`.
+  template <std::size_t kImage>
+  UROCE_WIDE [[gnu::always_inline]] static void add_image(const Chains& chain, std::size_t i,
+                                                          Sum& sum) noexcept {
+    const std::size_t before = (i + kChains - kAffineSteps[kImage]) % kChains;
+    if (by_images(before)) sum.add(image<kImage>(chain[before]));
+  }
+  /// Adds to the last vectors of a turn the images of its first, or takes them away again: they will only be
+  /// made up for in the next turn.
+  UROCE_WIDE [[gnu::always_inline]] static void begin(Chains& chain) noexcept {
+#pragma GCC unroll 8
+    for (std::size_t i = kAffineSteps[0]; i < kChains; ++i) {
+      Sum sum{chain[i]};
+      add_image<0>(chain, i, sum);
+      if (i >= kAffineSteps[1]) add_image<1>(chain, i, sum);
+      if (i >= kAffineSteps[2]) add_image<2>(chain, i, sum);
+      chain[i] = sum.total();
+    }
+  }
   template <bool kCopies>
   UROCE_WIDE [[gnu::always_inline]] static void turn(Chains& chain, Cursor<kCopies>& cursor) noexcept {
     const __m512i by_turn = step<kTurn>();
 #pragma GCC unroll 8
-    for (auto& sum : chain) sum = fold(by_turn, sum, cursor.next());
-  }
-  UROCE_WIDE [[gnu::always_inline]] static void end(Chains&) noexcept {}
-};
-
-/// A turn by images of the vectors 4, 6, 7 and 8 before each.
-struct ByImages {
-  static_assert(kAffineSteps == std::array<std::size_t, 4>{4, 6, 7, 8} && kChains == 8);
-
-  /// Adds to the last vectors of a turn the images of its first, or takes them away again: they will only be
-  /// made up for in the next turn.
-  UROCE_WIDE [[gnu::always_inline]] static void begin(Chains& chain) noexcept {
-    chain[4] ^= image<0>(chain[0]);
-    chain[5] ^= image<0>(chain[1]);
-    chain[6] ^= image<0>(chain[2]) ^ image<1>(chain[0]);
-    chain[7] ^= image<0>(chain[3]) ^ image<1>(chain[1]) ^ image<2>(chain[0]);
-  }
-  template <bool kCopies>
-  UROCE_WIDE [[gnu::always_inline]] static void turn(Chains& chain, Cursor<kCopies>& cursor) noexcept {
-#pragma GCC unroll 8
     for (std::size_t i = 0; i < kChains; ++i) {
-      const __m512i far = xor3(cursor.next(), image<3>(chain[i]), image<2>(chain[(i + 1) % kChains]));
-      chain[i] = xor3(far, image<1>(chain[(i + 2) % kChains]), image<0>(chain[(i + 4) % kChains]));
+      Sum sum{by_images(i) ? cursor.next() : fold(by_turn, chain[i], cursor.next())};
+      add_image<3>(chain, i, sum);
+      add_image<2>(chain, i, sum);
+      add_image<1>(chain, i, sum);
+      add_image<0>(chain, i, sum);
+      chain[i] = sum.total();
     }
   }
   UROCE_WIDE [[gnu::always_inline]] static void end(Chains& chain) noexcept {
@@ -115,21 +143,37 @@ struct ByImages {
 };
 
 /// The whole turns of what is left behind `first`.
-template <class Turns, bool kCopies>
-UROCE_WIDE [[gnu::always_inline]] inline __m512i fold_turns(__m512i first, Cursor<kCopies>& cursor) noexcept {
+template <std::size_t kImages, bool kCopies>
+UROCE_WIDE [[gnu::always_inline]] inline __m512i fold_turns_by(__m512i first,
+                                                               Cursor<kCopies>& cursor) noexcept {
   Cursor<kCopies> here = cursor;  // in registers: the bytes that are stored could be anybody's
   Chains chain = {first};
 #pragma GCC unroll 8
   for (std::size_t i = 1; i < kChains; ++i) chain[i] = here.next();
-  Turns::begin(chain);
-  while (here.left >= kTurn) Turns::turn(chain, here);
-  Turns::end(chain);
+  Turn<kImages>::begin(chain);
+  while (here.left >= kTurn) Turn<kImages>::turn(chain, here);
+  Turn<kImages>::end(chain);
   cursor = here;
 #pragma GCC unroll 8
   for (std::size_t i = 0; i < 4; ++i) chain[i] = fold(step<kTurn / 2>(), chain[i], chain[i + 4]);
 #pragma GCC unroll 8
   for (std::size_t i = 0; i < 2; ++i) chain[i] = fold(step<kTurn / 4>(), chain[i], chain[i + 2]);
   return fold(step<kVector>(), chain[0], chain[1]);
+}
+
+template <bool kCopies>
+UROCE_WIDE [[gnu::always_inline]] inline __m512i fold_turns(__m512i first, Cursor<kCopies>& cursor,
+                                                            Folding how) noexcept {
+  switch (how) {
+    case Folding::kThreeImages:
+      return fold_turns_by<3>(first, cursor);
+    case Folding::kFiveImages:
+      return fold_turns_by<5>(first, cursor);
+    case Folding::kImages:
+      return fold_turns_by<8>(first, cursor);
+    default:
+      return fold_turns_by<0>(first, cursor);
+  }
 }
 
 alignas(kVector) constexpr auto kPlaces = [] {
@@ -165,11 +209,8 @@ template <bool kCopies>
 UROCE_WIDE [[gnu::always_inline]] inline std::uint32_t crc_of(std::uint32_t crc, __m512i first,
                                                               Cursor<kCopies> cursor, Folding how) noexcept {
   __m512i sum = _mm512_xor_si512(first, _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(~crc))));
-  if (how == Folding::kImages && cursor.left >= kShortestByImages) {
-    sum = fold_turns<ByImages>(sum, cursor);
-  } else if (cursor.left >= kTurn - kVector) {
-    sum = fold_turns<ByMultiplying>(sum, cursor);
-  }
+  if (cursor.left < kShortestByImages) how = Folding::kMultiply;
+  if (cursor.left >= kTurn - kVector) sum = fold_turns(sum, cursor, how);
   while (cursor.left >= kVector) sum = fold(step<kVector>(), sum, cursor.next());
   if (cursor.left > 0) sum = fold_rest(sum, cursor);
   return ~reduce_vector(sum);

@@ -1,6 +1,7 @@
 /// CRC-32 by carry-less multiplication of whole AVX-512 vectors, alone or while bytes are copied.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -12,11 +13,16 @@ namespace uroce::wire {
 /// The shortest input of the functions below, bytes.
 inline constexpr std::size_t kShortestWide = 64;
 
-/// How a vector is made up for further on.
+/// How a vector is made up for further on: by two carry-less multiplications or by four affine transforms of
+/// its bytes, its images (crc32_affine.h), which CPUs have different units for.
 enum class Folding : std::uint8_t {
-  kMultiply,  ///< by two carry-less multiplications
-  kImages,    ///< by four affine transforms of its bytes, where there are some; crc32_affine.h
+  kMultiply,
+  kThreeImages,  ///< three vectors of eight by images
+  kFiveImages,
+  kImages,
 };
+inline constexpr std::array kFoldings = {Folding::kMultiply, Folding::kThreeImages, Folding::kFiveImages,
+                                         Folding::kImages};
 
 /// Whether this CPU can run them: AVX-512 BW, DQ, VL and VBMI, and VPCLMULQDQ (Ice Lake, Zen 4, and later).
 [[nodiscard]] bool has_wide_crc32() noexcept;

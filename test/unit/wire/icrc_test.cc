@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <functional>
 #include <random>
 
 #include "support/reference_icrc.h"
@@ -44,21 +45,20 @@ bool all_ways_give(std::uint32_t expected, std::uint32_t crc, std::span<const st
                    const CrcMask& mask) {
   if (masked_crc32(crc, in, mask) != expected || narrow_masked_crc32(crc, in, mask) != expected) return false;
   if (!has_wide_crc32() || in.size() < kShortestWide) return true;
-  return wide_masked_crc32(crc, in, mask, Folding::kMultiply) == expected &&
-         wide_masked_crc32(crc, in, mask, Folding::kImages) == expected;
+  return std::ranges::all_of(kFoldings,
+                             [&](Folding how) { return wide_masked_crc32(crc, in, mask, how) == expected; });
 }
 
-template <Folding kHow>
-std::uint32_t wide_copy(std::uint32_t crc, std::byte* to, std::span<const std::byte> from) noexcept {
-  return wide_copy_crc32(crc, to, from, kHow);
-}
+using CopyCrc32 = std::function<std::uint32_t(std::uint32_t, std::byte*, std::span<const std::byte>)>;
 
 /// Likewise.
-std::vector<decltype(&copy_crc32)> ways_to_copy(std::size_t size) {
-  std::vector ways = {&copy_crc32, &narrow_copy_crc32};
-  if (has_wide_crc32() && size >= kShortestWide) {
-    ways.push_back(&wide_copy<Folding::kMultiply>);
-    ways.push_back(&wide_copy<Folding::kImages>);
+std::vector<CopyCrc32> ways_to_copy(std::size_t size) {
+  std::vector<CopyCrc32> ways = {&copy_crc32, &narrow_copy_crc32};
+  if (!has_wide_crc32() || size < kShortestWide) return ways;
+  for (const Folding how : kFoldings) {
+    ways.emplace_back([how](std::uint32_t crc, std::byte* to, std::span<const std::byte> from) {
+      return wide_copy_crc32(crc, to, from, how);
+    });
   }
   return ways;
 }
@@ -149,7 +149,7 @@ TEST_CASE("a CRC computed while copying is that of the copy, and nothing else is
     auto expected = untouched;
     std::copy(in.begin(), in.end(), expected.begin() + static_cast<std::ptrdiff_t>(at));
     const std::uint32_t expected_crc = test::reference_crc32(in);
-    for (const auto copy : ways_to_copy(size)) {
+    for (const auto& copy : ways_to_copy(size)) {
       std::copy(untouched.begin(), untouched.end(), to.begin());
       if (copy(test::reference_crc32({}), to.data() + at, in) != expected_crc || to != expected) FAIL(size);
     }
