@@ -87,8 +87,7 @@ struct alignas(kCacheLine) SideLine {
 /// Written by the producer, when a stream starts or the consumer's core has moved.
 struct alignas(2 * kCacheLine) ProducerLine {
   std::atomic<std::uint64_t> offer;
-  std::atomic<std::uint32_t>
-      wants_lines;  ///< 1: long records shall be handed over, see RingReader::release()
+  std::atomic<std::uint32_t> wants_lines;  ///< 1: hand long records over; RingReader::release()
 };
 
 /// Written by the consumer, when it comes, goes, or falls asleep: the producer looks here for every frame.
