@@ -123,7 +123,7 @@ inline constexpr std::size_t kLanes = 2;
 /// Sizes that both ends must agree on.
 struct Geometry {
   std::uint32_t queues = 1;
-  std::uint32_t ring_bytes = 1U << 20;
+  std::uint32_t ring_bytes = 0;
   std::uint32_t link_mtu = 4200;
 
   friend constexpr bool operator==(const Geometry&, const Geometry&) noexcept = default;

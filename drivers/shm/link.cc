@@ -101,6 +101,16 @@ Status check_limits(const Geometry& geometry) {
   return {};
 }
 
+/// Twice the cache of a core (L2). If a record is still in the writer's cache when its room is used again,
+/// and in the reader's, each store waits until the reader's copy is invalid. Measured: 4 KiB WRITEs 67 ->
+/// 112 Gb/s, where both cores share a cache beyond that.
+std::uint32_t default_ring_bytes() noexcept {
+  constexpr std::uint64_t kLeast = 1U << 20;
+  constexpr std::uint64_t kMost = 8U << 20;
+  const auto cache = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_LEVEL2_CACHE_SIZE)));
+  return static_cast<std::uint32_t>(std::clamp(std::bit_ceil(2 * cache), kLeast, kMost));
+}
+
 Error mismatch(const char* what, std::uint64_t wanted, std::uint64_t present) {
   return Error{Errc::kConfig, std::string("shm: ") + what + " " + std::to_string(wanted) +
                                   " differs from the other end's " + std::to_string(present) +
@@ -220,7 +230,7 @@ Status Link::agree(const LinkConfig& config) {
 Status Link::initialise(const LinkConfig& config) {
   const Geometry defaults;
   geometry_ = {.queues = config.queues,
-               .ring_bytes = config.ring_bytes.value_or(defaults.ring_bytes),
+               .ring_bytes = config.ring_bytes.value_or(default_ring_bytes()),
                .link_mtu = config.link_mtu.value_or(defaults.link_mtu)};
   if (Status limits = check_limits(geometry_); !limits) return limits;
   const auto total = static_cast<off_t>(geometry_.total_bytes());
