@@ -234,8 +234,10 @@ bool Requester::emit_current(TxContext& tx) noexcept {
 /// does.
 bool Requester::asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks now) noexcept {
   if (is_last) {
+    const bool has_queue_room =
+        2 * (started_ - oldest_) <= qp_.sq.depth() || 4 * (since_ack_req_ + 1) < qp_.sq.depth();
     const bool is_quiet = now < quiet_until_ && !wqe.has(send_flag::kSignaled) && psn == sent_psn_ &&
-                          2 * (started_ - oldest_) <= qp_.sq.depth() && !wqe.is_answered();
+                          has_queue_room && !wqe.is_answered();
     if (!is_quiet) return true;
   }
   const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;

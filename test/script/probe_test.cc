@@ -67,6 +67,14 @@ TEST_CASE("requester asks for no ACK of what nobody waits for if it has just ask
     qp.post_write(4).out(write_only(10));
     qp.in(Ack{9}).post_write(4).out(unasked(11));
   }
+  SECTION("beyond that at every quarter of it") {
+    qp.at(100us).post_write(4).out(write_only(2));
+    for (std::uint32_t psn = 3; psn <= 9; ++psn) qp.post_write(4).out(unasked(psn));
+    for (const std::uint32_t psn : {10U, 14U}) {
+      qp.post_write(4).out(write_only(psn));
+      for (std::uint32_t next = psn + 1; next < psn + 4; ++next) qp.post_write(4).out(unasked(next));
+    }
+  }
   SECTION("if nothing more follows a question does, 16 us later") {
     qp.at(100us).post_write(4).out(write_only(2)).post_write(4).out(unasked(3));
     qp.at(110us).in(Ack{2}).post_write(4).out(unasked(4));
