@@ -69,7 +69,7 @@ bool Channel::is_marked(std::uint32_t queued) noexcept {
 }
 
 unsigned Channel::show(std::span<port::RxFrame> frames, std::uint64_t now_ns) noexcept {
-  const std::size_t most = std::min<std::size_t>(frames.size(), port::kBurst);
+  const std::size_t most = std::min<std::size_t>(frames.size(), config_.burst_frames);
   shown_ = 0;
   for (std::uint64_t at = head_; at != tail_ && shown_ < most; ++at) {
     const Slot& slot = slots_[index(at)];

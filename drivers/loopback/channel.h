@@ -25,7 +25,8 @@ struct LoopbackConfig {
   std::uint32_t ce_percent = 0;
   std::uint64_t seed = 1;  ///< of what RED marks
   std::uint32_t link_mtu = 4200;
-  bool kernel_sends = false;  ///< what PortInfo says
+  bool kernel_sends = false;                  ///< what PortInfo says
+  std::uint32_t burst_frames = port::kBurst;  ///< most that a burst shows
   /// Bits per second of each port towards a switch, which then refuses frames as a link does; 0: infinite.
   std::uint64_t input_bps = 0;
 };

@@ -22,11 +22,12 @@ class EndPort : public port::Port {
     return count;
   }
   void rx_release() noexcept override { rx_.release(); }
-  void tx_flush() noexcept override {}
-  bool arm_rx() noexcept override {
+  [[nodiscard]] bool shows_more() const noexcept override {
     const auto next = rx_.next_arrival_ns();
-    return !next || *next > now_ns_;
+    return next && *next <= now_ns_;
   }
+  void tx_flush() noexcept override {}
+  bool arm_rx() noexcept override { return !shows_more(); }
   [[nodiscard]] port::PortCounters counters() const noexcept override { return counters_.snapshot(); }
 
  protected:

@@ -32,6 +32,8 @@ class RingReader {
     // pairs with RingWriter::commit
     return (record_header(next()).load(std::memory_order_acquire) & kTagMask) == tag_;
   }
+  /// A hint: behind the last long record that was shown there was another one.
+  [[nodiscard]] bool has_next() const noexcept { return has_next_; }
   /// What read() does besides when it has nothing to show.
   void keep_up() noexcept {
     if (is_broken_) resynchronise();
@@ -59,7 +61,7 @@ class RingReader {
       position_ += taken;
       if (len > kLongRecord) {
         shows_long_ = true;
-        if (has_some()) prefetch_record(taken);
+        if (has_next_ = has_some(); has_next_) prefetch_record(taken);
       }
     }
     if (count == 0) {
@@ -150,6 +152,7 @@ class RingReader {
   std::uint64_t ack_ = 0;       // the offer being read; 0: none
   std::uint32_t tag_ = kNoTag;
   bool is_broken_ = false;
+  bool has_next_ = false;    // there was another one behind the last long record
   bool shows_long_ = false;  // among what was read since the last release
   std::uint64_t presence_ = 0;
   std::uint64_t frames_ = 0;  // of the stream

@@ -27,6 +27,8 @@ class ShmPort final : public port::Port {
     reader_.release();
     if (shows_bulk_) bulk_reader_.release();
   }
+  /// Of a ring full of bulk each burst shows one frame.
+  [[nodiscard]] bool shows_more() const noexcept override { return shows_bulk_ && bulk_reader_.has_next(); }
   [[nodiscard]] port::FrameSink& bulk_sink() noexcept override { return bulk_; }
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override { return writer_.claim(len); }
   void tx_commit() noexcept override { writer_.commit(); }

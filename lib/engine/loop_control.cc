@@ -184,6 +184,7 @@ void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   ready_.remove(qp);
   bulk_ready_.remove(qp);
   if (prompt_qp_ == &qp) prompt_qp_ = nullptr;
+  if (owing_ == &qp) owing_ = nullptr;
   order_.forget(qp);
   wheel_.cancel(qp);
   qps_.erase(qp.context().qpn);

@@ -23,6 +23,7 @@ constexpr unsigned kTurn = 16;                 // packets a QP may send before t
 constexpr unsigned kCrowdedTurn = 1;           // likewise, of a bulk transfer that has others beside it
 constexpr std::uint64_t kCrowdNs = 1'000'000;  // since the others sent last
 constexpr std::uint32_t kShortFrame = 1200;    // bytes
+constexpr unsigned kMostPostponed = 4;         // iterations
 
 /// The counter of a frame that parse_packet() did not take.
 constexpr Count drop_counter(wire::ParseResult result) noexcept {
@@ -263,6 +264,8 @@ unsigned PollLoop::receive(Ticks now) noexcept {
     for (; foreseen < std::min(count, i + kAhead); ++foreseen) foresee_qp(destinations_[foreseen]);
     on_frame({burst_[i].data, burst_[i].len}, now);
   }
+  if (owing_ != nullptr) [[unlikely]]
+    look_at_postponed();
   return count;
 }
 
@@ -355,12 +358,30 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
     count_refused(packet, verdict);
     return false;
   }
-  if (wants) {
+  if (wants && !postpones_ack(qp, packet.frame_len, now)) {
     make_ready(qp);
     answers_now_ |= qp.context().is_signaling && answers_first_;
   }
   after_step(qp, now);
   return true;
+}
+
+/// Where a burst shows one frame of many that have come, the ACK of the next one answers for this one, too.
+/// Not for long: the peer may wait for it. Measured: 4 KiB WRITEs, all signaled, 97 -> 112 Gb/s; with twice
+/// as many iterations 114, but with 16 in flight 96 instead of 104.
+[[gnu::always_inline]] inline bool PollLoop::postpones_ack(QueuePair& qp, std::uint32_t frame_len,
+                                                           Ticks now) noexcept {
+  if (frame_len <= kShortFrame || !port_.shows_more()) return false;
+  if (owing_ != nullptr && owing_ != &qp) make_ready(*owing_);
+  owing_ = as_rc(qp, [now](auto& one) { return one.owes_only_ack(now); }) ? &qp : nullptr;
+  return owing_ != nullptr;
+}
+
+void PollLoop::look_at_postponed() noexcept {
+  if (++postponed_ < kMostPostponed && port_.shows_more()) return;
+  make_ready(*owing_);
+  owing_ = nullptr;
+  postponed_ = 0;
 }
 
 [[gnu::noinline]] void PollLoop::on_roce(const wire::PacketView& packet, Ticks now) noexcept {

@@ -117,7 +117,8 @@ class PollLoop {
   }
 
   [[nodiscard]] bool has_work() const noexcept {
-    return !ready_.empty() || !bulk_ready_.empty() || !doorbells_.looks_empty() || has_frames();
+    return !ready_.empty() || !bulk_ready_.empty() || owing_ != nullptr || !doorbells_.looks_empty() ||
+           has_frames();
   }
   /// When an iteration is due although nothing arrives; unset: never.
   [[nodiscard]] Ticks deadline(Ticks now) const noexcept;
@@ -183,6 +184,8 @@ class PollLoop {
   void on_multicast(const wire::PacketView& packet, Ticks now) noexcept;
   [[nodiscard]] bool deliver(transport::QueuePair& qp, const wire::PacketView& packet, const Gid& local,
                              Ticks now) noexcept;
+  bool postpones_ack(transport::QueuePair& qp, std::uint32_t frame_len, Ticks now) noexcept;
+  void look_at_postponed() noexcept;
   void count_refused(const wire::PacketView& packet, Count why) noexcept;
   void on_arp(std::span<const std::byte> frame, const wire::PacketView& view, Ticks now) noexcept;
   void on_group_message(std::span<const std::byte> frame, const wire::PacketView& view, bool is_v4,
@@ -245,6 +248,8 @@ class PollLoop {
   Ticks crowded_until_;                              // bulk transfers do not have the loop to themselves
   const transport::QueuePair* prompt_qp_ = nullptr;  // because of this QP, or others besides
   unsigned bulk_waits_ = 0;                          // iterations in a row that had no bulk for it
+  transport::QueuePair* owing_ = nullptr;            // an ACK, which waits for others of its kind
+  unsigned postponed_ = 0;                           // for so many iterations
   bool holds_frames_ = false;                        // the port has not got back what it showed
   bool answers_now_ = false;                         // what was received is answered in the same iteration
   bool was_handed_over_ = false;                     // the frame in hand came from another loop

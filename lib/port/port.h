@@ -89,6 +89,8 @@ class Port : public FrameSink {
   virtual unsigned rx_burst(std::span<RxFrame> frames) noexcept = 0;
   /// Gives all shown frames back.
   virtual void rx_release() noexcept = 0;
+  /// The next burst probably shows more of what the last one has shown some of.
+  [[nodiscard]] virtual bool shows_more() const noexcept { return false; }
 
   /// Where frames of bulk transfers go: what is written to the port itself does not wait for them, and may
   /// overtake them. A port that has one queue only: itself.

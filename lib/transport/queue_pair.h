@@ -69,6 +69,8 @@ class QueuePair : public MpscNode, public TimerNode {
   [[nodiscard]] virtual Ticks deadline() const noexcept = 0;
   /// Whether transmit() would send something now.
   [[nodiscard]] virtual bool wants_transmit(Ticks now) const noexcept = 0;
+  /// Whether that would be an ACK and nothing else.
+  [[nodiscard]] virtual bool owes_only_ack(Ticks now) const noexcept = 0;
   /// Packets that are sent and not acknowledged.
   [[nodiscard]] virtual std::uint32_t in_flight() const noexcept = 0;
   /// RC: an idle peer is asked for signs of life from now on, and one that is silent for `silence_ns`, idle

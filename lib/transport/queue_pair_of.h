@@ -109,6 +109,17 @@ class QueuePairOf final : public QueuePair {
     return gate == Gate::kOpen || asks || (waits && !sender_.deadline().is_set());
   }
 
+  [[nodiscard]] bool owes_only_ack(Ticks now) const noexcept override {
+    if constexpr (requires { receiver_.owes_only_ack(); }) {
+      if (ctx_.congestion != nullptr && owes_cnp()) [[unlikely]]
+        return false;
+      const Gate gate = sender_.gate(now);
+      return receiver_.owes_only_ack() && (gate == Gate::kIdle || gate == Gate::kWindowFull);
+    } else {
+      return false;
+    }
+  }
+
   [[nodiscard]] std::uint32_t in_flight() const noexcept override { return sender_.in_flight(); }
 
   /// Brings into the cache what a packet or a request of `qp` is going to touch. A hint: of a QP of another

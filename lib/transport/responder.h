@@ -45,6 +45,9 @@ class Responder : private MessageSink {
   [[nodiscard]] bool has_responses() const noexcept {
     return resources_.has_queued() || ack_pending_ || nak_pending_ != 0 || owes_credits();
   }
+  [[nodiscard]] bool owes_only_ack() const noexcept {
+    return ack_pending_ && nak_pending_ == 0 && !resources_.has_queued() && !owes_credits();
+  }
   /// Whether what is due next is a READ's response that congestion control keeps back.
   [[nodiscard]] bool is_held(Ticks now) const noexcept {
     const ResponderResource* const next = resources_.front();

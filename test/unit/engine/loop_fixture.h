@@ -43,6 +43,7 @@ class LoopFixture {
     attr.sgid_index = sgid_index;
     attr.access_flags = access::kAll;
     attr.timeout = timeout;
+    attr.path_mtu = PathMtu::k4096;
     const transport::QpBounds bounds{.gid_count = static_cast<std::uint32_t>(addresses.own().size())};
     for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
                                       {QpState::kRtr, qp_attr::kRtrMask},

@@ -275,6 +275,66 @@ TEST_CASE("a burst of WRITEs finds its regions among many, and the one without h
   f.run(1);
 }
 
+TEST_CASE("where a burst shows one long frame of many, one ACK answers for four, and the last at once",
+          "[engine][loop][ack]") {
+  // IBA 9.7.5.1.2 ?: an ACK acknowledges all before it; when one is sent is the responder's choice.
+  LoopFixture f({{*Gid::parse("fe80::1"), 64}, {LoopFixture::local_v4(), 24}},
+                {.delay_ns = 1, .burst_frames = 1});
+  Bytes memory(4096);
+  const auto memory_at = reinterpret_cast<std::uint64_t>(memory.data());
+  const std::uint32_t rkey =
+      f.keys.insert({.addr = memory_at, .length = memory.size(), .pd = 1, .access = access::kAll}).value();
+  auto qp = f.make_qp(0x10);
+  auto other = f.make_qp(0x11);
+  REQUIRE((f.connect(*qp) && f.connect(*other)));
+  introduce(f);
+  const auto give = [&](const transport::RcQp& to, std::uint32_t psn, std::uint32_t bytes = 4096) {
+    f.give(frame_of({.opcode = wire::Opcode::kRcWriteOnly,
+                     .psn = psn,
+                     .payload = bytes,
+                     .ack_req = true,
+                     .reth = wire::Reth{.va = memory_at, .rkey = Rkey{rkey}, .length = bytes},
+                     .dest_qpn = to.context().qpn},
+                    f.from_peer(), {}));
+  };
+  using Psns = std::vector<std::uint32_t>;
+  const auto acks_of = [&f](unsigned iterations) {
+    std::vector<Psns> acks(iterations);
+    for (Psns& psns : acks) {
+      f.link.advance_to(f.now_ns += 100);
+      f.loop.run_once(f.now());
+      for (const wire::Bth& bth : roce(f.taken())) psns.push_back(bth.psn.value());
+    }
+    return acks;
+  };
+  SECTION("of one QP") {
+    for (std::uint32_t psn = 0; psn < 6; ++psn) give(*qp, psn);
+    CHECK(acks_of(8) == std::vector<Psns>{{}, {}, {}, {}, {3}, {}, {5}, {}});
+  }
+  SECTION("one of another QP sends what waits") {
+    give(*qp, 0);
+    give(*other, 0);
+    give(*other, 1);
+    CHECK(acks_of(5) == std::vector<Psns>{{}, {}, {0}, {1}, {}});
+  }
+  SECTION("a short one is answered at once, whatever follows") {
+    give(*qp, 0, 64);
+    give(*qp, 1, 64);
+    give(*qp, 2);
+    CHECK(acks_of(4) == std::vector<Psns>{{}, {0}, {1}, {2}});
+  }
+  SECTION("a QP that is ended meanwhile") {
+    give(*qp, 0);
+    give(*qp, 1);
+    CHECK(acks_of(1) == std::vector<Psns>{{}});
+    CHECK(f.loop.has_work());
+    f.loop.remove(*qp, f.now());
+    qp.reset();
+    CHECK(acks_of(3) == std::vector<Psns>{{0}, {}, {}});
+    CHECK_FALSE(f.loop.has_work());
+  }
+}
+
 TEST_CASE("a QP that the application ends still sends the ACK of what it has taken", "[engine][loop]") {
   // What was taken is known to the application, which may end the QP before the loop's next iteration.
   const auto end = GENERATE(QpState::kError, QpState::kReset, QpState::kRts);

@@ -45,6 +45,7 @@ bool send_bulk(port::Port& port, const Bytes& frame) {
 
 TEST_CASE("short frames overtake bulk that waits, which is shown a frame at a time", "[shm][lanes]") {
   const Pair link("overtake");
+  CHECK_FALSE(link.b->shows_more());
   std::vector<Bytes> bulk;
   for (unsigned i = 0; i < 3; ++i) {
     bulk.push_back(random_bytes(4000, i));
@@ -53,7 +54,10 @@ TEST_CASE("short frames overtake bulk that waits, which is shown a frame at a ti
   const Bytes prompt = random_bytes(64, 9);
   REQUIRE(send(*link.a, prompt));
   CHECK(receive(*link.b) == std::vector<Bytes>{prompt});
-  for (const Bytes& frame : bulk) CHECK(receive(*link.b) == std::vector<Bytes>{frame});
+  for (const Bytes& frame : bulk) {
+    CHECK(receive(*link.b) == std::vector<Bytes>{frame});
+    CHECK(link.b->shows_more() == (&frame != &bulk.back()));
+  }
   CHECK(receive(*link.b).empty());
   CHECK(link.b->counters().rx_frames == 4);
 }
