@@ -60,7 +60,7 @@ int run(const SharedOptions& shared, const ScaleOptions& options) {
   }
   fmt::print(
       "{}\n{}, {}; medians of {} samples of {} ms, taken in turns. base: the same without.\n"
-      "figure: what is judged, value / base or the value itself.\n",
+      "figure: what is judged, the median of value / base in a turn, or the value itself.\n",
       judged_table(*figures), config->port, cores->text(), options.rounds, options.sample_ms);
   return 0;
 }

@@ -49,7 +49,7 @@ Judged compare(const std::map<std::string, Samples>& all, const Comparison& how,
   if (value > 0) made.spread = all.at(name).spread(how.field);
   if (beside > 0) made.base = beside;
   if (how.absolute && value > 0) made.figure = value;
-  if (!how.absolute && value > 0 && beside > 0) made.figure = value / beside;
+  if (!how.absolute && value > 0 && beside > 0) made.figure = all.at(name).beside(all.at(base), how.field);
   return made;
 }
 

@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "apps/common/clock.h"
-#include "apps/common/rate_meter.h"
 
 namespace uroce::apps {
 
@@ -23,27 +21,6 @@ Result<Reached> take(const Turn& turn) {
                  .rate = measured.value("rate", 0.0),
                  .interruptions = answers->client.value("interruptions", std::uint64_t{0}) +
                                   answers->server.value("interruptions", std::uint64_t{0})};
-}
-
-std::vector<double> Samples::measured(double Reached::*field) const {
-  std::vector<double> values;
-  for (const auto& sample : all) {
-    if (sample.*field > 0) values.push_back(sample.*field);
-  }
-  return values;
-}
-
-Reached Samples::middle() const {
-  return {.p50 = median(measured(&Reached::p50)),
-          .p99 = median(measured(&Reached::p99)),
-          .rate = median(measured(&Reached::rate))};
-}
-
-double Samples::spread(double Reached::*field) const {
-  const auto values = measured(field);
-  if (values.empty()) return 0;
-  const auto [least, most] = std::minmax_element(values.begin(), values.end());
-  return (*most - *least) / median(values);
 }
 
 Result<std::map<std::string, Samples>> take_in_turns(std::span<const Turn> turns, unsigned rounds,

@@ -6,19 +6,11 @@
 #include <map>
 #include <span>
 #include <string>
-#include <vector>
 
+#include "apps/common/samples.h"
 #include "apps/common/worker.h"
 
 namespace uroce::apps {
-
-/// What one sample reached. Rates in units per second, times in nanoseconds.
-struct Reached {
-  double p50 = 0;
-  double p99 = 0;
-  double rate = 0;
-  std::uint64_t interruptions = 0;  ///< of the measured processes by other programs
-};
 
 /// One who is measured.
 struct Turn {
@@ -31,19 +23,6 @@ struct Turn {
 
 /// One sample. @return the failure with the turn's name.
 Result<Reached> take(const Turn& turn);
-
-/// All samples of one turn.
-struct Samples {
-  std::vector<Reached> all{};
-
-  /// The median of each figure; those of 0 were not measured.
-  [[nodiscard]] Reached middle() const;
-  /// Largest less smallest over the median.
-  [[nodiscard]] double spread(double Reached::*field) const;
-
- private:
-  [[nodiscard]] std::vector<double> measured(double Reached::*field) const;
-};
 
 /// `rounds` samples of each, A B A B. `on_step` hears what is going on.
 /// @return by name; the first failure

@@ -7,6 +7,7 @@
 #include "apps/common/histogram.h"
 #include "apps/common/pattern.h"
 #include "apps/common/rate_meter.h"
+#include "apps/common/samples.h"
 #include "apps/common/table.h"
 #include "apps/common/tcp.h"
 #include "apps/pingpong/payload.h"
@@ -51,6 +52,19 @@ TEST_CASE("a rate is the median of its windows, not the mean", "[apps][rate]") {
   CHECK(meter.typical() == Approx(1e7));
   CHECK(meter.average() < 1e6);
   CHECK(meter.peak() == Approx(1e7));
+}
+
+TEST_CASE("a figure beside another is the median of what it is of that round by round", "[apps][samples]") {
+  const auto rates = [](std::initializer_list<double> all) {
+    Samples samples;
+    for (const double rate : all) samples.all.push_back({.rate = rate});
+    return samples;
+  };
+  // The machine is half as fast from the third round on, then from the second.
+  CHECK(rates({75, 75, 37.5, 37.5}).beside(rates({100, 100, 50, 50}), &Reached::rate) == 0.75);
+  CHECK(rates({75, 75, 37.5}).beside(rates({100, 50, 50}), &Reached::rate) == 0.75);
+  CHECK(rates({75, 0}).beside(rates({100, 100, 1}), &Reached::rate) == 0.75);  // one is not measured
+  CHECK(rates({0}).beside(rates({100}), &Reached::rate) == 0);
 }
 
 TEST_CASE("a pattern shows shifted, stale and torn data", "[apps][pattern]") {

@@ -1,0 +1,33 @@
+/// What short measurements reached, and how they stand beside others taken in turns with them.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace uroce::apps {
+
+/// What one sample reached. Rates in units per second, times in nanoseconds.
+struct Reached {
+  double p50 = 0;
+  double p99 = 0;
+  double rate = 0;
+  std::uint64_t interruptions = 0;  ///< of the measured processes by other programs
+};
+
+/// All samples of one who is measured, by round.
+struct Samples {
+  std::vector<Reached> all{};
+
+  /// The median of each figure; those of 0 were not measured.
+  [[nodiscard]] Reached middle() const;
+  /// The median of what each sample is of the one of `base` in the same round: what moves both from one round
+  /// to the next does not count. 0 if none was measured.
+  [[nodiscard]] double beside(const Samples& base, double Reached::*field) const;
+  /// Largest less smallest over the median.
+  [[nodiscard]] double spread(double Reached::*field) const;
+
+ private:
+  [[nodiscard]] std::vector<double> measured(double Reached::*field) const;
+};
+
+}  // namespace uroce::apps
