@@ -51,6 +51,8 @@ class TimerWheel {
     --armed_;
   }
 
+  /// Whether expire() has anything to look at.
+  [[nodiscard]] bool is_due(Ticks now) const noexcept { return now.ns() / kSlotNs != done_slot_; }
   /// Calls `on_due(node)` for every node whose time has come. The node is out of the wheel by then and may be
   /// armed again from inside; no other node may be cancelled from inside.
   template <typename F>

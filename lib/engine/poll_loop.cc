@@ -121,7 +121,7 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   if (answers_now_) answer_now(now);
   if (!bulk_ready_.empty()) [[unlikely]]
     work += transmit_bulk(received, now);
-  wheel_.expire(now, [this, now](TimerNode& node) { on_timer(static_cast<QueuePair&>(node), now); });
+  if (wheel_.is_due(now)) expire_timers(received, now);
   neighbours_.on_time(now);
   if (moderation_due_.is_set() && moderation_due_ <= now) wake_moderated(now);
   if (next_link_look_.is_set() && next_link_look_ <= now) look_at_link(now);
@@ -263,10 +263,23 @@ unsigned PollLoop::receive(Ticks now) noexcept {
     if (i + 1 < count) prefetch(burst_[i + 1].data);
     for (; foreseen < std::min(count, i + kAhead); ++foreseen) foresee_qp(destinations_[foreseen]);
     on_frame({burst_[i].data, burst_[i].len}, now);
+    handled_ += burst_[i].len + 64;
   }
   if (owing_ != nullptr) [[unlikely]]
     look_at_postponed();
   return count;
+}
+
+/// An answer may have come and not been looked at, while the application had the core or because of all that
+/// came before it: timers wait for that, since what they would send again makes it worse.
+void PollLoop::expire_timers(unsigned received, Ticks now) noexcept {
+  const bool is_behind = received == port::kBurst || (received > 0 && port_.shows_more());
+  if (is_behind) {
+    if (behind_since_ == 0) behind_since_ = std::max<std::uint64_t>(handled_, 1);
+    if (handled_ - behind_since_ < kRxBacklog) return;
+  }
+  behind_since_ = 0;
+  wheel_.expire(now, [this, now](TimerNode& node) { on_timer(static_cast<QueuePair&>(node), now); });
 }
 
 /// In the iteration after the one that they came in: what the application answers does not wait for it.

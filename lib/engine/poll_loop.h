@@ -30,6 +30,10 @@ namespace uroce::engine {
 /// How often the link of a port is looked at.
 inline constexpr std::uint64_t kLinkLookNs = 100'000'000;
 
+/// Bytes that a port may hold back behind full bursts, with 64 for each frame: behind those is no answer
+/// that a timer which is due now should have waited for.
+inline constexpr std::uint64_t kRxBacklog = 4U << 20U;
+
 /// Where a loop stands among the loops of its device.
 struct LoopPlace {
   unsigned index = 0;
@@ -173,6 +177,7 @@ class PollLoop {
   unsigned transmit(Ticks now) noexcept;
   unsigned transmit_bulk(unsigned received, Ticks now) noexcept;
   unsigned receive(Ticks now) noexcept;
+  void expire_timers(unsigned received, Ticks now) noexcept;
   void give_back_frames() noexcept;
   void foresee_frames(unsigned count, bool has_many_regions) noexcept;
   void foresee_qp(Qpn qpn) const noexcept;
@@ -250,6 +255,8 @@ class PollLoop {
   unsigned bulk_waits_ = 0;                          // iterations in a row that had no bulk for it
   transport::QueuePair* owing_ = nullptr;            // an ACK, which waits for others of its kind
   unsigned postponed_ = 0;                           // for so many iterations
+  std::uint64_t handled_ = 0;                        // bytes of frames, with 64 for each
+  std::uint64_t behind_since_ = 0;                   // what that was when timers began to wait; 0: none do
   bool holds_frames_ = false;                        // the port has not got back what it showed
   bool answers_now_ = false;                         // what was received is answered in the same iteration
   bool was_handed_over_ = false;                     // the frame in hand came from another loop

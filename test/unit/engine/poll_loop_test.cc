@@ -395,6 +395,39 @@ TEST_CASE("a timer fires after its period and at most a few microseconds late", 
   f.loop.remove(*qp, f.now());
 }
 
+TEST_CASE("a timer does not fire before all that had come by then has been looked at",
+          "[engine][loop][timer]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));  // timeout code 8: 1.048576 ms
+  introduce(f);
+  f.post_send(*qp);
+  f.run(1000);
+  REQUIRE(roce(f.taken()).size() == 1);
+  const Bytes other = frame_of(send_only(Qpn{0x11}), f.from_peer(), {});
+  SECTION("the answer is in the next burst") {
+    for (unsigned i = 0; i < port::kBurst; ++i) f.give(other);
+    f.give(frame_of({.opcode = wire::Opcode::kRcAck, .psn = 0, .dest_qpn = Qpn{0x10}}, f.from_peer(), {}));
+    f.now_ns += 2'000'000;
+    f.run(10'000);
+    CHECK(f.taken().empty());
+    CHECK(f.loop.counters().get(Count::kRequesterTimeouts) == 0);
+  }
+  SECTION("there is none, and so much else that it never ends") {
+    f.now_ns += 2'000'000;
+    std::size_t handled = 0;
+    while (f.taken().empty() && handled < 10 * engine::kRxBacklog) {
+      for (unsigned i = 0; i <= port::kBurst; ++i, handled += other.size()) f.give(other);
+      f.link.advance_to(f.now_ns += 5000);
+      f.loop.run_once(f.now());
+    }
+    CHECK(handled > engine::kRxBacklog / 4);
+    CHECK(handled < 2 * engine::kRxBacklog);
+    CHECK(f.loop.counters().get(Count::kRequesterTimeouts) == 1);
+  }
+  f.loop.remove(*qp, f.now());
+}
+
 TEST_CASE("nothing refers to a QP after its removal, whatever it was doing", "[engine][loop][lifetime]") {
   // Run with the address sanitizer this is the test
   const int doing = GENERATE(range(0, 6));
