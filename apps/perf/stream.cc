@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
 
 #include "apps/common/pattern.h"
 
@@ -27,7 +28,10 @@ Stream::Stream(Session& session, std::uint32_t size)
       cq_mod_(std::clamp(spec_.cq_mod, 1U, spec_.tx_depth)),
       window_(spec_.tx_depth),
       watch_(session),
-      lanes_(session.qps()) {
+      lanes_(session.qps()),
+      waiting_(lanes_.size()) {
+  waiting_.reserve(2 * lanes_.size() + kPoll);
+  std::iota(waiting_.begin(), waiting_.end(), 0U);
   const Area& area = session.area(0);
   // Receives lie at the stride of the largest message.
   const std::uint64_t slots = area.slots(spec_.verb == Verb::kSend ? spec_.largest() : size);
@@ -49,9 +53,7 @@ void Stream::start() noexcept {
 }
 
 bool Stream::step() noexcept {
-  if (is_sender()) {
-    for (std::size_t qp = 0; qp < lanes_.size() && !error_; ++qp) fill_lane(qp);
-  }
+  if (is_sender()) fill_lanes();
   const std::size_t count = session_.cq().poll(wcs_);
   idle_ = count == 0;
   if (idle_) return !error_;
@@ -86,6 +88,15 @@ std::uint32_t Stream::room(const Lane& lane) const noexcept {
   const std::uint64_t free = window_ - (lane.posted - lane.completed);
   return static_cast<std::uint32_t>(
       std::min({left, free, std::uint64_t{spec_.post_list}, std::uint64_t{kMaxList}}));
+}
+
+/// Those that had completions. Not all at once at the beginning: what comes meanwhile is looked at between.
+void Stream::fill_lanes() noexcept {
+  const std::size_t count = std::min<std::size_t>(waiting_.size() - filled_, kLanesInARow);
+  for (std::size_t i = 0; i < count && !error_; ++i) fill_lane(waiting_[filled_++]);
+  if (filled_ < waiting_.size()) return;
+  waiting_.clear();
+  filled_ = 0;
 }
 
 void Stream::fill_lane(std::size_t qp) noexcept {
@@ -157,6 +168,7 @@ void Stream::on_sent(std::size_t qp, std::uint64_t up_to) noexcept {
   for (std::uint64_t number = lane.completed; spec_.verify && number < up_to; ++number)
     check_sent(qp, number);
   lane.completed = up_to;
+  waiting_.push_back(static_cast<std::uint32_t>(qp));
 }
 
 /// What a READ or an atomic brought.

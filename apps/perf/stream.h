@@ -51,7 +51,9 @@ class Stream {
   };
   static constexpr std::uint32_t kMaxList = 64;
   static constexpr unsigned kPoll = 32;  ///< completions at a time
+  static constexpr std::size_t kLanesInARow = 64;
 
+  void fill_lanes() noexcept;
   void fill_lane(std::size_t qp) noexcept;
   [[nodiscard]] std::uint32_t room(const Lane& lane) const noexcept;
   bool post_list(std::size_t qp, std::uint32_t count) noexcept;
@@ -71,6 +73,8 @@ class Stream {
   std::uint64_t window_;  ///< operations in flight per QP
   Watch watch_;
   std::vector<Lane> lanes_;
+  std::vector<std::uint32_t> waiting_;  ///< QPs that may have room, in the order in which they got it
+  std::size_t filled_ = 0;              ///< the first of them have been looked at since
   // Members, because to construct them for each call is a fifth of its cost.
   std::array<Sge, kMaxList> sges_{};
   std::array<SendWr, kMaxList> wrs_{};
