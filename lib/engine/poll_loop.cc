@@ -201,13 +201,18 @@ void PollLoop::post(QueuePair& qp, Ticks now) noexcept {
   transport::TxContext tx = turn(qp, now);
   const unsigned budget = tx.budget;
   const bool more = as_rc(qp, [&tx](auto& one) { return one.transmit(tx); });
-  work += budget - tx.budget;
+  const unsigned sent = budget - std::min(budget, tx.budget);  // a short turn may end with more than it had
+  work += sent;
   note_turn(qp, now);
   after_step(qp, now);
-  if (more) make_ready(qp);
-  if (!tx.no_room) return true;
+  if (!tx.no_room) [[likely]] {
+    if (more) make_ready(qp);
+    return true;
+  }
   counters_.add(Count::kLoopTxNoRoom);
-  return &tx.port != &port_;
+  const bool goes_on = &tx.port != &port_;
+  if (more) sent == 0 && !goes_on ? ready_list_of(qp).put_back(qp) : make_ready(qp);
+  return goes_on;
 }
 
 unsigned PollLoop::take_turns(ReadyList& ready, Ticks now) noexcept {
@@ -599,8 +604,12 @@ void PollLoop::arm_limit(transport::SharedReceives& shared, std::uint32_t limit)
   }
 }
 
+ReadyList& PollLoop::ready_list_of(const QueuePair& qp) noexcept {
+  return qp.context().sends_bulk() ? bulk_ready_ : ready_;
+}
+
 void PollLoop::make_ready(QueuePair& qp) noexcept {
-  if (!qp.is_ready) (qp.context().sends_bulk() ? bulk_ready_ : ready_).push(qp);
+  if (!qp.is_ready) ready_list_of(qp).push(qp);
 }
 
 Ticks PollLoop::deadline(Ticks now) const noexcept {

@@ -21,6 +21,13 @@ class ReadyList {
     (tail_ == nullptr ? head_ : tail_->next_ready) = &qp;
     tail_ = &qp;
   }
+  /// Likewise, before all others: it has not had its turn yet.
+  void put_back(transport::QueuePair& qp) noexcept {
+    qp.is_ready = true;
+    qp.next_ready = head_;
+    if (head_ == nullptr) tail_ = &qp;
+    head_ = &qp;
+  }
   /// @return nullptr if there is none
   transport::QueuePair* pop() noexcept {
     transport::QueuePair* const qp = head_;

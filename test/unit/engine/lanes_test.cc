@@ -1,6 +1,7 @@
 // Bulk and the rest on a port that keeps them apart. Simulated clock; path MTU 1024.
 #include <catch2/catch.hpp>
 
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -25,14 +26,15 @@ constexpr Qpn kPeer{0x22};
 constexpr unsigned kTurn = 16;
 constexpr std::uint64_t kCrowdNs = 1'000'000;
 
-/// Keeps what is written to it, unless it has no room.
+/// Keeps what is written to it, as long as it has room.
 struct Sink : port::FrameSink {
   std::byte* tx_claim(std::uint32_t len) noexcept override {
-    if (is_full) return nullptr;
+    if (room == 0) return nullptr;
     claimed.assign(len, std::byte{0});
     return claimed.data();
   }
   void tx_commit() noexcept override {
+    --room;
     wire::PacketView view;
     if (wire::parse_packet(claimed, view) == wire::ParseResult::kRoce) opcodes.push_back(view.bth.opcode);
   }
@@ -43,7 +45,7 @@ struct Sink : port::FrameSink {
 
   Bytes claimed;
   std::vector<Opcode> opcodes;
-  bool is_full = false;
+  std::size_t room = std::numeric_limits<std::size_t>::max();  ///< packets
   bool drained = true;
 };
 
@@ -270,14 +272,31 @@ TEST_CASE("a bulk lane without room holds nobody else up", "[loop][lanes]") {
   Lanes lanes;
   auto& bulk = lanes.qp(0x10);
   auto& other = lanes.qp(0x11);
-  lanes.port.bulk.is_full = true;
+  lanes.port.bulk.room = 0;
   lanes.post_write(bulk, 2 * kMtu);
   lanes.post_write(other, 8);
   for (int i = 0; i < 3; ++i) lanes.turn();
   CHECK(lanes.port.prompt.count() == 1);
-  lanes.port.bulk.is_full = false;
+  lanes.port.bulk.room = 1000;
   for (int i = 0; i < 3; ++i) lanes.turn();
   CHECK(lanes.port.bulk.count() == 2);
+}
+
+TEST_CASE("where there is room for one QP at a time each has its turn", "[loop][lanes]") {
+  Lanes lanes(GENERATE(false, true));
+  const std::uint32_t bytes = GENERATE(8U, 2 * kMtu);
+  constexpr std::size_t kQps = 8;
+  std::vector<transport::RcQp*> qps;
+  for (std::uint32_t i = 0; i < kQps; ++i) qps.push_back(&lanes.qp(0x10 + i));
+  lanes.port.prompt.room = lanes.port.bulk.room = 0;
+  for (transport::RcQp* qp : qps) {
+    for (unsigned i = 0; i < 2 * kTurn; ++i) lanes.post_write(*qp, bytes);
+  }
+  for (std::size_t turn = 0; turn < kQps; ++turn) {
+    lanes.port.prompt.room = lanes.port.bulk.room = kTurn;
+    lanes.turn(1);
+  }
+  for (transport::RcQp* qp : qps) CHECK(qp->in_flight() == kTurn);
 }
 
 TEST_CASE("READ responses are bulk, and what is answered after them as long as they are on their way",
