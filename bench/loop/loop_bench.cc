@@ -124,6 +124,32 @@ void BM_Send(benchmark::State& state) {
 }
 BENCHMARK(BM_Send)->Arg(64)->Arg(288)->Arg(4096);
 
+/// A SEND there and one back, each posted by the thread that has the loop and looked for with one iteration: what
+/// both ends of a round trip take beside the link. Arg: message bytes. Time: per message.
+void BM_RoundTrip(benchmark::State& state) {
+  const auto bytes = static_cast<std::uint32_t>(state.range(0));
+  constexpr int kSignaled = 16;  // one of so many
+  Pair pair;
+  Wc wc[4];
+  std::uint32_t count = 0;
+  const auto send = [&](End& from, End& to) {
+    const bool is_signaled = count++ / 2 % kSignaled == 0;
+    to.post_recv(bytes);
+    from.put(*from.crowd.front(), {.flags = is_signaled ? send_flag::kSignaled : std::uint8_t{0}}, bytes);
+    pair.now = pair.now + 500;
+    from.loop.post(*from.crowd.front(), pair.now);
+    do {
+      pair.now = pair.now + 100;
+      to.loop.run_once(pair.now);
+    } while (to.cq.poll(wc) == 0);
+  };
+  measure(state, 2, [&] {
+    send(*pair.a, *pair.b);
+    send(*pair.b, *pair.a);
+  });
+}
+BENCHMARK(BM_RoundTrip)->Arg(64);
+
 /// SENDs in batches of 32: what coalescing and bursts save. Arg: message bytes.
 void BM_SendBatch(benchmark::State& state) {
   const auto bytes = static_cast<std::uint32_t>(state.range(0));
