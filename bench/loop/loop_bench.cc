@@ -37,18 +37,22 @@ struct End {
       loop.add(*crowd.back());
     }
   }
-  void connect(const End& peer, Ticks now) {
+  void connect(const End& peer, std::uint64_t probe_floor_ns, Ticks now) {
     for (std::size_t i = 0; i < crowd.size(); ++i)
-      connect(*crowd[i], peer.crowd[i]->context().qpn, peer.addresses.own()[1].gid, now);
+      connect(*crowd[i], peer, peer.crowd[i]->context().qpn, probe_floor_ns, now);
   }
-  void connect(transport::RcQp& qp, Qpn to, const Gid& gid, Ticks now) {
-    QpAttr attr{
-        .path_mtu = PathMtu::k4096, .dest_qpn = to, .access_flags = access::kAll, .dgid = gid, .timeout = 0};
+  void connect(transport::RcQp& qp, const End& peer, Qpn to, std::uint64_t probe_floor_ns, Ticks now) {
+    QpAttr attr{.path_mtu = PathMtu::k4096,
+                .dest_qpn = to,
+                .access_flags = access::kAll,
+                .dgid = peer.addresses.own()[1].gid,
+                .timeout = 0};
+    const transport::QpBounds bounds{.gid_count = 2, .probe_floor_ns = probe_floor_ns};
     for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
                                       {QpState::kRtr, qp_attr::kRtrMask},
                                       {QpState::kRts, qp_attr::kRtsMask}}) {
       attr.state = state;
-      if (!loop.modify(qp, attr, mask, {.gid_count = 2}, now)) std::abort();
+      if (!loop.modify(qp, attr, mask, bounds, now)) std::abort();
     }
   }
   [[nodiscard]] Sge sge(std::uint32_t bytes) const {
@@ -84,12 +88,14 @@ struct End {
 
 /// Two connected ends; time moves by 1 us a step, so that neighbours resolve and no timer matters.
 struct Pair {
-  explicit Pair(std::uint32_t qps = 1, const QpInitAttr& capacities = kCapacities)
+  /// @param probe_floor_ns  0: each message asks for an ACK
+  explicit Pair(std::uint32_t qps = 1, const QpInitAttr& capacities = kCapacities,
+                std::uint64_t probe_floor_ns = 0)
       : a(std::make_unique<End>(1, 0x1111, qps, capacities)),
         b(std::make_unique<End>(2, 0x22222, qps, capacities)) {
     MemoryPort::join(a->port, b->port);
-    a->connect(*b, now);
-    b->connect(*a, now);
+    a->connect(*b, probe_floor_ns, now);
+    b->connect(*a, probe_floor_ns, now);
     for (int i = 0; i < 16; ++i) step();
   }
   void step() {
@@ -129,7 +135,7 @@ BENCHMARK(BM_Send)->Arg(64)->Arg(288)->Arg(4096);
 void BM_RoundTrip(benchmark::State& state) {
   const auto bytes = static_cast<std::uint32_t>(state.range(0));
   constexpr int kSignaled = 16;  // one of so many
-  Pair pair;
+  Pair pair(1, kCapacities, 100'000);
   Wc wc[4];
   std::uint32_t count = 0;
   const auto send = [&](End& from, End& to) {
