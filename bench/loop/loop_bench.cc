@@ -94,16 +94,18 @@ struct Pair {
       : a(std::make_unique<End>(1, 0x1111, qps, capacities)),
         b(std::make_unique<End>(2, 0x22222, qps, capacities)) {
     MemoryPort::join(a->port, b->port);
-    a->connect(*b, probe_floor_ns, now);
-    b->connect(*a, probe_floor_ns, now);
+    a->connect(*b, probe_floor_ns, now_);
+    b->connect(*a, probe_floor_ns, now_);
     for (int i = 0; i < 16; ++i) step();
   }
   void step() {
-    now = now + 1000;
-    a->loop.run_once(now);
-    b->loop.run_once(now);
+    now_ = now_ + 1000;
+    a->loop.run_once(now_);
+    b->loop.run_once(now_);
   }
-  Ticks now{1'000'000};
+  [[nodiscard]] Ticks now() const noexcept { return now_; }
+
+  Ticks now_{1'000'000};
   std::unique_ptr<End> a;
   std::unique_ptr<End> b;
 };
@@ -142,11 +144,11 @@ void BM_RoundTrip(benchmark::State& state) {
     const bool is_signaled = count++ / 2 % kSignaled == 0;
     to.post_recv(bytes);
     from.put(*from.crowd.front(), {.flags = is_signaled ? send_flag::kSignaled : std::uint8_t{0}}, bytes);
-    pair.now = pair.now + 500;
-    from.loop.post(*from.crowd.front(), pair.now);
+    pair.now_ = pair.now_ + 500;
+    from.loop.post(*from.crowd.front(), pair);
     do {
-      pair.now = pair.now + 100;
-      to.loop.run_once(pair.now);
+      pair.now_ = pair.now_ + 100;
+      to.loop.run_once(pair.now_);
     } while (to.cq.poll(wc) == 0);
   };
   measure(state, 2, [&] {
@@ -211,7 +213,7 @@ void BM_WriteInTurns(benchmark::State& state) {
                    .remote_addr = target,
                    .rkey = Rkey{pair.b->key}},
                   kBytes);
-      pair.a->loop.post(qp, pair.now);
+      pair.a->loop.post(qp, pair);
     }
     std::size_t done = 0;
     while (done < kBatch) {
@@ -244,8 +246,8 @@ BENCHMARK(BM_Read)->Arg(64)->Arg(65536);
 void BM_IdleIteration(benchmark::State& state) {
   Pair pair;
   measure(state, 1, [&] {
-    pair.now = pair.now + 100;
-    benchmark::DoNotOptimize(pair.a->loop.run_once(pair.now));
+    pair.now_ = pair.now_ + 100;
+    benchmark::DoNotOptimize(pair.a->loop.run_once(pair.now_));
   });
 }
 BENCHMARK(BM_IdleIteration);

@@ -50,7 +50,7 @@ class LoopRunner final : public Sleeper {
   /// not.
   void post(transport::QueuePair& qp) noexcept {
     if (try_own()) {
-      loop_.post(qp, clock_.now());
+      loop_.post(qp, clock_);
       token_.release();
     } else {
       loop_.ring(qp);

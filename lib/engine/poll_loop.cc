@@ -167,17 +167,26 @@ void PollLoop::note_turn(const QueuePair& qp, Ticks now) noexcept {
   prompt_qp_ = &qp;
 }
 
-void PollLoop::post(QueuePair& qp, Ticks now) noexcept {
-  now_ = now;
+/// @return whether it was the QP's turn at once
+bool PollLoop::send_posted(QueuePair& qp) noexcept {
   if (has_many_qps() && !order_.is_newest(qp)) foresee_posts(qp);
   constexpr std::uint32_t kFew = 2;  // packets in flight; beyond, one flush for many is worth more
-  const bool wants = as_rc(qp, [this, &qp, now](auto& one) {
+  return as_rc(qp, [this](auto& one) {
     one.on_doorbell();
-    if (one.in_flight() <= kFew || one.context().awaits_reply) {
-      transport::TxContext tx = turn(one, now);
-      const unsigned budget = tx.budget;
-      one.transmit_requests(tx);
-      if (tx.budget < budget) port_.tx_flush();
+    if (one.in_flight() > kFew && !one.context().awaits_reply) return false;
+    transport::TxContext tx = turn(one, now_);
+    const unsigned budget = tx.budget;
+    one.transmit_requests(tx);
+    if (tx.budget < budget) port_.tx_flush();
+    return true;
+  });
+}
+
+void PollLoop::note_posted(QueuePair& qp, bool has_sent, Ticks now) noexcept {
+  const Ticks assumed = std::exchange(now_, now);
+  const bool wants = as_rc(qp, [&](auto& one) {
+    if (has_sent) {
+      one.settle_requests(assumed, now);
       note_turn(qp, now);
       after_step(one, now);
     }

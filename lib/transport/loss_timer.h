@@ -34,7 +34,12 @@ class LossTimer {
   void start(Ticks now, std::uint64_t timeout_ns) noexcept {
     probes_ = 0;
     timeout_at_ = timeout_ns == 0 ? Ticks{} : now + timeout_ns;
-    due_ = probe_ns_ < timeout_ns ? now + probe_ns_ : timeout_at_;
+    due_ = timeout_ns == 0 ? Ticks{} : now + first_wait(timeout_ns);
+  }
+  /// What was started and sent at `assumed` was so at `actual`.
+  void correct(Ticks assumed, Ticks actual, std::uint64_t timeout_ns) noexcept {
+    if (sent_at_ == assumed) sent_at_ = actual;
+    if (due_.is_set() && due_ == assumed + first_wait(timeout_ns)) start(actual, timeout_ns);
   }
   /// The oldest packet is sent again without a probe, or others are still arriving: the next one counts from
   /// there.
@@ -89,6 +94,9 @@ class LossTimer {
   /// Round trips longer than 4 s are taken for such.
   static constexpr std::uint32_t to_short(std::uint64_t ns) noexcept {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(ns, std::numeric_limits<std::uint32_t>::max()));
+  }
+  [[nodiscard]] std::uint64_t first_wait(std::uint64_t timeout_ns) const noexcept {
+    return std::min(probe_ns_, timeout_ns);
   }
   void take_sample(std::uint32_t sample) noexcept {
     if (smoothed_ns_ == 0) {

@@ -61,8 +61,10 @@ class QueuePair : public MpscNode, public TimerNode {
   virtual Count on_packet(const wire::PacketView& packet, const Gid& local, Ticks now) noexcept = 0;
   /// Sends requests, then responses. @return true if it ended for lack of budget or room: call again.
   virtual bool transmit(TxContext& tx) noexcept = 0;
-  /// Sends requests only: what was posted just now.
+  /// Sends requests only: what was posted just now. settle_requests() follows.
   virtual void transmit_requests(TxContext& tx) noexcept = 0;
+  /// What transmit_requests() sent as if at `assumed` has left at `now`.
+  virtual void settle_requests(Ticks assumed, Ticks now) noexcept = 0;
   /// Sends responses only.
   virtual void answer(TxContext& tx) noexcept = 0;
   virtual void on_timer(Ticks now) noexcept = 0;

@@ -68,9 +68,11 @@ class QueuePairOf final : public QueuePair {
     return (gate == Gate::kOpen && !ctx_.has_failed()) || (!answered && receiver_.has_responses());
   }
 
-  void transmit_requests(TxContext& tx) noexcept override {
-    sender_.transmit(tx);
-    settle(tx.now);
+  void transmit_requests(TxContext& tx) noexcept override { sender_.transmit(tx); }
+
+  void settle_requests(Ticks assumed, Ticks now) noexcept override {
+    if constexpr (requires { sender_.correct_times(assumed, now); }) sender_.correct_times(assumed, now);
+    settle(now);
   }
 
   void answer(TxContext& tx) noexcept override {

@@ -159,6 +159,12 @@ Gate Requester::transmit(TxContext& tx) noexcept {
   return why;
 }
 
+void Requester::correct_times(Ticks assumed, Ticks actual) noexcept {
+  if (quiet_until_ == assumed + timer_.quiet_ns()) quiet_until_ = actual + timer_.quiet_ns();
+  if (tail_due_ == assumed + LossTimer::kTailNs) tail_due_ = actual + LossTimer::kTailNs;
+  timer_.correct(assumed, actual, wire::ack_timeout_ns(qp_.attr.timeout));
+}
+
 /// Gives the next WQE its PSNs. @return false if there is nothing to send: it is local, or cannot be sent.
 bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   Fault fault = Fault::kNone;

@@ -61,6 +61,9 @@ class Requester {
   /// @return the gate that ended it; kOpen if budget or room ended it.
   Gate transmit(TxContext& tx) noexcept;
 
+  /// What transmit() sent as if at `assumed` has left at `actual`.
+  void correct_times(Ticks assumed, Ticks actual) noexcept;
+
   /// ACK, NAK, READ response or atomic response.
   void on_response(const wire::PacketView& packet, Ticks now) noexcept;
   /// Handles whatever deadline has passed.

@@ -167,7 +167,7 @@ TEST_CASE("what the owner of a loop posts leaves before the next iteration while
   const auto post = [&] {
     REQUIRE(qp->context().sq.put({.wr_id = 1}, 0));
     qp->context().sq.publish(1);
-    f.loop.post(*qp, f.now());
+    f.loop.post(*qp, f);
     return roce(f.taken()).size();
   };
   CHECK(post() == 1);
@@ -186,6 +186,25 @@ TEST_CASE("what the owner of a loop posts leaves before the next iteration while
   CHECK(post() == 0);
 }
 
+TEST_CASE("an application that posts long after the last iteration has the whole ack timeout before it",
+          "[engine][loop][timer]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));  // timeout code 8: 1.048576 ms
+  introduce(f);
+  f.link.advance_to(f.now_ns += 1'000'000'000);
+  REQUIRE(qp->context().sq.put({.wr_id = 1}, 0));
+  qp->context().sq.publish(1);
+  f.loop.post(*qp, f);
+  REQUIRE(roce(f.taken()).size() == 1);
+  f.run(1'040'000);
+  CHECK(f.taken().empty());
+  CHECK(f.loop.counters().get(Count::kRequesterTimeouts) == 0);
+  f.run(20'000);
+  CHECK(f.loop.counters().get(Count::kRequesterTimeouts) == 1);
+  f.loop.remove(*qp, f.now());
+}
+
 TEST_CASE("a QP whose last send was signaled answers in the iteration that receives, others in the next",
           "[engine][loop]") {
   const bool is_signaled = GENERATE(false, true);
@@ -200,7 +219,7 @@ TEST_CASE("a QP whose last send was signaled answers in the iteration that recei
   REQUIRE(
       qp->context().sq.put({.wr_id = 1, .flags = is_signaled ? send_flag::kSignaled : std::uint8_t{0}}, 0));
   qp->context().sq.publish(1);
-  f.loop.post(*qp, f.now());
+  f.loop.post(*qp, f);
   REQUIRE(roce(f.taken()).size() == 1);
   f.give(frame_of(
       {.opcode = wire::Opcode::kRcWriteOnly, .ack_req = true, .reth = wire::Reth{}, .dest_qpn = Qpn{0x10}},
@@ -222,7 +241,7 @@ TEST_CASE("what is posted to a QP in Error by the owner of its loop is flushed a
   REQUIRE(f.loop.modify(*qp, {.state = QpState::kError}, qp_attr::kState, {}, f.now()));
   REQUIRE(qp->context().sq.put({.wr_id = 9}, 0));
   qp->context().sq.publish(1);
-  f.loop.post(*qp, f.now());
+  f.loop.post(*qp, f);
   std::array<Wc, 2> wcs;
   REQUIRE(f.cq.poll(wcs) == 1);
   CHECK(wcs[0].wr_id == 9);

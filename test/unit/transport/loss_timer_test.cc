@@ -48,6 +48,35 @@ TEST_CASE("each probe waits twice as long as the one before, up to the ack timeo
   CHECK_FALSE(timer.is_running());
 }
 
+TEST_CASE("what was started at a time that proves old is started at the real one, and nothing else",
+          "[transport][timer]") {
+  LossTimer timer = measured(kMs, kMs);
+  const Ticks late = kStart + 50 * kMs;
+  SECTION("the timer and the measured round trip") {
+    timer.start(kStart, 100 * kMs);
+    timer.on_sent(Psn{7}, kStart);
+    timer.correct(kStart, late, 100 * kMs);
+    CHECK(timer.due() == late + 3 * kMs);
+    timer.on_answered(Psn{8}, late + kMs);
+    timer.start(late, 100 * kMs);
+    CHECK(timer.due() == late + kMs + 1'500'000);  // 1 ms, and 4 times 3/4 of 0.5 ms
+  }
+  SECTION("one that was started before") {
+    timer.start(kStart, 100 * kMs);
+    timer.correct(kStart + kMs, late, 100 * kMs);
+    CHECK(timer.due() == kStart + 3 * kMs);
+  }
+  SECTION("none") {
+    timer.correct(kStart, late, 100 * kMs);
+    CHECK_FALSE(timer.is_running());
+  }
+  SECTION("one that waits for ever") {
+    timer.start(kStart, 0);
+    timer.correct(kStart, late, 0);
+    CHECK_FALSE(timer.is_running());
+  }
+}
+
 TEST_CASE("an answer ends the doubling", "[transport][timer]") {
   LossTimer timer = measured(kMs, kMs);
   timer.start(kStart, 100 * kMs);
