@@ -47,10 +47,26 @@ void PollLoop::detach(const Gid& group, unsigned owner, QueuePair* member, Ticks
   if (listener_ != nullptr) listener_->leave(group, now);
 }
 
-void PollLoop::resolve(QueuePair& qp, Ticks now) {
-  const QpAttr& attr = qp.context().attr;
-  qp.context().sink = &sink_to(attr.dgid, attr.sgid_index);
-  if (const auto mac = mac_of(attr.dgid, attr.sgid_index, qp.neighbour, now)) address(qp, *mac);
+/// Control: may allocate.
+/// @param is_marked  by switches on the way (ECN)
+transport::Path& PollLoop::path_to(const AhAttr& to, bool is_marked) {
+  AhAttr spoken = to;
+  if (is_marked && (to.traffic_class & wire::kEcnMask) == 0) spoken.traffic_class |= wire::kEct0;
+  port::FrameSink& sink = sink_to(to.dgid, to.sgid_index);
+  transport::Path& path = paths_.acquire(spoken);
+  path.sink = &sink;
+  return path;
+}
+
+void PollLoop::lead(QueuePair& qp, transport::Path& path, Ticks now) {
+  let_go_of_path(qp);
+  qp.lead(path);
+  if (const auto mac = mac_of(path.to.dgid, path.to.sgid_index, qp.neighbour, now)) address(qp, *mac);
+}
+
+void PollLoop::let_go_of_path(QueuePair& qp) noexcept {
+  if (qp.context().path != &nowhere_) paths_.release(*qp.context().path);
+  qp.lead(nowhere_);
 }
 
 /// The Ethernet address behind which `dgid` is, if it is known or need not be asked for. A link-local GID of
@@ -98,15 +114,13 @@ wire::FrameTemplate PollLoop::frames_to(const AhAttr& attr, const MacAddress& ma
 
 void PollLoop::address(QueuePair& qp, const MacAddress& mac) noexcept {
   transport::QpContext& ctx = qp.context();
-  AhAttr path = ctx.attr.path();
-  const std::uint16_t port = wire::udp_source_port(path.flow_label, ctx.qpn, ctx.attr.dest_qpn);
+  ctx.path->head = frames_to(ctx.path->to, mac);
   if (ctx.congestion != nullptr) {
-    const std::uint8_t asked = std::exchange(path.traffic_class, ctx.congestion->cnp_traffic_class);
-    ctx.congestion->cnp_head = frames_to(path, mac, port);
-    path.traffic_class =
-        static_cast<std::uint8_t>((asked & wire::kEcnMask) == 0 ? asked | wire::kEct0 : asked);
+    AhAttr of_cnps = ctx.path->to;
+    of_cnps.traffic_class = ctx.congestion->cnp_traffic_class;
+    ctx.congestion->cnp_head = frames_to(of_cnps, mac, ctx.udp_src_port);
   }
-  qp.set_resolved(frames_to(path, mac, port));
+  qp.set_resolved();
 }
 
 /// One flow per handle: datagrams have no pair of QPs to make it from.
@@ -143,14 +157,24 @@ Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
   if ((mask & qp_attr::kAv) != 0 && attr.dgid.is_multicast()) {
     return Error{Errc::kInvalid, "dgid is a multicast group: only datagrams go there"};
   }
-  if ((mask & qp_attr::kAv) != 0) neighbours_.make_room();
+  transport::Path* path = nullptr;
+  if ((mask & qp_attr::kAv) != 0 && attr.sgid_index < addresses_.own().size()) {
+    neighbours_.make_room();
+    path = &path_to(attr.path(), bounds.congestion.is_on && qp.context().type != QpType::kUd);
+  }
   const bool is_end = attr.state == QpState::kError || attr.state == QpState::kReset;
   if ((mask & qp_attr::kState) != 0 && is_end) answer_last(qp, now);
   const bool will_receive = (mask & qp_attr::kState) != 0 && attr.state == QpState::kRtr;
   if (will_receive && qp.state() == QpState::kInit) let_pass_what_is_old(now);
-  if (Status status = qp.modify(attr, mask, bounds); !status) return status;
-  if ((mask & qp_attr::kAv) != 0) resolve(qp, now);
-  if (qp.state() == QpState::kReset) let_go(qp.neighbour);
+  if (Status status = qp.modify(attr, mask, bounds); !status) {
+    if (path != nullptr) paths_.release(*path);
+    return status;
+  }
+  if (path != nullptr) lead(qp, *path, now);
+  if (qp.state() == QpState::kReset) {
+    let_go(qp.neighbour);
+    let_go_of_path(qp);
+  }
   if (qp.wants_transmit(now)) make_ready(qp);
   after_step(qp, now);
   return {};
@@ -166,7 +190,7 @@ void PollLoop::let_pass_what_is_old(Ticks now) noexcept {
 
 /// Before a QP ends: a peer whose last message was taken must not wait for its ACK, some for ever.
 void PollLoop::answer_last(QueuePair& qp, Ticks now) noexcept {
-  if (qp.context().sink == nullptr) return;  // it was not added
+  if (qp.context().path == nullptr) return;  // it was not added
   transport::TxContext tx = turn(qp, now);
   qp.answer(tx);
   port_.tx_flush();
@@ -187,10 +211,12 @@ void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   if (owing_ == &qp) owing_ = nullptr;
   order_.forget(qp);
   wheel_.cancel(qp);
+  qp.context().wheel_due = Ticks{};
   qps_.erase(qp.context().qpn);
   if (qps_.size() == 0) keys_ = nullptr;
   if (last_qp_ == &qp) last_qp_ = nullptr;
   let_go(qp.neighbour);
+  if (qp.context().path != nullptr) let_go_of_path(qp);
 }
 
 }  // namespace uroce::engine

@@ -92,6 +92,7 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
       outbox_(place.count),
       link_state_(port.link_state()),
       next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {
+  nowhere_.sink = &port_;
   if (place.index == 0) port.keep_from_kernel(addresses.untagged());
 }
 
@@ -155,8 +156,9 @@ unsigned PollLoop::take_doorbells() noexcept {
 transport::TxContext PollLoop::turn(const QueuePair& qp, Ticks now) const noexcept {
   const transport::QpContext& ctx = qp.context();
   const bool is_short = ctx.sends_bulk() && is_crowded(qp, now);
-  return {.port = *ctx.sink,
-          .bulk = ctx.sink == &port_ ? bulk_ : *ctx.sink,
+  port::FrameSink& sink = *ctx.path->sink;
+  return {.port = sink,
+          .bulk = &sink == &port_ ? bulk_ : sink,
           .now = now,
           .budget = is_short ? kCrowdedTurn : kTurn};
 }
@@ -229,8 +231,8 @@ unsigned PollLoop::take_turns(ReadyList& ready, Ticks now) noexcept {
   constexpr int kAhead = 6;
   const QueuePair* ahead = has_many_qps() ? ready.first() : nullptr;
   const auto prepare = [&ahead] {
-    if (ahead == nullptr || ahead->next_ready == nullptr) return;
-    ahead = ahead->next_ready;
+    if (ahead == nullptr || ahead->context().next_ready == nullptr) return;
+    ahead = ahead->context().next_ready;
     transport::RcQp::prefetch(*ahead);
   };
   for (int i = 0; i < kAhead; ++i) prepare();
@@ -378,7 +380,7 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
   bool wants = false;
   const Count verdict = as_rc(qp, [&](auto& one) {
     const Count taken = one.on_packet(packet, local, now);
-    wants = taken == Count::kRxRoce && !one.is_ready && one.wants_transmit(now);
+    wants = taken == Count::kRxRoce && !one.context().is_ready && one.wants_transmit(now);
     return taken;
   });
   if (verdict != Count::kRxRoce) {
@@ -530,6 +532,7 @@ void PollLoop::hand_over(unsigned to, std::span<const std::byte> frame) noexcept
 }
 
 void PollLoop::on_timer(QueuePair& qp, Ticks now) noexcept {
+  qp.context().wheel_due = Ticks{};
   const Ticks due = as_rc(qp, [](auto& one) { return one.deadline(); });
   if (!due.is_set()) return;  // it has been answered in time
   if (due <= now) {
@@ -574,8 +577,10 @@ void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcep
 void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
   const Ticks due = as_rc(qp, [](auto& one) { return one.deadline(); });
   // A later deadline is left to the wheel, which asks again when the earlier one comes up.
-  if (due.is_set() && (!qp.TimerNode::due.is_set() || due < qp.TimerNode::due)) {
-    wheel_.arm(qp, due < now ? now : due);
+  Ticks& armed = qp.context().wheel_due;
+  if (due.is_set() && (!armed.is_set() || due < armed)) {
+    armed = due < now ? now : due;
+    wheel_.arm(qp, armed);
   }
   wake(qp.context().send_cq);
   wake(*qp.context().recv_cq);
@@ -618,7 +623,7 @@ ReadyList& PollLoop::ready_list_of(const QueuePair& qp) noexcept {
 }
 
 void PollLoop::make_ready(QueuePair& qp) noexcept {
-  if (!qp.is_ready) ready_list_of(qp).push(qp);
+  if (!qp.context().is_ready) ready_list_of(qp).push(qp);
 }
 
 Ticks PollLoop::deadline(Ticks now) const noexcept {

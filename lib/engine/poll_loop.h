@@ -19,6 +19,7 @@
 #include "engine/groups.h"
 #include "engine/local_port.h"
 #include "engine/neighbours.h"
+#include "engine/paths.h"
 #include "engine/posting_order.h"
 #include "engine/qp_table.h"
 #include "engine/ready_list.h"
@@ -81,7 +82,7 @@ class PollLoop {
     qps_.insert(qp);
     keys_ = &qp.context().keys;
     qp.context().handles = &handles_;
-    qp.context().sink = &port_;
+    qp.lead(nowhere_);
   }
   /// Lets go of a QP: afterwards nothing in the loop refers to it.
   void remove(transport::QueuePair& qp, Ticks now) noexcept;
@@ -221,21 +222,23 @@ class PollLoop {
   /// The port's address that a QP uses.
   [[nodiscard]] const Address& address_of(const transport::QueuePair& qp) const noexcept {
     const auto& own = addresses_.own();
-    return own[std::min<std::size_t>(qp.context().attr.sgid_index, own.size() - 1)];
+    return own[std::min<std::size_t>(qp.context().path->to.sgid_index, own.size() - 1)];
   }
   [[nodiscard]] std::uint32_t longest_frame() const noexcept { return port_.info().link_mtu + 18; }
   void make_local();
   port::FrameSink& sink_to(const Gid& dgid, std::uint32_t sgid_index);
   void let_pass_what_is_old(Ticks now) noexcept;
   void answer_last(transport::QueuePair& qp, Ticks now) noexcept;
-  void resolve(transport::QueuePair& qp, Ticks now);
+  [[nodiscard]] transport::Path& path_to(const AhAttr& to, bool is_marked);
+  void lead(transport::QueuePair& qp, transport::Path& path, Ticks now);
+  void let_go_of_path(transport::QueuePair& qp) noexcept;
   [[nodiscard]] std::optional<MacAddress> mac_of(const Gid& dgid, std::uint32_t sgid_index,
                                                  transport::NextHop& held, Ticks now);
   void let_go(transport::NextHop& held) noexcept;
   void address(transport::QueuePair& qp, const MacAddress& mac) noexcept;
   void address(transport::AddressHandle& handle, const MacAddress& mac) noexcept;
   [[nodiscard]] wire::FrameTemplate frames_to(const AhAttr& attr, const MacAddress& mac,
-                                              std::uint16_t udp_src_port) const noexcept;
+                                              std::uint16_t udp_src_port = 0) const noexcept;
   void after_step(transport::QueuePair& qp, Ticks now) noexcept;
   [[nodiscard]] ReadyList& ready_list_of(const transport::QueuePair& qp) noexcept;
   void make_ready(transport::QueuePair& qp) noexcept;
@@ -255,6 +258,8 @@ class PollLoop {
   Groups groups_;
   std::unique_ptr<GroupListener> listener_;  // of the device: in its first loop only
   transport::AddressHandles handles_;
+  Paths paths_;
+  transport::Path nowhere_;  // of QPs that have no path yet, or none at all
   TimerWheel wheel_;
   MpscList doorbells_;
   std::array<port::RxFrame, port::kBurst> burst_{};  // a member, so that no iteration clears it

@@ -24,29 +24,29 @@ class PostingOrder {
   /// Work was posted to `qp`, which is not the newest.
   Next on_post(transport::QueuePair& qp) noexcept {
     assert(!is_newest(qp));
-    if (newest_ != nullptr && newest_->context().posted_next != &qp) join(*newest_, qp);
+    if (newest_ != nullptr && newest_->context().sq.neighbours().next != &qp) join(*newest_, qp);
     newest_ = &qp;
-    transport::QueuePair* const first = qp.context().posted_next;
-    return {first, first == nullptr ? nullptr : first->context().posted_next};
+    transport::QueuePair* const first = qp.context().sq.neighbours().next;
+    return {first, first == nullptr ? nullptr : first->context().sq.neighbours().next};
   }
   /// `qp` goes away.
   void forget(transport::QueuePair& qp) noexcept {
-    part(qp.context().posted_previous, &qp);
-    part(&qp, qp.context().posted_next);
+    part(qp.context().sq.neighbours().previous, &qp);
+    part(&qp, qp.context().sq.neighbours().next);
     if (newest_ == &qp) newest_ = nullptr;
   }
 
  private:
   static void part(transport::QueuePair* first, transport::QueuePair* second) noexcept {
     if (first == nullptr || second == nullptr) return;
-    first->context().posted_next = nullptr;
-    second->context().posted_previous = nullptr;
+    first->context().sq.neighbours().next = nullptr;
+    second->context().sq.neighbours().previous = nullptr;
   }
   static void join(transport::QueuePair& first, transport::QueuePair& second) noexcept {
-    part(&first, first.context().posted_next);
-    part(second.context().posted_previous, &second);
-    first.context().posted_next = &second;
-    second.context().posted_previous = &first;
+    part(&first, first.context().sq.neighbours().next);
+    part(second.context().sq.neighbours().previous, &second);
+    first.context().sq.neighbours().next = &second;
+    second.context().sq.neighbours().previous = &first;
   }
 
   transport::QueuePair* newest_ = nullptr;

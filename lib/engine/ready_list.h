@@ -16,15 +16,15 @@ class ReadyList {
 
   /// @pre `qp` is in no list
   void push(transport::QueuePair& qp) noexcept {
-    qp.is_ready = true;
-    qp.next_ready = nullptr;
-    (tail_ == nullptr ? head_ : tail_->next_ready) = &qp;
+    qp.context().is_ready = true;
+    qp.context().next_ready = nullptr;
+    (tail_ == nullptr ? head_ : tail_->context().next_ready) = &qp;
     tail_ = &qp;
   }
   /// Likewise, before all others: it has not had its turn yet.
   void put_back(transport::QueuePair& qp) noexcept {
-    qp.is_ready = true;
-    qp.next_ready = head_;
+    qp.context().is_ready = true;
+    qp.context().next_ready = head_;
     if (head_ == nullptr) tail_ = &qp;
     head_ = &qp;
   }
@@ -32,9 +32,9 @@ class ReadyList {
   transport::QueuePair* pop() noexcept {
     transport::QueuePair* const qp = head_;
     if (qp == nullptr) return nullptr;
-    head_ = qp->next_ready;
+    head_ = qp->context().next_ready;
     if (head_ == nullptr) tail_ = nullptr;
-    qp->is_ready = false;
+    qp->context().is_ready = false;
     return qp;
   }
   void remove(const transport::QueuePair& qp) noexcept {

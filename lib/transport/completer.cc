@@ -33,7 +33,7 @@ constexpr Fault fault_of_nak(std::uint8_t syndrome) noexcept {
 void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept {
   // Only PSNs in flight mean anything; the rest are late duplicates or forgeries. IBA 9.7.6.1.1 ?
   const bool is_ghost = span_from(packet.bth.psn, unacked_psn_) >= in_flight();
-  if (credits_.in_use()) [[unlikely]] {
+  if (uses_credits_) [[unlikely]] {
     if (take_credits(packet) && is_ghost) return;
   }
   if (is_ghost) {
@@ -41,7 +41,7 @@ void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept 
     return;
   }
   take_response(packet, now);
-  if (selective_ != nullptr && before(unacked_psn_, selective_->taken)) [[unlikely]]
+  if (is_selective_ && before(unacked_psn_, selective_->taken)) [[unlikely]]
     take_held_responses(now);
 }
 
@@ -65,6 +65,7 @@ void Requester::take_response(const wire::PacketView& packet, Ticks now) noexcep
   const wire::Aeth aeth = packet.aeth();
   if (wire::syndrome::classify(aeth.syndrome) != wire::syndrome::Kind::kAck) return false;
   if (credits_.on_aeth(aeth)) {
+    uses_credits_ = credits_.in_use();
     credits_asked_ = false;
     if (in_flight() == 0) timer_.stop();  // it ran for want of credits
   }
@@ -128,27 +129,27 @@ bool Requester::acknowledge(std::uint32_t packets, Ticks now, bool goes_back) no
 }
 
 void Requester::on_progress(Ticks now) noexcept {
-  retries_left_ = qp_.attr.retry_cnt;
-  rnr_retries_left_ = qp_.attr.rnr_retry;
+  retries_left_ = qp_.retry_cnt;
+  rnr_retries_left_ = qp_.rnr_retry;
   recovering_ = false;
-  doubted_ = Fault::kNone;
-  tolerated_ = 0;
-  if (selective_ != nullptr) selective_->on_progress(unacked_psn_);
+  if (has_doubts_) [[unlikely]]
+    forget_doubts();
+  if (is_selective_) selective_->on_progress(unacked_psn_);
   window_ = std::min(qp_.max_unacked, 2 * window_);
-  rnr_until_ = Ticks{};  // the packet that was refused is among what the peer has taken
+  if (waits_for_receive_) wait_for_receive(Ticks{});  // the packet that was refused is among what the peer has taken
   timer_.on_answered(unacked_psn_, now);
   if (in_flight() > 0) {
     start_timer(now);
   } else {
     timer_.stop();
   }
-  if (window_before_probe_ != 0) [[unlikely]]
+  if (is_probing_) [[unlikely]]
     end_probe();
   while (reads_in_flight_ > 0 && before(read_ends_[read_head_], unacked_psn_)) {
     read_head_ = static_cast<std::uint32_t>((read_head_ + 1) % read_ends_.size());
     --reads_in_flight_;
   }
-  if (local_unfinished_ != 0) [[unlikely]]
+  if (has_local_) [[unlikely]]
     retire_local();
   catch_up();
   if (repeating_) [[unlikely]]
@@ -179,7 +180,7 @@ void Requester::on_nak(std::uint8_t syndrome, Ticks now) noexcept {
   }
   qp_.counters.add(Count::kRequesterSeqNaks);
   // One go-back per loss; a responder that is not ready may also report the gap that the RNR NAK made.
-  if (recovering_ || rnr_until_.is_set()) return;
+  if (recovering_ || waits_for_receive_) return;
   if (!take_retry()) return;
   go_back(now);
   recovering_ = true;
@@ -188,20 +189,21 @@ void Requester::on_nak(std::uint8_t syndrome, Ticks now) noexcept {
 /// A response that ends the QP if it is the peer's. A hardened QP drops some first: what was answered falsely
 /// is answered again, by an ACK if the false word was not the peer's, else not at all or in the same way.
 void Requester::on_bad_response(Fault fault) noexcept {
-  const bool asks_again = qp_.attr.timeout != 0;  // else a doubt would never be settled
+  const bool asks_again = qp_.timeout != 0;  // else a doubt would never be settled
   if (tolerated_ >= qp_.hardened || !asks_again) {
     fail_oldest(fault);
     return;
   }
   ++tolerated_;
+  has_doubts_ = true;
   if (doubted_ == Fault::kNone) doubted_ = fault;
   qp_.counters.add(Count::kRequesterTolerated);
 }
 
 void Requester::on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept {
   qp_.counters.add(Count::kRequesterRnrNaks);
-  if (rnr_until_.is_set()) return;  // a duplicate
-  if (qp_.attr.rnr_retry != kForever) {
+  if (waits_for_receive_) return;  // a duplicate
+  if (qp_.rnr_retry != kForever) {
     if (rnr_retries_left_ == 0) {
       fail_oldest(Fault::kRnrRetryExceeded);
       return;
@@ -211,7 +213,7 @@ void Requester::on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept {
   rewind();
   timer_.stop();
   const std::uint64_t wait = wire::rnr_timer_ns(timer_code);
-  rnr_until_ = now + (qp_.rnr_cap_ns == 0 ? wait : std::min(wait, qp_.rnr_cap_ns));
+  wait_for_receive(now + (qp_.rnr_cap_ns == 0 ? wait : std::min(wait, qp_.rnr_cap_ns)));
 }
 
 void Requester::on_read_response(const wire::PacketView& packet, Ticks now) noexcept {
@@ -275,13 +277,13 @@ void Requester::on_placed(const wire::PacketView& packet, Ticks now) noexcept {
 }
 
 void Requester::on_timer(Ticks now) noexcept {
-  if (rnr_until_.is_set() && rnr_until_ <= now) rnr_until_ = Ticks{};
+  if (waits_for_receive_ && rnr_until_ <= now) wait_for_receive(Ticks{});
   if (tail_due_.is_set()) look_at_tail(now);
   const LossTimer::Expiry expiry = timer_.expire(now);
   if (expiry == LossTimer::Expiry::kProbe) probe();
   if (expiry != LossTimer::Expiry::kTimeout) return;
   if (in_flight() == 0 && qp_.resolved) {
-    if (credits_.in_use()) credits_.allow_limited();
+    if (uses_credits_) credits_.allow_limited();
     return;
   }
   qp_.counters.add(Count::kRequesterTimeouts);
@@ -298,12 +300,12 @@ void Requester::on_timer(Ticks now) noexcept {
 void Requester::probe() noexcept {
   if (!qp_.resolved) return;
   if (in_flight() == 0) {
-    credits_asked_ = credits_.in_use();
+    credits_asked_ = uses_credits_;
     return;
   }
   qp_.counters.add(Count::kRequesterProbes);
-  if (window_before_probe_ == 0) {
-    window_before_probe_ = window_;
+  if (!is_probing_) {
+    set_window_before_probe(window_);
     probe_end_ = sent_psn_;
   }
   if (selective_ != nullptr) {
@@ -320,13 +322,13 @@ void Requester::end_probe() noexcept {
 }
 
 void Requester::end_probes() noexcept {
-  if (window_before_probe_ == 0) return;
+  if (!is_probing_) return;
   window_ = std::max(window_, window_before_probe_);
-  window_before_probe_ = 0;
+  set_window_before_probe(0);
 }
 
 void Requester::on_resolved() noexcept {
-  retries_left_ = qp_.attr.retry_cnt;
+  retries_left_ = qp_.retry_cnt;
   if (in_flight() > 0) return;
   timer_.stop();
   window_ = qp_.max_unacked;
@@ -367,7 +369,7 @@ void Requester::retire(Fault fault) noexcept {
   const SendWqe& wqe = qp_.sq.at(oldest_);
   if (oldest_ != started_) {
     if (wqe.is_answered()) --reads_unfinished_;
-    if (wqe.is_local()) --local_unfinished_;
+    if (has_local_ && wqe.is_local()) has_local_ = --local_unfinished_ != 0;
     oldest_psn_ = oldest_psn_ + packets_of(wqe);
   }
   if (fault == Fault::kNone) carried_ = std::max(carried_, largest_payload(wqe));
@@ -408,7 +410,8 @@ void Requester::flush() noexcept {
   reads_in_flight_ = 0;
   repeating_ = asks_tail_ = false;
   timer_.stop();
-  rnr_until_ = tail_due_ = Ticks{};
+  wait_for_receive(Ticks{});
+  tail_due_ = Ticks{};
 }
 
 }  // namespace uroce::transport

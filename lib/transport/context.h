@@ -13,6 +13,7 @@
 #include "transport/congestion.h"
 #include "transport/cq_ring.h"
 #include "transport/faults.h"
+#include "transport/path.h"
 #include "transport/receives.h"
 #include "transport/wqe_ring.h"
 #include "uroce/qp_attr.h"
@@ -40,41 +41,60 @@ struct QpContext {
         recv_cq(&recv),
         pd(pd_number),
         qpn(number),
+        sq(capacities.max_send_wr, capacities.max_send_sge, capacities.max_inline_data, capacities.type,
+           capacities.sq_sig_all ? send_flag::kSignaled : std::uint8_t{0}),
+        is_sharing(shared != nullptr || capacities.type == QpType::kXrcRecv),
         type(capacities.type),
         opcode_base(capacities.type == QpType::kXrcSend || capacities.type == QpType::kXrcRecv
                         ? raw(wire::Opcode::kXrcSendFirst)
                         : std::uint8_t{0}),
-        sq(capacities.max_send_wr, capacities.max_send_sge, capacities.max_inline_data, capacities.type,
-           capacities.sq_sig_all ? send_flag::kSignaled : std::uint8_t{0}),
         init(capacities),
         receives(capacities.max_recv_wr, capacities.max_recv_sge, shared),
         recv_pd(shared == nullptr ? pd_number : shared->pd) {}
 
-  // The first three cache lines, and what each ring keeps for the loop, are all that a packet needs of this.
+  // What a packet needs of this are two cache lines: the first one, and what lies behind the index that the send queue
+  // keeps for the loop.
   alignas(64) mem::KeyTable& keys;
   Counters& counters;
   CqRing& send_cq;
   CqRing* recv_cq;                         ///< of an XRC target: that of the receives in use
-  port::FrameSink* sink = nullptr;         ///< where frames to the peer go; set by the loop
+  Path* path = nullptr;                    ///< to the peer; set by the loop
   std::unique_ptr<Congestion> congestion;  ///< connections only; nullptr: none is controlled
   std::uint32_t pd;  ///< protection domain; of an XRC target: that of the receives in use
   const Qpn qpn;
-  std::uint32_t mtu = 1024;  ///< bytes(attr.path_mtu)
+  Ticks wheel_due;  ///< of the loop: when its timer wheel comes to the QP; unset: it does not
+
+  [[no_unique_address]] SendQueue sq;
+  std::uint32_t mtu = 1024;          ///< bytes(attr.path_mtu)
+  QueuePair* next_ready = nullptr;   ///< of the loop: its list of QPs with packets to send
+  Ticks housekeeping_due;            ///< when QueuePair::housekeeping() has something to do
+  Qpn dest_qpn{};                    ///< of `attr`, like those below
+  std::uint32_t access_flags = 0;
+  std::uint32_t max_unacked = 256;   ///< packets in flight
+  std::uint32_t events = 0;          ///< QueuePair::take_events()
+  std::uint16_t udp_src_port = 0xc000;
+  std::uint8_t max_rd_atomic = 1;
+  std::uint8_t max_dest_rd_atomic = 1;
+  std::uint8_t min_rnr_timer = 0;
+  std::uint8_t timeout = 0;
+  std::uint8_t retry_cnt = 0;
+  std::uint8_t rnr_retry = 0;
+  std::uint8_t hardened = 0;         ///< bad packets in a row that are dropped before one is believed
+  bool is_ready = false;             ///< in the list of next_ready
+  const bool is_sharing;             ///< receives, now or later
   const QpType type;
-  const std::uint8_t opcode_base;   ///< of the transport, where it has the operations of RC
-  Fault fatal = Fault::kNone;       ///< why the QP is in Error
-  Fault send_fault = Fault::kNone;  ///< why an unreliable QP is in SQE
-
-  QpAttr attr;
+  const std::uint8_t opcode_base;    ///< of the transport, where it has the operations of RC
   std::atomic<QpState> state{QpState::kReset};
-  bool resolved = false;      ///< the peer's Ethernet address is known
-  bool heard = false;         ///< a packet has come since the keepalive looked last
-  bool awaits_reply = false;  ///< a message has come since the newest request was started
-  bool is_signaling = false;  ///< the newest request that was started is signaled
-  bool is_bulk = false;       ///< what is in flight are long messages
-  bool answers_bulk = false;  ///< so are responses that may still be on their way
+  Fault fatal = Fault::kNone;        ///< why the QP is in Error
+  Fault send_fault = Fault::kNone;   ///< why an unreliable QP is in SQE
+  bool resolved = false;             ///< the peer's Ethernet address is known: `path` has it
+  bool heard = false;                ///< a packet has come since the keepalive looked last
+  bool awaits_reply = false;         ///< a message has come since the newest request was started
+  bool is_signaling = false;         ///< the newest request that was started is signaled
+  bool is_bulk = false;              ///< what is in flight are long messages
+  bool answers_bulk = false;         ///< so are responses that may still be on their way
 
-  wire::FrameTemplate head;           ///< valid once `resolved`
+  alignas(64) QpAttr attr;
   std::uint32_t remote_srq = 0;       ///< XRC initiator: of the request that is being sent
   AddressHandles* handles = nullptr;  ///< of the loop; UD only
   const XrcDomain* domain = nullptr;  ///< XRC target only
@@ -84,21 +104,29 @@ struct QpContext {
   std::uint32_t carried_bytes = 0;    ///< the largest of these
   std::uint32_t ece = 0;              ///< options of ece::kVendor that are switched on
   bool fatal_blames_wr = false;       ///< a work request carries the reason
-
-  [[no_unique_address]] SendQueue sq;
-  QueuePair* posted_next = nullptr;      ///< of the loop: engine/posting_order.h
-  QueuePair* posted_previous = nullptr;  ///< likewise
-  std::uint32_t max_unacked = 256;       ///< packets in flight
   const QpInitAttr init;
-
-  [[no_unique_address]] Receives receives;
-  std::uint32_t recv_pd;             ///< protection domain of the receives' memory
-  std::uint8_t hardened = 0;         ///< bad packets in a row that are dropped before one is believed
   std::uint64_t rnr_cap_ns = 0;      ///< longest wait granted to an RNR NAK; 0: none
   std::uint64_t probe_floor_ns = 0;  ///< least margin over the round trip before a probe; 0: no probes
   std::atomic<bool> credits{false};  ///< end-to-end credits are in use; RC only
   /// The peer may send nothing more that takes a receive: a post of receives must ring the doorbell.
   std::atomic<bool> is_peer_out_of_credits{false};
+
+  [[no_unique_address]] Receives receives;
+  std::uint32_t recv_pd;  ///< protection domain of the receives' memory
+
+  /// Takes from `attr` what packets need of it.
+  void take_attributes() noexcept {
+    mtu = bytes(attr.path_mtu);
+    dest_qpn = attr.dest_qpn;
+    access_flags = attr.access_flags;
+    max_rd_atomic = attr.max_rd_atomic;
+    max_dest_rd_atomic = attr.max_dest_rd_atomic;
+    min_rnr_timer = attr.min_rnr_timer;
+    timeout = attr.timeout;
+    retry_cnt = attr.retry_cnt;
+    rnr_retry = attr.rnr_retry;
+    udp_src_port = wire::udp_source_port(attr.flow_label, qpn, dest_qpn);
+  }
 
   /// Memory that the peer names.
   [[nodiscard]] std::byte* resolve_remote(std::uint32_t rkey, std::uint32_t access, std::uint64_t va,

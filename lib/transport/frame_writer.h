@@ -31,7 +31,8 @@ class FrameWriter {
   [[nodiscard]] bool begin(const QpContext& qp, TxContext& tx, wire::Opcode opcode, Psn psn,
                            std::uint32_t payload_len, bool ack_req = false, bool solicited = false) noexcept {
     const auto spoken = wire::Opcode{static_cast<std::uint8_t>(raw(opcode) | qp.opcode_base)};
-    if (!begin(qp.head, qp.attr.dest_qpn, tx, spoken, psn, payload_len, ack_req, solicited)) return false;
+    if (!begin(qp.path->head, qp.dest_qpn, tx, spoken, psn, payload_len, ack_req, solicited)) return false;
+    qp.path->head.put_source_port(next_ - wire::Bth::kSize, qp.udp_src_port);
     if (qp.opcode_base != 0 && wire::info(spoken).has_xrceth()) [[unlikely]]
       put(wire::Xrceth{.srq = qp.remote_srq});
     return true;

@@ -26,7 +26,7 @@ class LossTimer {
   void reset(std::uint64_t floor_ns) noexcept {
     *this = LossTimer{};
     floor_ns_ = to_short(floor_ns);
-    if (floor_ns != 0) probe_ns_ = std::max(kUnmeasuredNs, floor_ns);
+    if (floor_ns_ != 0) probe_ns_ = std::max(kUnmeasuredNs, floor_ns_);
   }
 
   /// Something is in flight and nothing was before, or something was answered.
@@ -60,7 +60,7 @@ class LossTimer {
       return Expiry::kTimeout;
     }
     if (probes_ < kMostDoublings) ++probes_;
-    due_ = std::min(now + (probe_ns_ << probes_), timeout_at_);
+    due_ = std::min(now + (std::uint64_t{probe_ns_} << probes_), timeout_at_);
     return Expiry::kProbe;
   }
 
@@ -87,8 +87,8 @@ class LossTimer {
 
  private:
   static constexpr std::uint64_t kQuietNs = 50'000;
-  static constexpr std::uint64_t kUnmeasuredNs = 4'000'000;  // to the first probe
-  static constexpr std::uint64_t kNever = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::uint32_t kUnmeasuredNs = 4'000'000;  // to the first probe
+  static constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
   static constexpr std::uint8_t kMostDoublings = 24;  // of at most 2^35 ns
 
   /// Round trips longer than 4 s are taken for such.
@@ -96,7 +96,7 @@ class LossTimer {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(ns, std::numeric_limits<std::uint32_t>::max()));
   }
   [[nodiscard]] std::uint64_t first_wait(std::uint64_t timeout_ns) const noexcept {
-    return std::min(probe_ns_, timeout_ns);
+    return probe_ns_ == kNever ? timeout_ns : std::min<std::uint64_t>(probe_ns_, timeout_ns);
   }
   void take_sample(std::uint32_t sample) noexcept {
     if (smoothed_ns_ == 0) {
@@ -109,13 +109,13 @@ class LossTimer {
     }
     if (floor_ns_ != 0)
       probe_ns_ =
-          std::uint64_t{smoothed_ns_} + std::max<std::uint64_t>(4 * std::uint64_t{variation_ns_}, floor_ns_);
+          to_short(smoothed_ns_ + std::max<std::uint64_t>(4 * std::uint64_t{variation_ns_}, floor_ns_));
   }
 
   Ticks due_;         // of whatever comes first
   Ticks timeout_at_;  // of the ack timeout
-  std::uint64_t probe_ns_ = kNever;
   Ticks sent_at_;
+  std::uint32_t probe_ns_ = kNever;
   Psn timed_psn_;
   std::uint32_t smoothed_ns_ = 0;  // round trip; 0: not measured yet
   std::uint32_t variation_ns_ = 0;
@@ -123,6 +123,6 @@ class LossTimer {
   std::uint8_t probes_ = 0;  // since start(): each doubles the wait for the next
   bool is_timing_ = false;
 };
-static_assert(sizeof(LossTimer) == 56, "part of what each message touches of a QP");
+static_assert(sizeof(LossTimer) == 48, "part of what each message touches of a QP");
 
 }  // namespace uroce::transport

@@ -55,11 +55,11 @@ Fault MessageSink::check_extension() const noexcept {
 
 Fault MessageSink::check_access(const wire::PacketView& packet) const noexcept {
   const std::uint32_t needed = access_needed(packet);
-  return (qp_.attr.access_flags & needed) == needed ? Fault::kNone : Fault::kAccessDisabled;
+  return (qp_.access_flags & needed) == needed ? Fault::kNone : Fault::kAccessDisabled;
 }
 
 Fault MessageSink::check_resources(const wire::OpcodeInfo& op) const noexcept {
-  if (op.is_remembered() && qp_.attr.max_dest_rd_atomic == 0) return Fault::kReadDepth;
+  if (op.is_remembered() && qp_.max_dest_rd_atomic == 0) return Fault::kReadDepth;
   if (op.takes_recv && !has_receive()) return Fault::kRnr;
   return Fault::kNone;
 }
@@ -204,7 +204,7 @@ void MessageSink::complete_receive(const wire::PacketView& packet) noexcept {
   Wc wc{.wr_id = wqe.wr_id,
         .byte_len = bytes(),
         .qpn = qp_.qpn,
-        .src_qpn = qp_.attr.dest_qpn,
+        .src_qpn = qp_.dest_qpn,
         .opcode = op.is_write ? WcOpcode::kRecvRdmaWithImm : WcOpcode::kRecv};
   if (op.has_imm) {
     wc.imm_data = network_order(packet.imm().value);
@@ -220,7 +220,7 @@ void MessageSink::complete_receive(const wire::PacketView& packet) noexcept {
 void MessageSink::fail_receive(Fault fault) noexcept {
   const Wc wc{.wr_id = qp_.receives.front().wr_id,
               .qpn = qp_.qpn,
-              .src_qpn = qp_.attr.dest_qpn,
+              .src_qpn = qp_.dest_qpn,
               .status = row(fault).status,
               .opcode = WcOpcode::kRecv,
               .vendor_err = raw(fault)};

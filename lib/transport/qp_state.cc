@@ -225,7 +225,7 @@ void QueuePair::apply(const QpAttr& attr, std::uint32_t mask) {
     own.sl = attr.sl;
     ctx_.resolved = false;
   }
-  ctx_.mtu = bytes(own.path_mtu);
+  ctx_.take_attributes();
   resize_halves();
 }
 

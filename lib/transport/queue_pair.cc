@@ -1,5 +1,6 @@
 #include "transport/queue_pair.h"
 
+#include <cstddef>
 #include <cstring>
 
 #include "transport/frame_writer.h"
@@ -18,6 +19,13 @@ struct CnpReserved {
   static constexpr std::size_t kSize = 16;
   void emit(std::span<std::byte, kSize> out) const noexcept { std::memset(out.data(), 0, kSize); }
 };
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"  // GCC and clang know it all the same
+static_assert(offsetof(QpContext, sq) == 64 && offsetof(QpContext, mtu) == 128 + 4 &&
+                  offsetof(QpContext, attr) == 192,
+              "two lines for packets, and between them that of the application");
+#pragma GCC diagnostic pop
 
 }  // namespace
 
@@ -46,7 +54,7 @@ void QueuePair::note_established() noexcept {
   if (!owes_cnp() || tx.budget == 0) return;
   Congestion& congestion = *ctx_.congestion;
   FrameWriter frame(tx.port);
-  if (!frame.begin(congestion.cnp_head, ctx_.attr.dest_qpn, tx, wire::Opcode::kCnp, Psn{}, 0, false, false))
+  if (!frame.begin(congestion.cnp_head, ctx_.dest_qpn, tx, wire::Opcode::kCnp, Psn{}, 0, false, false))
     return;
   frame.put(CnpReserved{});
   frame.send(ctx_, tx);
@@ -62,7 +70,7 @@ Count QueuePair::on_cnp(Ticks now) noexcept {
 }
 
 void QueuePair::housekeeping(Ticks now) noexcept {
-  if (!housekeeping_due_.is_set() || housekeeping_due_ > now) return;
+  if (!ctx_.housekeeping_due.is_set() || ctx_.housekeeping_due > now) return;
   if (error_recheck_.is_set() && error_recheck_ <= now) {
     recheck_at(Ticks{});
     on_doorbell();
@@ -109,7 +117,7 @@ void QueuePair::flush() noexcept {
 void QueuePair::settle_what_happened(Ticks now) noexcept {
   if (ctx_.has_failed() && state() != QpState::kError) {
     if (!ctx_.fatal_blames_wr && ctx_.fatal != Fault::kCqOverflow) raise(row(ctx_.fatal).event);
-    events_ |= kHasFailed;
+    ctx_.events |= kHasFailed;
     fall_to_error();
     recheck_at(now + kErrorRecheckNs);
   } else if (ctx_.send_fault != Fault::kNone && (state() == QpState::kRts || state() == QpState::kSqd)) {

@@ -38,8 +38,7 @@ class QueuePair : public MpscNode, public TimerNode {
  public:
   QueuePair(Qpn qpn, std::uint32_t pd, const QpInitAttr& init, mem::KeyTable& keys, Counters& counters,
             CqRing& send_cq, CqRing& recv_cq, SharedReceives* shared)
-      : is_sharing_(shared != nullptr || init.type == QpType::kXrcRecv),
-        ctx_(qpn, pd, init, keys, counters, send_cq, recv_cq, shared) {}
+      : ctx_(qpn, pd, init, keys, counters, send_cq, recv_cq, shared) {}
   QueuePair(const QueuePair&) = delete;
   QueuePair& operator=(const QueuePair&) = delete;
   virtual ~QueuePair() = default;
@@ -51,8 +50,10 @@ class QueuePair : public MpscNode, public TimerNode {
   /// @return what that is
   std::uint32_t grant(std::uint32_t options);
 
-  /// The peer can be reached through frames made from `head`.
-  virtual void set_resolved(const wire::FrameTemplate& head) noexcept = 0;
+  /// The way to the peer, before the first packet. @param path  outlives its use here
+  void lead(Path& path) noexcept { ctx_.path = &path; }
+  /// The peer can be reached through frames made from the path's template.
+  virtual void set_resolved() noexcept = 0;
   void set_unresolved() noexcept { ctx_.resolved = false; }
 
   /// A packet whose ICRC is right and whose destination is this QP.
@@ -97,25 +98,13 @@ class QueuePair : public MpscNode, public TimerNode {
   /// Bits 1 << AsyncEventType that happened since the last call, and kHasFailed.
   static constexpr std::uint32_t kHasFailed = 1U << 31;
   [[nodiscard]] std::uint32_t take_events() noexcept {
-    const std::uint32_t events = events_;
-    events_ = 0;
-    return events;
+    return std::exchange(ctx_.events, 0);
   }
 
   [[nodiscard]] QpContext& context() noexcept { return ctx_; }
   [[nodiscard]] const QpContext& context() const noexcept { return ctx_; }
   [[nodiscard]] QpState state() const noexcept { return ctx_.state.load(std::memory_order_relaxed); }
 
-  // In the first cache line, with the bases.
-  QueuePair* next_ready = nullptr;  ///< the loop's list of QPs with packets to send
-
- private:
-  Ticks housekeeping_due_;  // the earlier of error_recheck_ and keepalive_due_
-  std::uint32_t events_ = 0;
-  const bool is_sharing_;  // receives, now or later
-
- public:
-  bool is_ready = false;              ///< in the list of next_ready
   std::atomic<bool> doorbell{false};  ///< in the loop's doorbell list
 
  protected:
@@ -123,14 +112,12 @@ class QueuePair : public MpscNode, public TimerNode {
   /// SRQ.
   void settle(Ticks now) noexcept {
     const bool is_calm =
-        !ctx_.has_failed() && ctx_.send_fault == Fault::kNone && state() != QpState::kSqd && !is_sharing_;
+        !ctx_.has_failed() && ctx_.send_fault == Fault::kNone && state() != QpState::kSqd && !ctx_.is_sharing;
     if (!is_calm) [[unlikely]]
       settle_what_happened(now);
   }
   /// A QP in RTR has its first packet.
   void note_established() noexcept;
-  /// When housekeeping() has something to do.
-  [[nodiscard]] Ticks housekeeping_due() const noexcept { return housekeeping_due_; }
   /// Flushes what was posted while the QP moved to Error; looks whether the peer is alive.
   void housekeeping(Ticks now) noexcept;
 
@@ -166,7 +153,7 @@ class QueuePair : public MpscNode, public TimerNode {
   void look_for_peer(Ticks now) noexcept;
   void recheck_at(Ticks when) noexcept {
     error_recheck_ = when;
-    housekeeping_due_ = earlier(error_recheck_, keepalive_due_);
+    ctx_.housekeeping_due = earlier(error_recheck_, keepalive_due_);
   }
   void apply(const QpAttr& attr, std::uint32_t mask);
   void enter(QpState to) noexcept;
@@ -175,7 +162,7 @@ class QueuePair : public MpscNode, public TimerNode {
   void report_shared() noexcept;
   void fall_to_error() noexcept;
   void flush() noexcept;
-  void raise(AsyncEventType event) noexcept { events_ |= 1U << raw(event); }
+  void raise(AsyncEventType event) noexcept { ctx_.events |= 1U << raw(event); }
 
   Ticks error_recheck_;
   Ticks keepalive_due_;

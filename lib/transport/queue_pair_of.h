@@ -28,8 +28,7 @@ class QueuePairOf final : public QueuePair {
               CqRing& send_cq, CqRing& recv_cq, SharedReceives* shared = nullptr)
       : QueuePair(qpn, pd, init, keys, counters, send_cq, recv_cq, shared), sender_(ctx_), receiver_(ctx_) {}
 
-  void set_resolved(const wire::FrameTemplate& head) noexcept override {
-    ctx_.head = head;
+  void set_resolved() noexcept override {
     if (!ctx_.resolved) sender_.on_resolved();
     ctx_.resolved = true;
   }
@@ -92,7 +91,7 @@ class QueuePairOf final : public QueuePair {
   }
 
   [[nodiscard]] Ticks deadline() const noexcept override {
-    const Ticks ordinary = earlier(sender_.deadline(), housekeeping_due());
+    const Ticks ordinary = earlier(sender_.deadline(), ctx_.housekeeping_due);
     if (ctx_.congestion == nullptr) [[likely]]
       return ordinary;
     return earlier(ordinary, ctx_.congestion->rate.deadline());
@@ -134,8 +133,8 @@ class QueuePairOf final : public QueuePair {
     const auto bring = [](const void* object, std::initializer_list<std::size_t> offsets) {
       for (const std::size_t offset : offsets) uroce::prefetch(static_cast<const char*>(object) + offset);
     };
-    bring(&qp, {0, kSender, kSender + 64, kSender + 128, kReceiver});
-    bring(&ctx, {0, 64, 128});
+    bring(&qp, {kSender, kSender + 64, kReceiver});
+    bring(&ctx, {0});
     bring(&ctx.sq, {0, 64});
   }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <utility>
 
 #include "transport/send_message.h"
@@ -35,23 +36,32 @@ bool is_word(const SendWqe& wqe) noexcept {
 
 }  // namespace
 
-Requester::Requester(QpContext& qp) : qp_(qp), read_ends_(1) {}
+Requester::Requester(QpContext& qp) : qp_(qp), read_ends_(1) {
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Winvalid-offsetof"  // GCC and clang know it all the same
+  static_assert(offsetof(Requester, timer_) + sizeof(LossTimer) == 128, "what each message touches");
+#pragma GCC diagnostic pop
+}
 
 void Requester::reset() noexcept {
   oldest_ = current_ = started_ = qp_.sq.tail();
   qp_.sq.retire(oldest_);
-  sent_packets_ = read_head_ = reads_in_flight_ = reads_unfinished_ = local_unfinished_ = since_ack_req_ = 0;
+  sent_packets_ = read_head_ = reads_unfinished_ = local_unfinished_ = 0;
+  since_ack_req_ = reads_in_flight_ = 0;
   oldest_psn_ = current_psn_ = next_wqe_psn_ = unacked_psn_ = sent_psn_ = Psn{};
-  broken_ = doubted_ = Fault::kNone;
+  broken_ = Fault::kNone;
+  forget_doubts();
+  has_local_ = false;
   quiet_until_ = tail_due_ = Ticks{};
   asks_tail_ = false;
-  tolerated_ = 0;
   recovering_ = repeating_ = false;
   selective_.reset();
+  is_selective_ = false;
   carried_ = 0;
   timer_.stop();
-  rnr_until_ = Ticks{};
+  wait_for_receive(Ticks{});
   credits_.stop();
+  uses_credits_ = false;
   credits_asked_ = false;
   cursor_.rewind();
   read_cursor_.rewind();
@@ -59,18 +69,19 @@ void Requester::reset() noexcept {
 
 void Requester::start() noexcept {
   oldest_psn_ = current_psn_ = next_wqe_psn_ = unacked_psn_ = sent_psn_ = qp_.attr.sq_psn;
-  retries_left_ = qp_.attr.retry_cnt;
-  rnr_retries_left_ = qp_.attr.rnr_retry;
+  retries_left_ = qp_.retry_cnt;
+  rnr_retries_left_ = qp_.rnr_retry;
   window_ = qp_.max_unacked;
-  window_before_probe_ = 0;
+  set_window_before_probe(0);
   timer_.reset(qp_.probe_floor_ns);
   credits_.start(qp_.credits);
+  uses_credits_ = credits_.in_use();
   if (selective_ != nullptr) forget_selective();
 }
 
 void Requester::resize_read_window() {
-  if (read_ends_.size() < qp_.attr.max_rd_atomic && reads_in_flight_ == 0) {
-    read_ends_.resize(qp_.attr.max_rd_atomic);
+  if (read_ends_.size() < qp_.max_rd_atomic && reads_in_flight_ == 0) {
+    read_ends_.resize(qp_.max_rd_atomic);
     read_head_ = 0;
   }
   if (qp_.state.load(std::memory_order_relaxed) == QpState::kRtr) make_selective();
@@ -83,12 +94,12 @@ Gate Requester::gate(Ticks now) const noexcept {
   if (state != QpState::kRts && !(state == QpState::kSqd && current_ != started_)) return Gate::kStopped;
   const SendWqe& wqe = qp_.sq.at(current_);
   if (!qp_.resolved && !wqe.is_local()) return Gate::kUnresolved;
-  if (rnr_until_.is_set() && now < rnr_until_) return Gate::kRnrWait;
-  if (wqe.has(send_flag::kFence) || credits_.in_use()) [[unlikely]] {
+  if (waits_for_receive_ && now < rnr_until_) return Gate::kRnrWait;
+  if (wqe.has(send_flag::kFence) || uses_credits_) [[unlikely]] {
     if (const Gate why = hold_back(wqe); why != Gate::kOpen) return why;
   }
   if (span_from(send_psn(), unacked_psn_) >= window_) return Gate::kWindowFull;
-  if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.attr.max_rd_atomic &&
+  if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.max_rd_atomic &&
       !repeating_) {
     return Gate::kReadDepth;
   }
@@ -111,11 +122,11 @@ Gate Requester::gate(Ticks now) const noexcept {
 bool Requester::has_credit(const SendWqe& wqe) const noexcept {
   if (credits_.is_limited())  // the newest that has started
     return current_ != started_ && (current_ + 1 != started_ || sent_packets_ == 0);
-  return current_ != started_ || !wqe.takes_receive() || credits_.may_start() || qp_.attr.timeout == 0;
+  return current_ != started_ || !wqe.takes_receive() || credits_.may_start() || qp_.timeout == 0;
 }
 
 Gate Requester::transmit(TxContext& tx) noexcept {
-  if (rnr_until_ <= tx.now) rnr_until_ = Ticks{};  // what is sent from now on may be refused anew
+  if (waits_for_receive_ && rnr_until_ <= tx.now) wait_for_receive(Ticks{});  // what is sent from now on may be refused anew
   Gate why = gate(tx.now);
   while (why == Gate::kOpen && tx.budget > 0) {
     if (!emit_current(tx)) return Gate::kOpen;
@@ -162,7 +173,7 @@ Gate Requester::transmit(TxContext& tx) noexcept {
 void Requester::correct_times(Ticks assumed, Ticks actual) noexcept {
   if (quiet_until_ == assumed + timer_.quiet_ns()) quiet_until_ = actual + timer_.quiet_ns();
   if (tail_due_ == assumed + LossTimer::kTailNs) tail_due_ = actual + LossTimer::kTailNs;
-  timer_.correct(assumed, actual, wire::ack_timeout_ns(qp_.attr.timeout));
+  timer_.correct(assumed, actual, wire::ack_timeout_ns(qp_.timeout));
 }
 
 /// Gives the next WQE its PSNs. @return false if there is nothing to send: it is local, or cannot be sent.
@@ -170,7 +181,7 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   Fault fault = Fault::kNone;
   const bool answered = wqe.is_answered();
   const bool is_common = raw(wqe.opcode) <= raw(WrOpcode::kSendWithInv);
-  if ((!is_common && !is_known(wqe.opcode, qp_)) || (answered && qp_.attr.max_rd_atomic == 0) ||
+  if ((!is_common && !is_known(wqe.opcode, qp_)) || (answered && qp_.max_rd_atomic == 0) ||
       ((wqe.is_read() || wqe.is_atomic()) && wqe.has(send_flag::kInline))) {
     fault = Fault::kLocalOpcode;
   } else if (wqe.malformed != 0 || (is_word(wqe) && wqe.length != 8)) {
@@ -188,10 +199,10 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   const std::uint32_t packets = packets_of(wqe);
   next_wqe_psn_ = next_wqe_psn_ + packets;
   ++started_;
-  if (credits_.in_use()) [[unlikely]]
+  if (uses_credits_) [[unlikely]]
     take_credit(wqe, packets);
   if (answered) ++reads_unfinished_;
-  cursor_.rewind();
+  if (packets > 1) cursor_.rewind();
   qp_.is_signaling = wqe.has(send_flag::kSignaled);
   qp_.awaits_reply = false;
   qp_.counters.add(Count::kRequesterMessages);
@@ -212,6 +223,7 @@ void Requester::run_local(const SendWqe& wqe) noexcept {
   if (*fault != Fault::kNone) return break_wqe(*fault);
   current_ = ++started_;
   ++local_unfinished_;
+  has_local_ = true;
   retire_local();
 }
 
@@ -241,13 +253,14 @@ bool Requester::emit_current(TxContext& tx) noexcept {
 bool Requester::asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks now) noexcept {
   if (is_last) {
     const bool has_queue_room =
-        2 * (started_ - oldest_) <= qp_.sq.depth() || 4 * (since_ack_req_ + 1) < qp_.sq.depth();
+        2 * (started_ - oldest_) <= qp_.sq.depth() || 4 * (since_ack_req_ + 1U) < qp_.sq.depth();
     const bool is_quiet = now < quiet_until_ && !wqe.has(send_flag::kSignaled) && psn == sent_psn_ &&
                           has_queue_room && !wqe.is_answered();
     if (!is_quiet) return true;
   }
   const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;
-  return 4 * (since_ack_req_ + 1) >= qp_.max_unacked || unacked >= window_ || credits_.is_limited() ||
+  return 4 * (since_ack_req_ + 1U) >= qp_.max_unacked || unacked >= window_ ||
+         (uses_credits_ && credits_.is_limited()) ||
          (qp_.congestion != nullptr && qp_.congestion->rate.should_ask(now));
 }
 
@@ -264,12 +277,14 @@ bool Requester::emit_data(const SendWqe& wqe, TxContext& tx) noexcept {
   FrameWriter frame(tx.lane(qp_.is_bulk));
   if (!frame.begin(qp_, tx, opcode, psn, payload, ack_req, solicited)) return false;
   put_data_headers(frame, wqe, info);
-  if (const Fault fault = fill_payload(qp_, cursor_, wqe, at, frame); fault != Fault::kNone) {
+  mem::SgeCursor start;
+  mem::SgeCursor& cursor = payload == wqe.length ? start : cursor_;
+  if (const Fault fault = fill_payload(qp_, cursor, wqe, at, frame); fault != Fault::kNone) {
     break_wqe(fault);
     return true;
   }
   frame.send(qp_, tx);
-  since_ack_req_ = ack_req ? 0 : since_ack_req_ + 1;
+  since_ack_req_ = ack_req ? std::uint16_t{0} : static_cast<std::uint16_t>(since_ack_req_ + 1);
   if (ack_req) {
     quiet_until_ = tx.now + timer_.quiet_ns();
     tail_due_ = Ticks{};
@@ -396,16 +411,16 @@ void Requester::on_sent(std::uint32_t packets, Ticks now) noexcept {
   if (sent_packets_ == packets_of(current_)) {
     ++current_;
     current_psn_ = current_psn_ + sent_packets_;
+    if (sent_packets_ > 1) cursor_.rewind();
     sent_packets_ = 0;
-    cursor_.rewind();
-    if (local_unfinished_ != 0) [[unlikely]]
+    if (has_local_) [[unlikely]]
       skip_local();
   }
   const Psn next = send_psn();
   if (before(sent_psn_, next)) {
     if (since_ack_req_ == 0) timer_.on_sent(next - packets, now);
     sent_psn_ = next;
-  } else if (selective_ != nullptr) {
+  } else if (is_selective_) {
     note_repeat(next - packets, packets);
     if (repeating_) next_repeat();
   }
@@ -429,7 +444,7 @@ void Requester::suspect_path_mtu() noexcept {
 }
 
 void Requester::start_timer(Ticks now) noexcept {
-  timer_.start(now, wire::ack_timeout_ns(qp_.attr.timeout));
+  timer_.start(now, wire::ack_timeout_ns(qp_.timeout));
 }
 
 }  // namespace uroce::transport

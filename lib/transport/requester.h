@@ -69,7 +69,8 @@ class Requester {
   /// Handles whatever deadline has passed.
   void on_timer(Ticks now) noexcept;
   [[nodiscard]] Ticks deadline() const noexcept {
-    return earlier(earlier(timer_.due(), rnr_until_), tail_due_);
+    const Ticks due = earlier(timer_.due(), tail_due_);
+    return waits_for_receive_ ? earlier(due, rnr_until_) : due;
   }
 
   /// Asks the peer for an answer that says nothing: an empty WRITE that was acknowledged before.
@@ -130,6 +131,19 @@ class Requester {
   void break_wqe(Fault fault) noexcept;
 
   // completer.cc: responses and loss
+  void wait_for_receive(Ticks until) noexcept {
+    rnr_until_ = until;
+    waits_for_receive_ = until.is_set();
+  }
+  void forget_doubts() noexcept {
+    doubted_ = Fault::kNone;
+    tolerated_ = 0;
+    has_doubts_ = false;
+  }
+  void set_window_before_probe(std::uint32_t packets) noexcept {
+    window_before_probe_ = packets;
+    is_probing_ = packets != 0;
+  }
   bool take_credits(const wire::PacketView& packet) noexcept;
   bool acknowledge(std::uint32_t packets, Ticks now, bool goes_back = false) noexcept;
   void on_progress(Ticks now) noexcept;
@@ -177,7 +191,8 @@ class Requester {
   void count_reads_in_flight() noexcept;
   void forget_selective() noexcept;
 
-  // What each message touches comes first: three cache lines.
+  // What each message touches comes first: two cache lines. What most connections never use is behind them, and a bit
+  // here says whether it is in use.
   QpContext& qp_;
   std::uint32_t oldest_ = 0;        // oldest WQE that has not completed
   std::uint32_t current_ = 0;       // WQE that sends next
@@ -187,30 +202,37 @@ class Requester {
   Psn current_psn_;                 // of `current_`
   Psn next_wqe_psn_;                // of the next WQE to start
   Psn unacked_psn_;
-  Psn sent_psn_;  // one past the newest PSN ever sent
-  std::uint32_t since_ack_req_ = 0;
-  Ticks quiet_until_;         // until then what is not signaled asks for no ACK
-  Ticks tail_due_;            // the newest message has not asked: others should have followed by then
-  std::uint32_t window_ = 0;  // packets in flight now: max_unacked, less after a timeout or a probe
-  std::uint32_t window_before_probe_ = 0;  // 0: no probe is unanswered
-  std::uint32_t reads_in_flight_ = 0;
-  std::uint32_t local_unfinished_ = 0;  // local WQEs that are done and have not completed
+  Psn sent_psn_;                     // one past the newest PSN ever sent
+  std::uint16_t since_ack_req_ = 0;  // packets
+  std::uint16_t carried_ = 0;        // payload of the largest packet that was acknowledged
+  Ticks quiet_until_;                // until then what is not signaled asks for no ACK
+  Ticks tail_due_;  // the newest message has not asked: others should have followed by then
 
-  std::unique_ptr<Selective> selective_;  // nullptr: goes back N
-  Ticks rnr_until_;
-  Fault broken_ = Fault::kNone;   // `current_` cannot be sent; takes effect when it is the oldest
-  Fault doubted_ = Fault::kNone;  // what a NAK said that was not believed; true if nothing contradicts it
-  bool repeating_ = false;        // `current_` is behind what has been sent, at what is lost
-  bool recovering_ = false;       // went back; further NAKs for the same PSN say nothing new
-  bool credits_asked_ = false;    // a question for credits is to be sent
-  bool asks_tail_ = false;        // a question about the newest messages is to be sent
+  std::uint32_t window_ = 0;  // packets in flight now: max_unacked, less after a timeout or a probe
+  std::uint8_t reads_in_flight_ = 0;
+  Fault broken_ = Fault::kNone;  // `current_` cannot be sent; takes effect when it is the oldest
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
-  std::uint16_t carried_ = 0;   // payload of the largest packet that was acknowledged
-  std::uint8_t tolerated_ = 0;  // bad responses in a row that were dropped
-  SendCredits credits_;
+  bool repeating_ : 1 = false;      // `current_` is behind what has been sent, at what is lost
+  bool recovering_ : 1 = false;     // went back; further NAKs for the same PSN say nothing new
+  bool credits_asked_ : 1 = false;  // a question for credits is to be sent
+  bool asks_tail_ : 1 = false;      // a question about the newest messages is to be sent
+  bool is_selective_ : 1 = false;   // selective_
+  bool waits_for_receive_ : 1 = false;  // rnr_until_
+  bool is_probing_ : 1 = false;         // a probe is unanswered: window_before_probe_
+  bool has_local_ : 1 = false;          // local_unfinished_
+  bool has_doubts_ : 1 = false;         // doubted_, tolerated_
+  bool uses_credits_ : 1 = false;       // credits_
   LossTimer timer_;
-  mem::SgeCursor cursor_;
+
+  std::unique_ptr<Selective> selective_;   // nullptr: goes back N
+  Ticks rnr_until_;                        // until then the peer has no receive
+  std::uint32_t window_before_probe_ = 0;  // 0: no probe is unanswered
+  std::uint32_t local_unfinished_ = 0;     // local WQEs that are done and have not completed
+  Fault doubted_ = Fault::kNone;  // what a NAK said that was not believed; true if nothing contradicts it
+  std::uint8_t tolerated_ = 0;    // bad responses in a row that were dropped
+  SendCredits credits_;
+  mem::SgeCursor cursor_;  // in a message of several packets
 
   Psn probe_end_;                       // what was in flight at the first probe ends here
   std::uint32_t reads_unfinished_ = 0;  // WQEs with an answer that started and have not completed, for fences

@@ -105,7 +105,7 @@ Fault Responder::choose_receives(const wire::PacketView& packet) noexcept {
 void Responder::on_fault(const wire::PacketView& packet, Fault fault) noexcept {
   if (fault == Fault::kRnr) {
     qp_.counters.add(Count::kResponderRnrNaks);
-    nak_pending_ = wire::syndrome::rnr_nak(qp_.attr.min_rnr_timer);
+    nak_pending_ = wire::syndrome::rnr_nak(qp_.min_rnr_timer);
     gap_reported_ = refusing_ = true;  // what follows the refused packet is not worth a NAK of its own
     return;
   }

@@ -29,7 +29,7 @@ class Responder : private MessageSink {
   /// IBA 9.6.1.1 ?: only the peer's packets, to the address that it was told.
   [[nodiscard]] static Count refuse_addresses(const QpContext& qp, const wire::PacketView& packet,
                                               const Gid& local) noexcept {
-    const bool fits = packet.src_gid() == qp.attr.dgid && packet.dst_gid() == local;
+    const bool fits = packet.comes_from(qp.path->to.dgid) && packet.goes_to(local);
     return fits ? Count::kRxRoce : Count::kDropWrongAddress;
   }
 
@@ -37,7 +37,7 @@ class Responder : private MessageSink {
   /// Takes the attributes of the move to RTR.
   void start();
   /// Makes room for attr.max_dest_rd_atomic requests; called whenever that changes.
-  void resize_resources() { resources_.resize(qp_.attr.max_dest_rd_atomic); }
+  void resize_resources() { resources_.resize(qp_.max_dest_rd_atomic); }
 
   /// A request packet whose ICRC, addresses and P_Key are right.
   void on_request(const wire::PacketView& packet) noexcept;

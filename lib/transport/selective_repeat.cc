@@ -17,7 +17,7 @@ void Requester::on_selective_nak(const wire::PacketView& packet, Ticks now) noex
   qp_.counters.add(Count::kRequesterSelectiveNaks);
   const Psn missing = packet.bth.psn;
   acknowledge(span_from(missing, unacked_psn_), now);
-  if (qp_.has_failed() || rnr_until_.is_set()) return;
+  if (qp_.has_failed() || waits_for_receive_) return;
   note_taken(missing);
   if (missing != selective_->taken) return;  // older than another answer
   Scoreboard& board = selective_->board;
@@ -139,7 +139,7 @@ void Requester::next_repeat() noexcept {
   const Scoreboard& board = selective_->board;
   const std::optional<Psn> wanted = board.first_wanted();
   repeating_ = wanted.has_value();
-  if (repeating_) since_ack_req_ = qp_.max_unacked;  // each asks for an answer
+  if (repeating_) since_ack_req_ = static_cast<std::uint16_t>(qp_.max_unacked);  // each asks for an answer
   seek(wanted.value_or(sent_psn_));
 }
 
@@ -207,6 +207,7 @@ void Requester::make_selective() {
   const bool wanted = (qp_.ece & ece::kSelectiveRepeat) != 0;
   if (!wanted || selective_ != nullptr) return;
   selective_ = std::make_unique<Selective>(qp_.mtu);
+  is_selective_ = true;
 }
 
 }  // namespace uroce::transport

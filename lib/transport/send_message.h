@@ -118,7 +118,7 @@ inline void complete_send(QpContext& qp, const SendWqe& wqe, Fault fault, std::u
   const Wc wc{.wr_id = wqe.wr_id,
               .byte_len = fault == Fault::kNone && reads ? wqe.length : 0,
               .qpn = qp.qpn,
-              .src_qpn = qp.attr.dest_qpn,
+              .src_qpn = qp.dest_qpn,
               .status = row(fault).status,
               .opcode = wc_opcode(wqe.opcode),
               .vendor_err = raw(fault)};

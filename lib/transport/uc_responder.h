@@ -18,7 +18,7 @@ class UcResponder : private MessageSink {
 
   [[nodiscard]] static Count refuse_addresses(const QpContext& qp, const wire::PacketView& packet,
                                               const Gid& local) noexcept {
-    const bool fits = packet.src_gid() == qp.attr.dgid && packet.dst_gid() == local;
+    const bool fits = packet.comes_from(qp.path->to.dgid) && packet.goes_to(local);
     return fits ? Count::kRxRoce : Count::kDropWrongAddress;
   }
 

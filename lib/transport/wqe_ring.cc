@@ -72,8 +72,8 @@ void put_srq(SendWqe& wqe, std::uint32_t number) noexcept {
 SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, QpType type,
                      std::uint8_t flags_of_all)
     : WqeRing(depth, send_stride(max_sge, max_inline),
-              {.max_sge = max_sge,
-               .max_inline = max_inline,
+              {.max_inline = max_inline,
+               .max_sge = static_cast<std::uint16_t>(max_sge),
                .flags_of_all = flags_of_all,
                .is_datagram = type == QpType::kUd,
                .is_xrc = type == QpType::kXrcSend,
@@ -82,10 +82,10 @@ SendQueue::SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t m
 bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
   const bool is_inline = (wr.flags & send_flag::kInline) != 0;
   const std::uint64_t length = total(wr.sges);
-  if (is_inline ? length > limits().max_inline : wr.sges.size() > limits().max_sge) return false;
-  SendWqe* wqe = limits().is_closed ? nullptr : claim(ahead);
+  if (is_inline ? length > posting().max_inline : wr.sges.size() > posting().max_sge) return false;
+  SendWqe* wqe = posting().is_closed ? nullptr : claim(ahead);
   if (wqe == nullptr) return false;
-  const bool is_datagram = limits().is_datagram;
+  const bool is_datagram = posting().is_datagram;
   const bool has_key = wr.opcode == WrOpcode::kSendWithInv;
   *wqe = {.wr_id = wr.wr_id,
           .remote_addr = is_datagram ? raw(wr.ah) : wr.remote_addr,
@@ -95,10 +95,10 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
           .imm_or_rkey = has_key ? raw(wr.invalidate_rkey) : wr.imm_data,
           .rkey = raw(wr.rkey),
           .opcode = wr.opcode,
-          .flags = static_cast<std::uint8_t>(wr.flags | limits().flags_of_all),
+          .flags = static_cast<std::uint8_t>(wr.flags | posting().flags_of_all),
           .num_sge = static_cast<std::uint8_t>(is_inline ? 0 : wr.sges.size()),
           .malformed = length > kMaxMessage};
-  if (limits().is_xrc) [[unlikely]]
+  if (posting().is_xrc) [[unlikely]]
     put_srq(*wqe, wr.remote_srq);
   if (is_special(wr.opcode)) [[unlikely]]
     wqe->is_masked() ? put_masks(*wqe, wr.masks, index_of(ahead)) : put_special(*wqe, wr, length);
@@ -115,7 +115,7 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
 [[gnu::cold]] void SendQueue::put_masks(SendWqe& wqe, const AtomicMasks* masks,
                                         std::uint32_t index) noexcept {
   if (masks == nullptr) wqe.malformed = 1;
-  if (masks != nullptr && masks_ != nullptr) masks_[index & (depth() - 1)] = *masks;
+  if (masks != nullptr && posting().masks != nullptr) posting().masks[index & (depth() - 1)] = *masks;
 }
 
 RecvQueue::RecvQueue(std::uint32_t depth, std::uint32_t max_sge)
@@ -123,7 +123,7 @@ RecvQueue::RecvQueue(std::uint32_t depth, std::uint32_t max_sge)
               {.max_sge = max_sge}) {}
 
 bool RecvQueue::put(const RecvWr& wr, std::uint32_t ahead) noexcept {
-  if (wr.sges.size() > limits().max_sge) return false;
+  if (wr.sges.size() > posting().max_sge) return false;
   RecvWqe* wqe = claim(ahead);
   if (wqe == nullptr) return false;
   *wqe = {.wr_id = wr.wr_id,

@@ -111,35 +111,36 @@ static_assert(sizeof(RecvWqe) == 16);
 
 /// Ring of variable-stride slots. Indices run freely; a slot is free again once the loop has retired it.
 ///
-/// The application and the loop have a cache line each, and read nothing that the other writes but the
-/// indices. What is declared behind a ring may share the loop's line: [[no_unique_address]].
+/// The application has a cache line, and the loop an index in another one, so that both write as if they were alone:
+/// each reads the other's when it has to. What is declared behind a ring may share the loop's line:
+/// [[no_unique_address]].
 ///
 /// Threads: free(), claim(), publish() by one application thread; the rest by the loop.
-/// @tparam Limits  what else a post looks at
-template <typename Wqe, typename Limits>
+/// @tparam Posting  what else a post looks at
+template <typename Wqe, typename Posting>
 class WqeRing {
  public:
   /// @param depth  slots, rounded up to a power of two
   /// @param stride  bytes per slot, a multiple of 16
-  WqeRing(std::uint32_t depth, std::uint32_t stride, const Limits& limits)
+  WqeRing(std::uint32_t depth, std::uint32_t stride, Posting posting)
       : memory_(allocate(std::bit_ceil(depth) - 1, stride)),
-        own_{memory_.get(), std::bit_ceil(depth) - 1, stride},
-        limits_(limits),
-        loops_(own_) {}
+        mask_(std::bit_ceil(depth) - 1),
+        stride_(stride),
+        posting_(std::move(posting)) {}
 
-  [[nodiscard]] std::uint32_t depth() const noexcept { return own_.mask + 1; }
+  [[nodiscard]] std::uint32_t depth() const noexcept { return mask_ + 1; }
 
   /// Application: the slot to fill next, or nullptr when full.
   [[nodiscard]] Wqe* claim(std::uint32_t ahead) noexcept {
     const std::uint32_t index = tail_.load(std::memory_order_relaxed) + ahead;
-    if (index - cached_retired_ > own_.mask) {
+    if (index - cached_retired_ > mask_) {
       cached_retired_ = retired_.load(std::memory_order_acquire);  // pairs with retire()
-      if (index - cached_retired_ > own_.mask) return nullptr;
+      if (index - cached_retired_ > mask_) return nullptr;
     }
-    return own_.at(index);
+    return slot(index);
   }
   /// Brings the slot to fill next into the cache.
-  void prefetch() const noexcept { uroce::prefetch(own_.at(tail_.load(std::memory_order_relaxed))); }
+  void prefetch() const noexcept { uroce::prefetch(slot(tail_.load(std::memory_order_relaxed))); }
   /// Application: makes the next `count` claimed slots visible.
   void publish(std::uint32_t count) noexcept {
     tail_.store(tail_.load(std::memory_order_relaxed) + count,
@@ -153,8 +154,8 @@ class WqeRing {
 
   /// Loop: one past the newest posted index.
   [[nodiscard]] std::uint32_t tail() const noexcept { return tail_.load(std::memory_order_acquire); }
-  [[nodiscard]] Wqe& at(std::uint32_t index) noexcept { return *loops_.at(index); }
-  [[nodiscard]] const Wqe& at(std::uint32_t index) const noexcept { return *loops_.at(index); }
+  [[nodiscard]] Wqe& at(std::uint32_t index) noexcept { return *slot(index); }
+  [[nodiscard]] const Wqe& at(std::uint32_t index) const noexcept { return *slot(index); }
   /// Loop: all slots before `index` are free again.
   void retire(std::uint32_t index) noexcept { retired_.store(index, std::memory_order_release); }
 
@@ -165,30 +166,23 @@ class WqeRing {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
     const std::uint32_t mask = std::bit_ceil(depth) - 1;
     if (tail - first > mask + 1) return false;
-    Memory memory = allocate(mask, own_.stride);
-    const Slots larger{memory.get(), mask, own_.stride};
+    Memory memory = allocate(mask, stride_);
     for (std::uint32_t i = first; i != tail; ++i)
-      std::memcpy(static_cast<void*>(larger.at(i)), static_cast<const void*>(own_.at(i)), own_.stride);
+      std::memcpy(memory.get() + std::size_t{i & mask} * stride_, static_cast<const void*>(slot(i)), stride_);
     memory_ = std::move(memory);
-    own_ = loops_ = larger;
+    mask_ = mask;
     cached_retired_ = first;
     return true;
   }
 
  protected:
-  [[nodiscard]] const Limits& limits() const noexcept { return limits_; }
+  [[nodiscard]] Posting& posting() noexcept { return posting_; }
+  [[nodiscard]] const Posting& posting() const noexcept { return posting_; }
 
  private:
-  /// Where they are.
-  struct Slots {
-    std::byte* memory;
-    std::uint32_t mask;
-    std::uint32_t stride;
-
-    [[nodiscard]] Wqe* at(std::uint32_t index) const noexcept {
-      return static_cast<Wqe*>(static_cast<void*>(memory + std::size_t{index & mask} * stride));
-    }
-  };
+  [[nodiscard]] Wqe* slot(std::uint32_t index) const noexcept {
+    return static_cast<Wqe*>(static_cast<void*>(memory_.get() + std::size_t{index & mask_} * stride_));
+  }
   struct Free {
     void operator()(std::byte* memory) const noexcept { std::free(memory); }
   };
@@ -205,28 +199,39 @@ class WqeRing {
   static constexpr std::size_t round64(std::size_t n) noexcept { return (n + 63) & ~std::size_t{63}; }
 
   alignas(64) Memory memory_;  // application's line
-  Slots own_;
+  std::uint32_t mask_;
+  std::uint32_t stride_;  // bytes
   std::atomic<std::uint32_t> tail_{0};
   std::uint32_t cached_retired_ = 0;
-  Limits limits_;
-  alignas(64) Slots loops_;  // loop's line
-  std::atomic<std::uint32_t> retired_{0};
+  Posting posting_;
+  alignas(64) std::atomic<std::uint32_t> retired_{0};  // loop's line
 };
 
-struct SendLimits {
-  std::uint32_t max_sge = 0;
-  std::uint32_t max_inline = 0;
-  std::uint8_t flags_of_all = 0;  ///< that every request has
-  bool is_datagram = false;
-  bool is_xrc = false;
-  bool is_closed = false;  ///< nothing can be posted
+class QueuePair;
+
+/// Whose posts came before and behind those to a QP: engine/posting_order.h.
+struct PostingNeighbours {
+  QueuePair* next = nullptr;
+  QueuePair* previous = nullptr;
 };
-struct RecvLimits {
+
+struct SendPosting {
+  std::uint32_t max_inline = 0;
+  std::uint16_t max_sge = 0;
+  std::uint8_t flags_of_all = 0;  ///< that every request has
+  bool is_datagram : 1 = false;
+  bool is_xrc : 1 = false;
+  bool is_closed : 1 = false;                        ///< nothing can be posted
+  std::unique_ptr<AtomicMasks[]> masks = nullptr;    ///< one per slot; nullptr: masked atomics cannot be sent
+  PostingNeighbours neighbours{};
+};
+static_assert(sizeof(SendPosting) <= 40, "the rest of the application's line");
+struct RecvPosting {
   std::uint32_t max_sge = 0;
 };
 
 /// What a QP's send queue holds, and how a SendWr gets into it.
-class SendQueue : public WqeRing<SendWqe, SendLimits> {
+class SendQueue : public WqeRing<SendWqe, SendPosting> {
  public:
   /// @param flags_of_all  send_flag::kSignaled if every request is signaled
   SendQueue(std::uint32_t depth, std::uint32_t max_sge, std::uint32_t max_inline, QpType type = QpType::kRc,
@@ -235,24 +240,24 @@ class SendQueue : public WqeRing<SendWqe, SendLimits> {
   /// Copies `wr` into the slot `ahead` of the tail; publish() makes it visible.
   /// @return false if the ring is full or `wr` exceeds the QP's capacities.
   [[nodiscard]] bool put(const SendWr& wr, std::uint32_t ahead) noexcept;
-  [[nodiscard]] std::uint32_t max_inline() const noexcept { return limits().max_inline; }
+  [[nodiscard]] std::uint32_t max_inline() const noexcept { return posting().max_inline; }
 
   /// Control, while nothing is posted: room for the masks of masked atomics. Without, they cannot be sent.
   void make_room_for_masks() {
-    if (masks_ == nullptr) masks_ = std::make_unique<AtomicMasks[]>(depth());
+    if (posting().masks == nullptr) posting().masks = std::make_unique<AtomicMasks[]>(depth());
   }
   /// Loop: of the masked atomic at `index`.
   [[nodiscard]] const AtomicMasks& masks(std::uint32_t index) const noexcept {
-    return masks_[index & (depth() - 1)];
+    return posting().masks[index & (depth() - 1)];
   }
+  /// Of the loop.
+  [[nodiscard]] PostingNeighbours& neighbours() noexcept { return posting().neighbours; }
 
  private:
   void put_masks(SendWqe& wqe, const AtomicMasks* masks, std::uint32_t index) noexcept;
-
-  std::unique_ptr<AtomicMasks[]> masks_;  // one per slot
 };
 
-class RecvQueue : public WqeRing<RecvWqe, RecvLimits> {
+class RecvQueue : public WqeRing<RecvWqe, RecvPosting> {
  public:
   RecvQueue(std::uint32_t depth, std::uint32_t max_sge);
   [[nodiscard]] bool put(const RecvWr& wr, std::uint32_t ahead) noexcept;

@@ -92,6 +92,10 @@ std::byte* FrameTemplate::emit_head(std::byte* frame, std::uint32_t roce_len) co
   return frame + overhead_;
 }
 
+void FrameTemplate::put_source_port(std::byte* bth, std::uint16_t port) const noexcept {
+  if (underlay_ != Underlay::kGrh) store_be<0, 2>(bytes_at<Udp::kSize>(bth - Udp::kSize), port);
+}
+
 void FrameTemplate::seal(std::byte* frame, std::uint32_t frame_len) const noexcept {
   assert(frame_len >= overhead_ + kSmallestRoce);
   store_icrc(bytes_at<kIcrcSize>(frame + frame_len - kIcrcSize), icrc_of_first(frame, frame_len - kIcrcSize));

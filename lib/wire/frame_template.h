@@ -62,6 +62,10 @@ class FrameTemplate {
   /// @return where the BTH goes
   std::byte* emit_head(std::byte* frame, std::uint32_t roce_len) const noexcept;
 
+  /// Another UDP source port than the template's, in a frame that has its head. RoCE v1 has none.
+  /// @param bth  what emit_head() returned
+  void put_source_port(std::byte* bth, std::uint16_t port) const noexcept;
+
   /// Computes the ICRC over a frame that is complete but for it, and writes it into the last four bytes.
   ///
   /// @param frame_len  bytes, as frame_len() gave them

@@ -1,8 +1,11 @@
 /// Whole frame -> PacketView. parse_packet() is the only place that checks lengths.
 #pragma once
 
+#include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -127,6 +130,8 @@ struct PacketView {
   /// Addresses of the IP header or GRH as GIDs: IPv4 as ::ffff:a.b.c.d.
   [[nodiscard]] Gid src_gid() const noexcept;
   [[nodiscard]] Gid dst_gid() const noexcept;
+  [[nodiscard]] bool comes_from(const Gid& gid) const noexcept { return has_address(gid, is_v6 ? 8 : 12); }
+  [[nodiscard]] bool goes_to(const Gid& gid) const noexcept { return has_address(gid, is_v6 ? 24 : 16); }
   /// IPv4 TOS, or traffic class of IPv6 or GRH: DSCP:6 ECN:2.
   [[nodiscard]] std::uint8_t traffic_class() const noexcept;
   /// RFC 3168: 0 not ECN capable, 1 and 2 capable, 3 congestion experienced.
@@ -147,6 +152,16 @@ struct PacketView {
  private:
   [[nodiscard]] const std::byte* last_header(std::size_t size) const noexcept {
     return payload.data() - size;
+  }
+  /// @param at  where the address is in the IP header
+  [[nodiscard]] bool has_address(const Gid& gid, std::size_t at) const noexcept {
+    if (is_v6) [[unlikely]]
+      return std::memcmp(gid.raw.data(), l3() + at, gid.raw.size()) == 0;
+    const auto halves = std::bit_cast<std::array<std::uint64_t, 2>>(gid);
+    constexpr auto kV4 = std::bit_cast<std::array<std::uint32_t, 4>>(Gid::from_v4({}));
+    std::array<std::uint32_t, 2> lower{kV4[2]};
+    std::memcpy(&lower[1], l3() + at, sizeof lower[1]);
+    return halves[0] == 0 && halves[1] == std::bit_cast<std::uint64_t>(lower);
   }
 };
 

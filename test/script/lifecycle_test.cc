@@ -92,7 +92,8 @@ TEST_CASE("a QP that was reset works again and remembers nothing", "[rc][reset]"
   wire::FrameAddress address = qp.peer_address();
   std::swap(address.src_mac, address.dst_mac);
   std::swap(address.sgid, address.dgid);
-  qp.qp().set_resolved(wire::FrameTemplate{address});
+  qp.qp().context().path->head = wire::FrameTemplate{address};
+  qp.qp().set_resolved();
   qp.post_send(4).out(send_only(9)).in(Ack{9}).completes(3);
   qp.in(send_only(7)).out(RnrNak{7, 12, 0});
   qp.post_recv(8).in(send_only(7)).out(Ack{7, 1}).receives(3, 4);

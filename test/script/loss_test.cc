@@ -316,7 +316,8 @@ TEST_CASE("requester sends what was posted once the peer's Ethernet address is k
   wire::FrameAddress address = qp.peer_address();
   std::swap(address.src_mac, address.dst_mac);
   std::swap(address.sgid, address.dgid);
-  qp.qp().set_resolved(wire::FrameTemplate{address});
+  qp.qp().context().path->head = wire::FrameTemplate{address};
+  qp.qp().set_resolved();
   const auto start = qp.now();
   qp.transmit().out(write_only(0));
   // The time of waiting for the address has not used up retries.

@@ -97,7 +97,10 @@ struct Side {
       attr.state = state;
       REQUIRE(qp.modify(attr, mask, {.gid_count = 2}).has_value());
     }
-    qp.set_resolved(wire::FrameTemplate{address});
+    path.to.dgid = address.dgid;
+    path.head = wire::FrameTemplate{address};
+    qp.lead(path);
+    qp.set_resolved();
   }
 
   void turn(Side& other, Ticks now) {
@@ -110,6 +113,7 @@ struct Side {
   }
 
   Counters counters;
+  transport::Path path;
   transport::CqRing cq{512};
   transport::RcQp qp;
   Pipe pipe;

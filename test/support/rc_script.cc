@@ -129,6 +129,8 @@ void RcScript::connect(const ScriptConfig& config) {
   wire::FrameAddress address = peer_address();
   std::swap(address.src_mac, address.dst_mac);
   std::swap(address.sgid, address.dgid);
+  path_.to.dgid = address.dgid;
+  qp_->lead(path_);
   qp_->context().handles = &handles_;
   for (const auto& [handle, pd] : {std::pair{kPeerHandle, kPd}, {kForeignHandle, kPd + 1}}) {
     transport::AddressHandle& made = handles_.insert(handle, pd, {.dgid = address.dgid});
@@ -138,7 +140,8 @@ void RcScript::connect(const ScriptConfig& config) {
   step(QpState::kInit, ud ? qp_attr::kUdInitMask : qp_attr::kInitMask);
   step(QpState::kRtr, rtr_mask(config.type));
   if (config.resolved && !ud && raw(config.state) >= raw(QpState::kRtr)) {
-    qp_->set_resolved(wire::FrameTemplate{address});
+    path_.head = wire::FrameTemplate{address};
+    qp_->set_resolved();
     if (qp_->context().congestion != nullptr) {
       address.traffic_class = config.congestion.cnp_traffic_class;
       qp_->context().congestion->cnp_head = wire::FrameTemplate{address};

@@ -197,6 +197,7 @@ class RcScript {
   transport::CqRing send_cq_;
   transport::CqRing recv_cq_;
   transport::AddressHandles handles_;
+  transport::Path path_;
   std::unique_ptr<transport::SharedReceives> shared_;
   std::unique_ptr<XrcSide> xrc_;
   std::unique_ptr<transport::QueuePair> qp_;

@@ -31,7 +31,8 @@ struct Target {
     wire::FrameAddress back = f.from_peer();
     std::swap(back.src_mac, back.dst_mac);
     std::swap(back.sgid, back.dgid);
-    qp->set_resolved(wire::FrameTemplate{back});
+    qp->context().path->head = wire::FrameTemplate{back};
+    qp->set_resolved();
     const Sge none{};
     REQUIRE(qp->context().receives.own.put({.wr_id = 1, .sges = {&none, 0}}, 0));
     qp->context().receives.own.publish(1);

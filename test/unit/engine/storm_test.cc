@@ -139,7 +139,8 @@ class Storm {
       attr.state = state;
       REQUIRE(loop.modify(qp, attr, mask, {.gid_count = 2}, now_));
     }
-    qp.set_resolved(wire::FrameTemplate{v4_address()});
+    qp.context().path->head = wire::FrameTemplate{v4_address()};
+    qp.set_resolved();
   }
 
   /// The next request to QP `i`: WRITEs, and SENDs, READs and additions between them.

@@ -52,13 +52,15 @@ class LastFrame final : public port::FrameSink {
 
 struct Sender {
   explicit Sender(const wire::FrameAddress& address) {
-    qp.head = wire::FrameTemplate{address};
-    qp.attr.dest_qpn = Qpn{0x11};
+    path.head = wire::FrameTemplate{address};
+    qp.path = &path;
+    qp.dest_qpn = Qpn{0x11};
   }
 
   mem::KeyTable keys{1, [] {}};
   Counters counters;
   CqRing cq{16};
+  Path path;
   QpContext qp{Qpn{0x12}, 1, {}, keys, counters, cq, cq};
 };
 

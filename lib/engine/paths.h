@@ -1,0 +1,35 @@
+/// The paths of a loop's connections.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <unordered_map>
+
+#include "transport/path.h"
+
+namespace uroce::engine {
+
+/// One path for each address vector in use; it stays where it is.
+///
+/// Threads: loop.
+class Paths {
+ public:
+  /// Control: allocates. @return the path of one more QP; a new one has no sink yet
+  transport::Path& acquire(const AhAttr& to);
+  /// One QP needs it no more.
+  void release(const transport::Path& path) noexcept;
+  [[nodiscard]] std::size_t size() const noexcept { return paths_.size(); }
+
+  template <typename F>
+  void for_each(F&& use) {
+    for (auto& [to, path] : paths_) use(*path);
+  }
+
+ private:
+  struct Hash {
+    std::size_t operator()(const AhAttr& to) const noexcept;
+  };
+  std::unordered_map<AhAttr, std::unique_ptr<transport::Path>, Hash> paths_;
+};
+
+}  // namespace uroce::engine
