@@ -1,11 +1,12 @@
 #include "apps/bench/crowd.h"
 
 #include <fmt/format.h>
-#include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <fstream>
 #include <utility>
 
 namespace uroce::apps {
@@ -13,21 +14,23 @@ namespace {
 
 constexpr std::uint32_t kPiece = 64;  // bytes of a region
 
-/// What the process has allocated.
-std::uint64_t allocated() {
-  const auto info = ::mallinfo2();
-  return info.uordblks + info.hblkhd;
+/// What the process has in memory, bytes.
+std::uint64_t resident() {
+  std::uint64_t all = 0;
+  std::uint64_t pages = 0;
+  std::ifstream("/proc/self/statm") >> all >> pages;
+  return pages * static_cast<std::uint64_t>(::getpagesize());
 }
 
 /// What was spent since it was made.
 class Cost {
  public:
   [[nodiscard]] Json json() const {
-    return {{"ns", now_ns() - ns_}, {"bytes", static_cast<std::int64_t>(allocated() - bytes_)}};
+    return {{"ns", now_ns() - ns_}, {"bytes", static_cast<std::int64_t>(resident() - bytes_)}};
   }
 
  private:
-  std::uint64_t bytes_ = allocated();
+  std::uint64_t bytes_ = resident();
   std::uint64_t ns_ = now_ns();
 };
 

@@ -7,6 +7,7 @@
 
 #include "base/mpsc_list.h"
 #include "base/timer_wheel.h"
+#include "mem/blocks.h"
 #include "transport/congestion.h"
 #include "transport/context.h"
 #include "transport/next_hop.h"
@@ -34,7 +35,7 @@ struct QpBounds {
 /// Its bases are the loop's: its place in the doorbell list and in the timer wheel.
 ///
 /// Threads: loop, except `doorbell` and the application sides of the queues.
-class QueuePair : public MpscNode, public TimerNode {
+class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
  public:
   QueuePair(Qpn qpn, std::uint32_t pd, const QpInitAttr& init, mem::KeyTable& keys, Counters& counters,
             CqRing& send_cq, CqRing& recv_cq, SharedReceives* shared)

@@ -5,14 +5,13 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <span>
 #include <utility>
 
 #include "base/prefetch.h"
+#include "mem/blocks.h"
 #include "uroce/qp_attr.h"
 #include "uroce/wr.h"
 
@@ -127,6 +126,9 @@ class WqeRing {
         mask_(std::bit_ceil(depth) - 1),
         stride_(stride),
         posting_(std::move(posting)) {}
+  WqeRing(const WqeRing&) = delete;
+  WqeRing& operator=(const WqeRing&) = delete;
+  ~WqeRing() { mem::give_block(memory_, bytes_of(mask_, stride_)); }
 
   [[nodiscard]] std::uint32_t depth() const noexcept { return mask_ + 1; }
 
@@ -166,10 +168,11 @@ class WqeRing {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
     const std::uint32_t mask = std::bit_ceil(depth) - 1;
     if (tail - first > mask + 1) return false;
-    Memory memory = allocate(mask, stride_);
+    std::byte* const memory = allocate(mask, stride_);
     for (std::uint32_t i = first; i != tail; ++i)
-      std::memcpy(memory.get() + std::size_t{i & mask} * stride_, static_cast<const void*>(slot(i)), stride_);
-    memory_ = std::move(memory);
+      std::memcpy(memory + std::size_t{i & mask} * stride_, static_cast<const void*>(slot(i)), stride_);
+    mem::give_block(memory_, bytes_of(mask_, stride_));
+    memory_ = memory;
     mask_ = mask;
     cached_retired_ = first;
     return true;
@@ -181,24 +184,18 @@ class WqeRing {
 
  private:
   [[nodiscard]] Wqe* slot(std::uint32_t index) const noexcept {
-    return static_cast<Wqe*>(static_cast<void*>(memory_.get() + std::size_t{index & mask_} * stride_));
+    return static_cast<Wqe*>(static_cast<void*>(memory_ + std::size_t{index & mask_} * stride_));
   }
-  struct Free {
-    void operator()(std::byte* memory) const noexcept { std::free(memory); }
-  };
-  using Memory = std::unique_ptr<std::byte, Free>;
-
   /// All zero.
-  [[nodiscard]] static Memory allocate(std::uint32_t mask, std::uint32_t stride) {
-    const std::size_t bytes = round64((std::size_t{mask} + 1) * stride);
-    Memory memory(static_cast<std::byte*>(std::aligned_alloc(64, bytes)));
-    if (memory == nullptr) throw std::bad_alloc();
-    std::memset(memory.get(), 0, bytes);
-    return memory;
+  [[nodiscard]] static std::byte* allocate(std::uint32_t mask, std::uint32_t stride) {
+    const std::size_t bytes = bytes_of(mask, stride);
+    return static_cast<std::byte*>(std::memset(mem::take_block(bytes), 0, bytes));
   }
-  static constexpr std::size_t round64(std::size_t n) noexcept { return (n + 63) & ~std::size_t{63}; }
+  static constexpr std::size_t bytes_of(std::uint32_t mask, std::uint32_t stride) noexcept {
+    return (std::size_t{mask} + 1) * stride;
+  }
 
-  alignas(64) Memory memory_;  // application's line
+  alignas(64) std::byte* memory_;  // application's line
   std::uint32_t mask_;
   std::uint32_t stride_;  // bytes
   std::atomic<std::uint32_t> tail_{0};

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "mem/blocks.h"
 #include "transport/rc_qp.h"
 #include "transport/unreliable_qp.h"
 #include "transport/xrc_qp.h"
@@ -47,7 +48,7 @@ class QpNumber {
 
 }  // namespace
 
-struct alignas(64) Qp::Impl {
+struct alignas(64) Qp::Impl : mem::InBlocks {
   /// What a QP is made of. An XRC target has a domain, and neither PD nor CQs nor SRQ of its own.
   struct Parts {
     Device::Impl& device;
