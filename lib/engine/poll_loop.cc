@@ -192,7 +192,9 @@ void PollLoop::note_posted(QueuePair& qp, bool has_sent, Ticks now) noexcept {
       note_turn(qp, now);
       after_step(one, now);
     }
-    return one.wants_transmit(now);
+    // Credits that a post of receives has brought are an answer.
+    const bool may_answer = one.context().credits.load(std::memory_order_relaxed);
+    return one.wants_to_send(now) || (may_answer && one.wants_to_answer(now));
   });
   if (wants) make_ready(qp);
 }
@@ -211,11 +213,12 @@ void PollLoop::note_posted(QueuePair& qp, bool has_sent, Ticks now) noexcept {
 [[gnu::always_inline]] inline bool PollLoop::take_turn(QueuePair& qp, Ticks now, unsigned& work) noexcept {
   transport::TxContext tx = turn(qp, now);
   const unsigned budget = tx.budget;
+  const bool only_answers = qp.context().only_answers;
   const bool more = as_rc(qp, [&tx](auto& one) { return one.transmit(tx); });
   const unsigned sent = budget - std::min(budget, tx.budget);  // a short turn may end with more than it had
   work += sent;
   note_turn(qp, now);
-  after_step(qp, now);
+  only_answers ? after_request(qp, now) : after_step(qp, now);
   if (!tx.no_room) [[likely]] {
     if (more) make_ready(qp);
     return true;
@@ -377,21 +380,29 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
 /// @param local  the port's address that the QP uses
 [[gnu::always_inline]] inline bool PollLoop::deliver(QueuePair& qp, const wire::PacketView& packet,
                                                      const Gid& local, Ticks now) noexcept {
+  // A request brings about responses, a response requests. Which half has nothing to do with it is not looked at: it
+  // may be in no cache.
+  const bool is_request = packet.op->is_request;
   bool wants = false;
   const Count verdict = as_rc(qp, [&](auto& one) {
     const Count taken = one.on_packet(packet, local, now);
-    wants = taken == Count::kRxRoce && !one.context().is_ready && one.wants_transmit(now);
+    if (taken != Count::kRxRoce) return taken;
+    if (one.context().congestion != nullptr) [[unlikely]] {
+      wants = one.wants_to_answer(now) || (!is_request && one.wants_to_send(now));
+    } else {
+      wants = is_request ? one.wants_to_answer(now) : one.wants_to_send(now);
+    }
     return taken;
   });
   if (verdict != Count::kRxRoce) {
     count_refused(packet, verdict);
     return false;
   }
-  if (wants && !postpones_ack(qp, packet.frame_len, now)) {
-    make_ready(qp);
+  if (wants && !(qp.context().is_ready && is_request) && !postpones_ack(qp, packet.frame_len, now)) {
+    is_request ? make_ready_to_answer(qp) : make_ready(qp);
     answers_now_ |= qp.context().is_signaling && answers_first_;
   }
-  after_step(qp, now);
+  is_request ? after_request(qp, now) : after_step(qp, now);
   return true;
 }
 
@@ -401,14 +412,14 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
 [[gnu::always_inline]] inline bool PollLoop::postpones_ack(QueuePair& qp, std::uint32_t frame_len,
                                                            Ticks now) noexcept {
   if (frame_len <= kShortFrame || !port_.shows_more()) return false;
-  if (owing_ != nullptr && owing_ != &qp) make_ready(*owing_);
+  if (owing_ != nullptr && owing_ != &qp) make_ready_to_answer(*owing_);
   owing_ = as_rc(qp, [now](auto& one) { return one.owes_only_ack(now); }) ? &qp : nullptr;
   return owing_ != nullptr;
 }
 
 void PollLoop::look_at_postponed() noexcept {
   if (++postponed_ < kMostPostponed && port_.shows_more()) return;
-  make_ready(*owing_);
+  make_ready_to_answer(*owing_);
   owing_ = nullptr;
   postponed_ = 0;
 }
@@ -587,6 +598,14 @@ void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
   if (const std::uint32_t events = qp.take_events(); events != 0) report(qp, events);
 }
 
+/// Likewise, of a request: its responder has no timer.
+void PollLoop::after_request(QueuePair& qp, Ticks now) noexcept {
+  const transport::QpContext& ctx = qp.context();
+  if (ctx.events != 0 || ctx.congestion != nullptr) [[unlikely]]
+    return after_step(qp, now);
+  wake(*ctx.recv_cq);
+}
+
 void PollLoop::wake(transport::CqRing& cq) noexcept {
   if (!cq.has_news()) return;
   if (cq.take_wake()) signal(cq.event_fd());
@@ -622,7 +641,14 @@ ReadyList& PollLoop::ready_list_of(const QueuePair& qp) noexcept {
   return qp.context().sends_bulk() ? bulk_ready_ : ready_;
 }
 
+void PollLoop::make_ready_to_answer(QueuePair& qp) noexcept {
+  if (qp.context().is_ready) return;
+  qp.context().only_answers = true;
+  ready_list_of(qp).push(qp);
+}
+
 void PollLoop::make_ready(QueuePair& qp) noexcept {
+  qp.context().only_answers = false;
   if (!qp.context().is_ready) ready_list_of(qp).push(qp);
 }
 

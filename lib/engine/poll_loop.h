@@ -240,8 +240,10 @@ class PollLoop {
   [[nodiscard]] wire::FrameTemplate frames_to(const AhAttr& attr, const MacAddress& mac,
                                               std::uint16_t udp_src_port = 0) const noexcept;
   void after_step(transport::QueuePair& qp, Ticks now) noexcept;
+  void after_request(transport::QueuePair& qp, Ticks now) noexcept;
   [[nodiscard]] ReadyList& ready_list_of(const transport::QueuePair& qp) noexcept;
   void make_ready(transport::QueuePair& qp) noexcept;
+  void make_ready_to_answer(transport::QueuePair& qp) noexcept;
   void wake(transport::CqRing& cq) noexcept;
   void wake_moderated(Ticks now) noexcept;
   void report(transport::QueuePair& qp, std::uint32_t events) noexcept;

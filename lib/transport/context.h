@@ -81,7 +81,9 @@ struct QpContext {
   std::uint8_t rnr_retry = 0;
   std::uint8_t hardened = 0;         ///< bad packets in a row that are dropped before one is believed
   bool is_ready = false;             ///< in the list of next_ready
+  bool only_answers = false;         ///< there because of responses alone: the requester need not be looked at
   const bool is_sharing;             ///< receives, now or later
+  std::atomic<bool> credits{false};  ///< end-to-end credits are in use; RC only
   const QpType type;
   const std::uint8_t opcode_base;    ///< of the transport, where it has the operations of RC
   std::atomic<QpState> state{QpState::kReset};
@@ -107,7 +109,6 @@ struct QpContext {
   const QpInitAttr init;
   std::uint64_t rnr_cap_ns = 0;      ///< longest wait granted to an RNR NAK; 0: none
   std::uint64_t probe_floor_ns = 0;  ///< least margin over the round trip before a probe; 0: no probes
-  std::atomic<bool> credits{false};  ///< end-to-end credits are in use; RC only
   /// The peer may send nothing more that takes a receive: a post of receives must ring the doorbell.
   std::atomic<bool> is_peer_out_of_credits{false};
 

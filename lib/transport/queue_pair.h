@@ -61,7 +61,7 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
   /// @param local  the port's address that the QP uses
   /// @return kRxRoce if it was processed, else the counter of its drop reason.
   virtual Count on_packet(const wire::PacketView& packet, const Gid& local, Ticks now) noexcept = 0;
-  /// Sends requests, then responses. @return true if it ended for lack of budget or room: call again.
+  /// Sends requests, unless it is ready to answer and for nothing else, then responses. @return true if it ended for lack of budget or room: call again.
   virtual bool transmit(TxContext& tx) noexcept = 0;
   /// Sends requests only: what was posted just now. settle_requests() follows.
   virtual void transmit_requests(TxContext& tx) noexcept = 0;
@@ -73,6 +73,9 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
   [[nodiscard]] virtual Ticks deadline() const noexcept = 0;
   /// Whether transmit() would send something now.
   [[nodiscard]] virtual bool wants_transmit(Ticks now) const noexcept = 0;
+  /// Whether that would be responses, which come of a request, or requests, which do not.
+  [[nodiscard]] virtual bool wants_to_answer(Ticks now) const noexcept = 0;
+  [[nodiscard]] virtual bool wants_to_send(Ticks now) const noexcept = 0;
   /// Whether that would be an ACK and nothing else.
   [[nodiscard]] virtual bool owes_only_ack(Ticks now) const noexcept = 0;
   /// Packets that are sent and not acknowledged.

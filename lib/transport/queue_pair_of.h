@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <initializer_list>
+#include <utility>
 
 #include "base/prefetch.h"
 #include "transport/queue_pair.h"
@@ -58,6 +59,11 @@ class QueuePairOf final : public QueuePair {
     if (ctx_.congestion != nullptr) [[unlikely]]
       send_cnp(tx);
     const bool responses = ctx_.resolved && receiver_.has_responses();
+    if (std::exchange(ctx_.only_answers, false)) {
+      const bool answered = !responses || receiver_.transmit(tx);
+      settle(tx.now);
+      return !answered && receiver_.has_responses();
+    }
     const unsigned reserve = responses ? std::max(1U, tx.budget / 2) : 0;
     tx.budget = std::max(1U, tx.budget - reserve);
     const Gate gate = sender_.transmit(tx);
@@ -98,9 +104,14 @@ class QueuePairOf final : public QueuePair {
   }
 
   [[nodiscard]] bool wants_transmit(Ticks now) const noexcept override {
+    return wants_to_answer(now) || wants_to_send(now);
+  }
+  [[nodiscard]] bool wants_to_answer(Ticks now) const noexcept override {
     if (ctx_.congestion != nullptr && owes_cnp()) [[unlikely]]
       return true;
-    if (ctx_.resolved && receiver_.has_responses() && !is_response_held(now)) return true;
+    return ctx_.resolved && receiver_.has_responses() && !is_response_held(now);
+  }
+  [[nodiscard]] bool wants_to_send(Ticks now) const noexcept override {
     const Gate gate = sender_.gate(now);
     // Unresolved, or without credits: once, for the timer that bounds the wait.
     const bool waits = gate == Gate::kUnresolved || gate == Gate::kNoCredits;
