@@ -5,6 +5,7 @@
 #include <atomic>
 #include <span>
 
+#include "base/cpu.h"
 #include "base/prefetch.h"
 #include "drivers/shm/layout.h"
 #include "drivers/shm/peer_watch.h"
@@ -117,7 +118,11 @@ class RingReader {
   void prefetch_record(std::uint32_t bytes) const noexcept {
     const std::byte* const first = next();
     const auto left = static_cast<std::uint32_t>(place_.ring + place_.ring_bytes - first);
-    for (std::uint32_t at = 0; at < std::min(bytes, left); at += kCacheLine) prefetch(first + at);
+    if (cpu::is_intel) {
+      for (std::uint32_t at = 0; at < std::min(bytes, left); at += kCacheLine) prefetch_many(first + at);
+    } else {
+      for (std::uint32_t at = 0; at < std::min(bytes, left); at += kCacheLine) prefetch(first + at);
+    }
   }
 
   /// Any byte does but those of headers: what was published must not seem to be so again.

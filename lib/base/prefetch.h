@@ -10,4 +10,10 @@ inline void prefetch(const void* address) noexcept {
   asm volatile("");
 }
 
+/// Into L2, where many more lines can be under way than into L1. Likewise.
+inline void prefetch_many(const void* address) noexcept {
+  __builtin_prefetch(address, 0, 2);
+  asm volatile("");
+}
+
 }  // namespace uroce
