@@ -1,10 +1,16 @@
 #include "apps/common/raw_service.h"
 
 #include <isa-l/crc.h>
+#include <net/ethernet.h>
+#include <netinet/in.h>
+#include <netinet/ip.h>
+#include <netinet/udp.h>
 #include <sched.h>
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cstring>
 #include <new>
 #include <string>
@@ -16,6 +22,8 @@ constexpr std::uint32_t kMagic = 0x7572'6f63;              // "uroc"
 constexpr std::size_t kHotHalf = 256U << 10U;              // bytes of application memory, each way
 constexpr std::uint32_t kOverhead = 14 + 20 + 8 + 12 + 4;  // Ethernet, IPv4, UDP, BTH, ICRC around a SEND
 constexpr std::uint32_t kReth = 16;
+constexpr std::uint16_t kRocePort = 4791;
+constexpr std::uint16_t kUdpSource = 0xc000;
 constexpr std::uint32_t kCrcBytes = 4;
 constexpr unsigned kBurst = 32;
 constexpr std::uint64_t kRepeatNs = 20 * kMillisecond;  // a frame without echo was lost
@@ -37,6 +45,18 @@ std::uint32_t crc_of(std::span<const std::byte> data) noexcept {
       0, static_cast<const unsigned char*>(static_cast<const void*>(data.data())), data.size());
   if (kHasUpperHalves) clear_upper_halves();
   return crc;
+}
+
+/// Link-local, one for each Ethernet address of two ends. RFC 3927.
+std::array<std::uint8_t, 4> address_of(const MacAddress& mac) noexcept {
+  return {169, 254, static_cast<std::uint8_t>(mac.raw[4] % 254 + 1), mac.raw[5]};
+}
+
+std::uint16_t checksum_of(const iphdr& ip) noexcept {
+  std::uint32_t sum = 0;
+  for (const std::uint16_t word : std::bit_cast<std::array<std::uint16_t, 10>>(ip)) sum += word;
+  sum = (sum >> 16) + (sum & 0xffff);
+  return static_cast<std::uint16_t>(~((sum >> 16) + sum));
 }
 
 /// Frame that carries `payload` bytes as uroce would, at least the shortest Ethernet allows.
@@ -70,7 +90,7 @@ Result<Json> RawService::handle(const Json& request) {
   if (op == "connect") {
     const auto peer = MacAddress::parse(request.at("peer").at("mac").get<std::string>());
     if (!peer) return Error{.code = Errc::kPeer, .text = "the other process sent no MAC address"};
-    std::memcpy(ethernet_.data(), peer->raw.data(), peer->raw.size());
+    peer_ = *peer;
     return Json::object();
   }
   const Sample sample = Sample::from(request);
@@ -85,25 +105,48 @@ Result<Json> RawService::open() {
   auto port = RawPort::open(config_);
   if (!port) return port.error();
   port_.emplace(std::move(*port));
-  const auto mac = port_->mac();
-  std::memcpy(ethernet_.data() + 6, mac.raw.data(), mac.raw.size());
-  ethernet_[12] = std::byte{0x88};  // 0x88b5: for experiments on one link
-  ethernet_[13] = std::byte{0xb5};
-  return Json{{"mac", to_string(mac)}};
+  own_ = port_->mac();
+  const Gid gid = Gid::from_v4(address_of(own_));
+  port_->keep_from_kernel({&gid, 1});
+  return Json{{"mac", to_string(own_)}};
 }
 
-bool RawService::send(const Sample& sample, std::uint32_t length, std::uint64_t number) noexcept {
+void RawService::address(std::uint32_t length) noexcept {
+  ether_header ethernet{};
+  std::ranges::copy(peer_.raw, ethernet.ether_dhost);
+  std::ranges::copy(own_.raw, ethernet.ether_shost);
+  ethernet.ether_type = htons(ETHERTYPE_IP);
+  iphdr ip{};
+  ip.version = 4;
+  ip.ihl = sizeof ip / 4;
+  ip.tot_len = htons(static_cast<std::uint16_t>(length - kIpAt));
+  ip.frag_off = htons(IP_DF);
+  ip.ttl = 64;
+  ip.protocol = IPPROTO_UDP;
+  ip.saddr = std::bit_cast<std::uint32_t>(address_of(own_));
+  ip.daddr = std::bit_cast<std::uint32_t>(address_of(peer_));
+  ip.check = checksum_of(ip);
+  udphdr udp{};
+  udp.source = htons(kUdpSource);
+  udp.dest = htons(kRocePort);
+  udp.len = htons(static_cast<std::uint16_t>(length - kIpAt - sizeof ip));
+  std::memcpy(headers_.data(), &ethernet, sizeof ethernet);
+  std::memcpy(headers_.data() + kIpAt, &ip, sizeof ip);
+  std::memcpy(headers_.data() + kIpAt + sizeof ip, &udp, sizeof udp);
+}
+
+bool RawService::send(const Sample& sample, std::uint32_t length, std::uint32_t number) noexcept {
   std::byte* frame = port_->claim(length);
   if (frame == nullptr) return false;
   const Tag tag{.magic = kMagic, .sample = sample.id, .number = number};
-  std::memcpy(frame, ethernet_.data(), ethernet_.size());
+  std::memcpy(frame, headers_.data(), headers_.size());
   std::memcpy(frame + kTagAt, &tag, sizeof tag);
   const std::size_t payload = length - kPayloadAt;
   if (sample.style == Style::kRef) {
     if (send_at_ + payload > used_) send_at_ = 0;
     std::memcpy(frame + kPayloadAt, memory_.get() + send_at_, payload - kCrcBytes);
     send_at_ += (payload + 63) / 64 * 64;
-    const std::uint32_t crc = crc_of({frame + kTagAt, length - kTagAt - kCrcBytes});
+    const std::uint32_t crc = crc_of({frame + kIpAt, length - kIpAt - kCrcBytes});
     std::memcpy(frame + length - kCrcBytes, &crc, sizeof crc);
   } else {
     std::memset(frame + kPayloadAt, 0x5a, payload);
@@ -121,7 +164,7 @@ std::optional<RawService::Tag> RawService::take(const Sample& sample,
   if (sample.style != Style::kRef) return tag;
   std::uint32_t crc = 0;
   std::memcpy(&crc, frame.data() + frame.size() - kCrcBytes, sizeof crc);
-  if (crc != crc_of(frame.subspan(kTagAt, frame.size() - kTagAt - kCrcBytes))) {
+  if (crc != crc_of(frame.subspan(kIpAt, frame.size() - kIpAt - kCrcBytes))) {
     ++crc_errors_;
     return std::nullopt;
   }
@@ -139,13 +182,14 @@ void RawService::give_way() const noexcept {
 Result<Json> RawService::rtt_client(const Sample& sample) {
   Histogram ticks;
   const std::uint32_t length = frame_bytes(sample.bytes, false);
+  address(length);
   const std::uint64_t start = clock_.ticks();
   const std::uint64_t warm = start + clock_.from_ns(sample.warm_up_ns());
   const std::uint64_t end = start + clock_.from_ns(sample.run_ns);
   const std::uint64_t at_last = start + clock_.from_ns(sample.patience_ns());
   const std::uint64_t repeat = clock_.from_ns(kRepeatNs);
   std::uint64_t begin = start;
-  for (std::uint64_t number = 0; begin < end || (ticks.count() < Sample::kEnough && begin < at_last);
+  for (std::uint32_t number = 0; begin < end || (ticks.count() < Sample::kEnough && begin < at_last);
        ++number) {
     begin = clock_.ticks();
     std::uint64_t now = begin;
@@ -169,6 +213,7 @@ Result<Json> RawService::rtt_client(const Sample& sample) {
 
 Result<Json> RawService::rtt_server(const Sample& sample) {
   const std::uint32_t length = frame_bytes(sample.bytes, false);
+  address(length);
   const std::uint64_t end = now_ns() + sample.patience_ns() + kSecond / 2;  // should the last frame be lost
   bool ended = false;
   for (std::uint32_t polls = 1; !ended; ++polls) {
@@ -191,10 +236,11 @@ Result<Json> RawService::rtt_server(const Sample& sample) {
 Result<Json> RawService::flood_client(const Sample& sample) {
   const bool stream = sample.kind == Kind::kStream;
   const std::uint32_t length = frame_bytes(stream ? sample.frame_payload : sample.bytes, stream);
+  address(length);
   const std::uint64_t end = clock_.ticks() + clock_.from_ns(sample.run_ns + 20 * kMillisecond);
-  std::uint64_t number = 0;
+  std::uint32_t number = 0;
   while (clock_.ticks() < end) {
-    const std::uint64_t before = number;
+    const std::uint32_t before = number;
     for (unsigned i = 0; i < kBurst && send(sample, length, number); ++i) ++number;
     port_->flush();
     (void)port_->receive([](std::span<const std::byte>) {});  // some drivers reclaim transmit room there

@@ -26,6 +26,9 @@ class RawPort {
 
   [[nodiscard]] MacAddress mac() const noexcept;
   [[nodiscard]] std::uint32_t link_mtu() const noexcept;
+  /// The addresses whose RoCE v2 frames, in no VLAN, are for this port alone: a kernel that has the
+  /// interface, too, need not look at them. A Device says so of its own.
+  void keep_from_kernel(std::span<const Gid> addresses) noexcept;
   /// Room for a frame of exactly `len` bytes, or nullptr when there is none now.
   [[nodiscard]] std::byte* claim(std::uint32_t len) noexcept;
   /// The claimed frame is complete.

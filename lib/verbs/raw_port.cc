@@ -41,6 +41,10 @@ std::uint32_t RawPort::link_mtu() const noexcept {
   return impl_->port->info().link_mtu;
 }
 
+void RawPort::keep_from_kernel(std::span<const Gid> addresses) noexcept {
+  impl_->port->keep_from_kernel(addresses);
+}
+
 std::byte* RawPort::claim(std::uint32_t len) noexcept {
   return impl_->port->tx_claim(len);
 }
