@@ -132,8 +132,8 @@ void BM_Send(benchmark::State& state) {
 }
 BENCHMARK(BM_Send)->Arg(64)->Arg(288)->Arg(4096);
 
-/// A SEND there and one back, each posted by the thread that has the loop and looked for with one iteration: what
-/// both ends of a round trip take beside the link. Arg: message bytes. Time: per message.
+/// A SEND there and one back, each posted by the thread that has the loop and looked for with one iteration:
+/// what both ends of a round trip take beside the link. Arg: message bytes. Time: per message.
 void BM_RoundTrip(benchmark::State& state) {
   const auto bytes = static_cast<std::uint32_t>(state.range(0));
   constexpr int kSignaled = 16;  // one of so many

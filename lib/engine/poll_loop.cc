@@ -380,8 +380,8 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
 /// @param local  the port's address that the QP uses
 [[gnu::always_inline]] inline bool PollLoop::deliver(QueuePair& qp, const wire::PacketView& packet,
                                                      const Gid& local, Ticks now) noexcept {
-  // A request brings about responses, a response requests. Which half has nothing to do with it is not looked at: it
-  // may be in no cache.
+  // A request brings about responses, a response requests. Which half has nothing to do with it is not looked
+  // at: it may be in no cache.
   const bool is_request = packet.op->is_request;
   bool wants = false;
   const Count verdict = as_rc(qp, [&](auto& one) {

@@ -15,7 +15,7 @@ namespace uroce::mem {
 namespace {
 
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kLargest = 16U << 10U;   // of those that share pages, bytes
+constexpr std::size_t kLargest = 16U << 10U;     // of those that share pages, bytes
 constexpr std::size_t kFirstChunk = 64U << 10U;  // a program with few QPs needs no large page
 constexpr std::size_t kLargePage = 2U << 20U;
 
@@ -29,7 +29,8 @@ void* allocate(std::size_t bytes) {
   return memory;
 }
 
-/// Pages of the system's, in large ones if it has such. @param bytes  a power of two, which they are aligned to
+/// Pages of the system's, in large ones if it has such. @param bytes  a power of two, which they are aligned
+/// to
 std::byte* map_chunk(std::size_t bytes) {
   void* const all =
       ::mmap(nullptr, 2 * bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

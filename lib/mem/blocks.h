@@ -6,8 +6,9 @@
 
 namespace uroce::mem {
 
-/// A block of whole cache lines. Small ones lie side by side in large pages where the kernel has such (transparent
-/// hugepages): spread over ordinary pages, thousands of QPs would each cost a page walk when their turn comes.
+/// A block of whole cache lines. Small ones lie side by side in large pages where the kernel has such
+/// (transparent hugepages): spread over ordinary pages, thousands of QPs would each cost a page walk when
+/// their turn comes.
 ///
 /// Threads: any.
 /// @return aligned to 64 bytes; bad_alloc is thrown if there is no memory

@@ -136,7 +136,8 @@ void Requester::on_progress(Ticks now) noexcept {
     forget_doubts();
   if (is_selective_) selective_->on_progress(unacked_psn_);
   window_ = std::min(qp_.max_unacked, 2 * window_);
-  if (waits_for_receive_) wait_for_receive(Ticks{});  // the packet that was refused is among what the peer has taken
+  if (waits_for_receive_)
+    wait_for_receive(Ticks{});  // the packet that was refused is among what the peer has taken
   timer_.on_answered(unacked_psn_, now);
   if (in_flight() > 0) {
     start_timer(now);

@@ -52,8 +52,8 @@ struct QpContext {
         receives(capacities.max_recv_wr, capacities.max_recv_sge, shared),
         recv_pd(shared == nullptr ? pd_number : shared->pd) {}
 
-  // What a packet needs of this are two cache lines: the first one, and what lies behind the index that the send queue
-  // keeps for the loop.
+  // What a packet needs of this are two cache lines: the first one, and what lies behind the index that the
+  // send queue keeps for the loop.
   alignas(64) mem::KeyTable& keys;
   Counters& counters;
   CqRing& send_cq;
@@ -65,13 +65,13 @@ struct QpContext {
   Ticks wheel_due;  ///< of the loop: when its timer wheel comes to the QP; unset: it does not
 
   [[no_unique_address]] SendQueue sq;
-  std::uint32_t mtu = 1024;          ///< bytes(attr.path_mtu)
-  QueuePair* next_ready = nullptr;   ///< of the loop: its list of QPs with packets to send
-  Ticks housekeeping_due;            ///< when QueuePair::housekeeping() has something to do
-  Qpn dest_qpn{};                    ///< of `attr`, like those below
+  std::uint32_t mtu = 1024;         ///< bytes(attr.path_mtu)
+  QueuePair* next_ready = nullptr;  ///< of the loop: its list of QPs with packets to send
+  Ticks housekeeping_due;           ///< when QueuePair::housekeeping() has something to do
+  Qpn dest_qpn{};                   ///< of `attr`, like those below
   std::uint32_t access_flags = 0;
-  std::uint32_t max_unacked = 256;   ///< packets in flight
-  std::uint32_t events = 0;          ///< QueuePair::take_events()
+  std::uint32_t max_unacked = 256;  ///< packets in flight
+  std::uint32_t events = 0;         ///< QueuePair::take_events()
   std::uint16_t udp_src_port = 0xc000;
   std::uint8_t max_rd_atomic = 1;
   std::uint8_t max_dest_rd_atomic = 1;
@@ -79,22 +79,22 @@ struct QpContext {
   std::uint8_t timeout = 0;
   std::uint8_t retry_cnt = 0;
   std::uint8_t rnr_retry = 0;
-  std::uint8_t hardened = 0;         ///< bad packets in a row that are dropped before one is believed
-  bool is_ready = false;             ///< in the list of next_ready
-  bool only_answers = false;         ///< there because of responses alone: the requester need not be looked at
-  const bool is_sharing;             ///< receives, now or later
+  std::uint8_t hardened = 0;  ///< bad packets in a row that are dropped before one is believed
+  bool is_ready = false;      ///< in the list of next_ready
+  bool only_answers = false;  ///< there because of responses alone: the requester need not be looked at
+  const bool is_sharing;      ///< receives, now or later
   std::atomic<bool> credits{false};  ///< end-to-end credits are in use; RC only
   const QpType type;
-  const std::uint8_t opcode_base;    ///< of the transport, where it has the operations of RC
+  const std::uint8_t opcode_base;  ///< of the transport, where it has the operations of RC
   std::atomic<QpState> state{QpState::kReset};
-  Fault fatal = Fault::kNone;        ///< why the QP is in Error
-  Fault send_fault = Fault::kNone;   ///< why an unreliable QP is in SQE
-  bool resolved = false;             ///< the peer's Ethernet address is known: `path` has it
-  bool heard = false;                ///< a packet has come since the keepalive looked last
-  bool awaits_reply = false;         ///< a message has come since the newest request was started
-  bool is_signaling = false;         ///< the newest request that was started is signaled
-  bool is_bulk = false;              ///< what is in flight are long messages
-  bool answers_bulk = false;         ///< so are responses that may still be on their way
+  Fault fatal = Fault::kNone;       ///< why the QP is in Error
+  Fault send_fault = Fault::kNone;  ///< why an unreliable QP is in SQE
+  bool resolved = false;            ///< the peer's Ethernet address is known: `path` has it
+  bool heard = false;               ///< a packet has come since the keepalive looked last
+  bool awaits_reply = false;        ///< a message has come since the newest request was started
+  bool is_signaling = false;        ///< the newest request that was started is signaled
+  bool is_bulk = false;             ///< what is in flight are long messages
+  bool answers_bulk = false;        ///< so are responses that may still be on their way
 
   alignas(64) QpAttr attr;
   std::uint32_t remote_srq = 0;       ///< XRC initiator: of the request that is being sent

@@ -9,8 +9,8 @@
 
 namespace uroce::transport {
 
-/// What connections with the same address vector share, so that the packets of thousands of QPs to one peer read the
-/// same cache lines.
+/// What connections with the same address vector share, so that the packets of thousands of QPs to one peer
+/// read the same cache lines.
 ///
 /// Threads: loop. Lifetime: the loop's, as long as a QP uses it.
 struct Path {

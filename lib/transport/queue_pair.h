@@ -61,7 +61,8 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
   /// @param local  the port's address that the QP uses
   /// @return kRxRoce if it was processed, else the counter of its drop reason.
   virtual Count on_packet(const wire::PacketView& packet, const Gid& local, Ticks now) noexcept = 0;
-  /// Sends requests, unless it is ready to answer and for nothing else, then responses. @return true if it ended for lack of budget or room: call again.
+  /// Sends requests, unless it is ready to answer and for nothing else, then responses. @return true if it
+  /// ended for lack of budget or room: call again.
   virtual bool transmit(TxContext& tx) noexcept = 0;
   /// Sends requests only: what was posted just now. settle_requests() follows.
   virtual void transmit_requests(TxContext& tx) noexcept = 0;
@@ -101,9 +102,7 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
 
   /// Bits 1 << AsyncEventType that happened since the last call, and kHasFailed.
   static constexpr std::uint32_t kHasFailed = 1U << 31;
-  [[nodiscard]] std::uint32_t take_events() noexcept {
-    return std::exchange(ctx_.events, 0);
-  }
+  [[nodiscard]] std::uint32_t take_events() noexcept { return std::exchange(ctx_.events, 0); }
 
   [[nodiscard]] QpContext& context() noexcept { return ctx_; }
   [[nodiscard]] const QpContext& context() const noexcept { return ctx_; }

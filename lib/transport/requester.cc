@@ -99,8 +99,7 @@ Gate Requester::gate(Ticks now) const noexcept {
     if (const Gate why = hold_back(wqe); why != Gate::kOpen) return why;
   }
   if (span_from(send_psn(), unacked_psn_) >= window_) return Gate::kWindowFull;
-  if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.max_rd_atomic &&
-      !repeating_) {
+  if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.max_rd_atomic && !repeating_) {
     return Gate::kReadDepth;
   }
   if (qp_.congestion != nullptr && !qp_.congestion->rate.may_send(now)) [[unlikely]]
@@ -126,7 +125,8 @@ bool Requester::has_credit(const SendWqe& wqe) const noexcept {
 }
 
 Gate Requester::transmit(TxContext& tx) noexcept {
-  if (waits_for_receive_ && rnr_until_ <= tx.now) wait_for_receive(Ticks{});  // what is sent from now on may be refused anew
+  if (waits_for_receive_ && rnr_until_ <= tx.now)
+    wait_for_receive(Ticks{});  // what is sent from now on may be refused anew
   Gate why = gate(tx.now);
   while (why == Gate::kOpen && tx.budget > 0) {
     if (!emit_current(tx)) return Gate::kOpen;

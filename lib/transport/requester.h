@@ -191,8 +191,8 @@ class Requester {
   void count_reads_in_flight() noexcept;
   void forget_selective() noexcept;
 
-  // What each message touches comes first: two cache lines. What most connections never use is behind them, and a bit
-  // here says whether it is in use.
+  // What each message touches comes first: two cache lines. What most connections never use is behind them,
+  // and a bit here says whether it is in use.
   QpContext& qp_;
   std::uint32_t oldest_ = 0;        // oldest WQE that has not completed
   std::uint32_t current_ = 0;       // WQE that sends next
@@ -206,18 +206,18 @@ class Requester {
   std::uint16_t since_ack_req_ = 0;  // packets
   std::uint16_t carried_ = 0;        // payload of the largest packet that was acknowledged
   Ticks quiet_until_;                // until then what is not signaled asks for no ACK
-  Ticks tail_due_;  // the newest message has not asked: others should have followed by then
+  Ticks tail_due_;                   // the newest message has not asked: others should have followed by then
 
   std::uint32_t window_ = 0;  // packets in flight now: max_unacked, less after a timeout or a probe
   std::uint8_t reads_in_flight_ = 0;
   Fault broken_ = Fault::kNone;  // `current_` cannot be sent; takes effect when it is the oldest
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
-  bool repeating_ : 1 = false;      // `current_` is behind what has been sent, at what is lost
-  bool recovering_ : 1 = false;     // went back; further NAKs for the same PSN say nothing new
-  bool credits_asked_ : 1 = false;  // a question for credits is to be sent
-  bool asks_tail_ : 1 = false;      // a question about the newest messages is to be sent
-  bool is_selective_ : 1 = false;   // selective_
+  bool repeating_ : 1 = false;          // `current_` is behind what has been sent, at what is lost
+  bool recovering_ : 1 = false;         // went back; further NAKs for the same PSN say nothing new
+  bool credits_asked_ : 1 = false;      // a question for credits is to be sent
+  bool asks_tail_ : 1 = false;          // a question about the newest messages is to be sent
+  bool is_selective_ : 1 = false;       // selective_
   bool waits_for_receive_ : 1 = false;  // rnr_until_
   bool is_probing_ : 1 = false;         // a probe is unanswered: window_before_probe_
   bool has_local_ : 1 = false;          // local_unfinished_

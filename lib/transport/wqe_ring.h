@@ -110,8 +110,8 @@ static_assert(sizeof(RecvWqe) == 16);
 
 /// Ring of variable-stride slots. Indices run freely; a slot is free again once the loop has retired it.
 ///
-/// The application has a cache line, and the loop an index in another one, so that both write as if they were alone:
-/// each reads the other's when it has to. What is declared behind a ring may share the loop's line:
+/// The application has a cache line, and the loop an index in another one, so that both write as if they were
+/// alone: each reads the other's when it has to. What is declared behind a ring may share the loop's line:
 /// [[no_unique_address]].
 ///
 /// Threads: free(), claim(), publish() by one application thread; the rest by the loop.
@@ -218,8 +218,8 @@ struct SendPosting {
   std::uint8_t flags_of_all = 0;  ///< that every request has
   bool is_datagram : 1 = false;
   bool is_xrc : 1 = false;
-  bool is_closed : 1 = false;                        ///< nothing can be posted
-  std::unique_ptr<AtomicMasks[]> masks = nullptr;    ///< one per slot; nullptr: masked atomics cannot be sent
+  bool is_closed : 1 = false;                      ///< nothing can be posted
+  std::unique_ptr<AtomicMasks[]> masks = nullptr;  ///< one per slot; nullptr: masked atomics cannot be sent
   PostingNeighbours neighbours{};
 };
 static_assert(sizeof(SendPosting) <= 40, "the rest of the application's line");

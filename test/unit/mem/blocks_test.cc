@@ -32,7 +32,8 @@ bool is_whole(const Block& block) {
   return true;
 }
 
-/// Takes and gives back blocks of all sizes, at random. @return whether none was changed by another one's owner
+/// Takes and gives back blocks of all sizes, at random. @return whether none was changed by another one's
+/// owner
 bool exercise(unsigned seed) {
   std::minstd_rand random(seed);
   std::vector<Block> held;
@@ -85,7 +86,8 @@ TEST_CASE("threads take and give blocks at the same time", "[mem][blocks]") {
   for (const bool is_so : whole) CHECK(is_so);
 }
 
-TEST_CASE("objects of classes that are derived from one in blocks have room for all of them", "[mem][blocks]") {
+TEST_CASE("objects of classes that are derived from one in blocks have room for all of them",
+          "[mem][blocks]") {
   std::vector<std::unique_ptr<Counted>> objects;
   for (int i = 0; i < 100; ++i) {
     auto larger = std::make_unique<Larger>();
