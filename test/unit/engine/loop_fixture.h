@@ -9,6 +9,7 @@
 #include "support/frames.h"
 #include "support/script_packet.h"
 #include "transport/rc_qp.h"
+#include "wire/arp.h"
 
 namespace uroce::test {
 
@@ -104,5 +105,15 @@ class LoopFixture {
   engine::PollLoop loop;
   std::uint64_t now_ns = 1'000'000'000;
 };
+
+/// The peer's Ethernet address, as ARP would tell it: by an ARP request of the peer, once a QP wants to know.
+inline void introduce(LoopFixture& f, bool forget = true) {
+  const wire::LinkAddress link{.src = f.peer_mac(), .dst = {{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}};
+  Bytes frame(wire::arp_frame_len(link));
+  wire::emit_arp_frame(frame.data(), link, wire::make_arp_request(f.peer_mac(), f.peer_v4(), f.local_v4()));
+  f.give(frame);
+  f.run(5000);
+  if (forget) f.taken();
+}
 
 }  // namespace uroce::test

@@ -39,16 +39,6 @@ class GivingPort final : public port::Port {
   port::PortInfo info_{.name = "giving", .mac = {{2, 0, 0, 0, 0, 1}}, .link_mtu = 4200};
 };
 
-/// The peer's Ethernet address, as ARP would tell it: by an ARP request of the peer, once a QP wants to know.
-void introduce(LoopFixture& f, bool forget = true) {
-  const wire::LinkAddress link{.src = f.peer_mac(), .dst = {{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}};
-  Bytes frame(wire::arp_frame_len(link));
-  wire::emit_arp_frame(frame.data(), link, wire::make_arp_request(f.peer_mac(), f.peer_v4(), f.local_v4()));
-  f.give(frame);
-  f.run(5000);
-  if (forget) f.taken();
-}
-
 /// Puts the one's complement checksum over `len` bytes from `first` on into the two bytes at `at`.
 void mend_checksum(Bytes& frame, std::size_t first, std::size_t len, std::size_t at) {
   frame[at] = frame[at + 1] = std::byte{0};
