@@ -95,9 +95,10 @@ int run(const SharedOptions& shared, const Options& options) {
   }
   fmt::print("{}\n", rows_table(rows, true));
   fmt::print(
-      "{}, path MTU {}, {}. raw link: frames of the same size, payload written. REF: the same with a copy "
-      "from and to\n"
-      "application memory and CRC-32 on both sides. TCP over {}, {}, TCP_NODELAY. \"uroce is\": how many "
+      "{}, path MTU {}, {}. raw link: frames of the same size, payload written; over af_packet by DPDK's "
+      "driver, unless\n"
+      "--bare-port says otherwise. REF: the same with a copy from and to application memory and CRC-32 on "
+      "both sides. TCP over {}, {}, TCP_NODELAY. \"uroce is\": how many "
       "times faster\n"
       "than the column before it.\n",
       config->port, result->at("path_mtu").get<unsigned>(), cores->text(),
@@ -122,8 +123,9 @@ void add_bench(CLI::App& program, int& exit_code) {
   command->add_option("--peer-port", options->peer_port, "port of the other end (default: the same link)")
       ->type_name("SPEC");
   command
-      ->add_option("--bare-port", options->bare_ports[0],
-                   "port for the bare link (default: that of uroce, or a link beside it)")
+      ->add_option(
+          "--bare-port", options->bare_ports[0],
+          "port for the bare link (default: that of uroce, af_packet by DPDK's driver, or a link beside it)")
       ->type_name("SPEC");
   command->add_option("--bare-peer-port", options->bare_ports[1], "its other end")->type_name("SPEC");
   command->add_option("--rtt", options->rtt, "message sizes for round trips")->delimiter(',')->check(size);

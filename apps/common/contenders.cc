@@ -13,12 +13,15 @@ namespace uroce::apps {
 namespace {
 
 /// The configuration of a bare port: two-ended links get another name ("shm:x" -> "shm:x-raw"); an interface
-/// is shared.
+/// is shared, by DPDK's driver alone, whose way of sending uroce's port does not use.
 /// @param port  empty: derived from the configuration's
 Config bare(Config config, const std::string& port) {
   config.fault.clear();
   config.pcap.clear();
   config.port = port.empty() ? another_link(config.port, "-raw") : port;
+  const bool has_own_way =
+      config.port.starts_with("af_packet:") && config.port.find(",ring=") == std::string::npos;
+  if (port.empty() && has_own_way) config.port += ",ring=on";
   return config;
 }
 

@@ -166,10 +166,15 @@ Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
   if ((mask & qp_attr::kState) != 0 && is_end) answer_last(qp, now);
   const bool will_receive = (mask & qp_attr::kState) != 0 && attr.state == QpState::kRtr;
   if (will_receive && qp.state() == QpState::kInit) let_pass_what_is_old(now);
-  if (Status status = qp.modify(attr, mask, bounds); !status) {
+  Status status;
+  try {
+    status = qp.modify(attr, mask, bounds);
+  } catch (const std::bad_alloc&) {
     if (path != nullptr) paths_.release(*path);
-    return status;
+    throw;
   }
+  if (!status && path != nullptr) paths_.release(*path);
+  if (!status) return status;
   if (path != nullptr) lead(qp, *path, now);
   if (qp.state() == QpState::kReset) {
     let_go(qp.neighbour);
