@@ -20,11 +20,6 @@ class Paths {
   void release(const transport::Path& path) noexcept;
   [[nodiscard]] std::size_t size() const noexcept { return paths_.size(); }
 
-  template <typename F>
-  void for_each(F&& use) {
-    for (auto& [to, path] : paths_) use(*path);
-  }
-
  private:
   struct Hash {
     std::size_t operator()(const AhAttr& to) const noexcept;

@@ -386,19 +386,19 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
   bool wants = false;
   const Count verdict = as_rc(qp, [&](auto& one) {
     const Count taken = one.on_packet(packet, local, now);
-    if (taken != Count::kRxRoce) return taken;
-    if (one.context().congestion != nullptr) [[unlikely]] {
-      wants = one.wants_to_answer(now) || (!is_request && one.wants_to_send(now));
-    } else {
-      wants = is_request ? one.wants_to_answer(now) : one.wants_to_send(now);
-    }
+    const transport::QpContext& ctx = one.context();
+    const bool is_ready = ctx.is_ready && (is_request || !ctx.only_answers);
+    if (taken != Count::kRxRoce || is_ready) return taken;
+    wants = is_request ? one.wants_to_answer(now) : one.wants_to_send(now);
+    if (ctx.congestion != nullptr) [[unlikely]]
+      wants = wants || one.wants_to_answer(now);  // a CNP
     return taken;
   });
   if (verdict != Count::kRxRoce) {
     count_refused(packet, verdict);
     return false;
   }
-  if (wants && !(qp.context().is_ready && is_request) && !postpones_ack(qp, packet.frame_len, now)) {
+  if (wants && !postpones_ack(qp, packet.frame_len, now)) {
     is_request ? make_ready_to_answer(qp) : make_ready(qp);
     answers_now_ |= qp.context().is_signaling && answers_first_;
   }
