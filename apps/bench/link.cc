@@ -39,6 +39,13 @@ Status check_ports(const Config& config, const Options& options) {
                    "--peer-port, --bare-port and --bare-peer-port af_xdp:IFACE, e.g. two veth pairs"};
 }
 
+/// Least, median and most.
+Json spread_of(std::vector<double> all) {
+  if (all.empty()) all.push_back(0);
+  std::sort(all.begin(), all.end());
+  return {{"least", all.front()}, {"median", all[all.size() / 2]}, {"most", all.back()}};
+}
+
 Result<Json> run_all(const Config& config, const CorePair& cores, const Options& options,
                      std::vector<Row>& rows) {
   Progress progress;
@@ -63,7 +70,8 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
   for (const auto size : options.stream) cases.push_back({Kind::kStream, size});
   const Plan plan{.rounds = options.rounds,
                   .run_ns = options.sample_ms * kMillisecond,
-                  .with_ref = true,
+                  .with_all = true,
+                  .cores = cores,
                   .shared_core = cores.shared};
   for (const auto& one : cases) {
     const auto measured =
@@ -76,6 +84,7 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
               {"path_mtu", link->path_mtu},
               {"cores", cores.text()},
               {"interruptions", link->interruptions},
+              {"line_ns", spread_of(link->lines_ns)},
               {"tcp", {{"path", tcp->path}, {"congestion", tcp->congestion}}},
               {"rows", rows_json(rows)},
               {"goals", judged_json(judge_rows(rows))}};
@@ -93,16 +102,19 @@ int run(const SharedOptions& shared, const Options& options) {
     fmt::print("{}\n", result->dump(2));
     return 0;
   }
-  fmt::print("{}\n", rows_table(rows, true));
+  fmt::print("{}\n", rows_table(rows));
   fmt::print(
-      "{}, path MTU {}, {}. raw link: frames of the same size, payload written; over af_packet by DPDK's "
-      "driver, unless\n"
-      "--bare-port says otherwise. REF: the same with a copy from and to application memory and CRC-32 on "
-      "both sides. TCP over {}, {}, TCP_NODELAY. \"uroce is\": how many "
-      "times faster\n"
-      "than the column before it.\n",
+      "{}, path MTU {}, {}. raw link: frames of the same size, payload written; over af_packet by DPDK's\n"
+      "driver, unless --bare-port says otherwise. REF: the same with a copy from and to application memory\n"
+      "and CRC-32 on both sides. UCX: tag matching over its shared memory. TCP over {}, {}, TCP_NODELAY; "
+      "UDP\n"
+      "there, too. \"uroce is\": how many times faster than the column before it. A cache line there and "
+      "back,\n"
+      "before each sample: {:.0f} ns, {:.0f} to {:.0f}; interruptions of uroce: {}.\n",
       config->port, result->at("path_mtu").get<unsigned>(), cores->text(),
-      result->at("tcp").at("path").get<std::string>(), result->at("tcp").at("congestion").get<std::string>());
+      result->at("tcp").at("path").get<std::string>(), result->at("tcp").at("congestion").get<std::string>(),
+      result->at("line_ns").at("median").get<double>(), result->at("line_ns").at("least").get<double>(),
+      result->at("line_ns").at("most").get<double>(), result->at("interruptions").get<std::uint64_t>());
   const auto goals = judge_rows(rows);
   if (!goals.empty()) fmt::print("\n{}", judged_table(goals));
   return 0;

@@ -2,9 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "apps/common/line_probe.h"
 #include "apps/common/table.h"
+#include "apps/common/ucx.h"
+#include "apps/common/udp.h"
 
 namespace uroce::apps {
 namespace {
@@ -16,10 +21,13 @@ struct Contender {
 };
 
 /// TCP is left out where memory is cold: its memory is not.
-std::vector<Contender> contenders(LinkUnderTest& link, TcpUnderTest& tcp, const Plan& plan, bool is_cold) {
+std::vector<Contender> contenders(LinkUnderTest& link, TcpUnderTest& tcp, const Plan& plan,
+                                  const Sample& sample) {
   std::vector<Contender> all = {{"uroce", &link.uroce, Style::kSpin}, {"raw", &link.raw, Style::kRaw}};
-  if (plan.with_ref) all.push_back({"ref", &link.raw, Style::kRef});
-  if (is_cold) return all;
+  if (plan.with_all) all.push_back({"ref", &link.raw, Style::kRef});
+  if (sample.is_cold()) return all;
+  if (plan.with_all && !plan.shared_core && fits_udp(sample.kind, sample.bytes))
+    all.push_back({"udp_spin", &tcp.pair, Style::kUdp});
   if (!plan.shared_core) all.push_back({"tcp_spin", &tcp.pair, Style::kSpin});
   all.push_back({"tcp_block", &tcp.pair, Style::kBlock});
   return all;
@@ -95,12 +103,13 @@ Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const C
                   .bytes = one.bytes,
                   .frame_payload = link.path_mtu,
                   .run_ns = plan.run_ns};
-    for (const auto& contender : contenders(link, tcp, plan, sample.is_cold())) {
+    for (const auto& contender : contenders(link, tcp, plan, sample)) {
       on_step(fmt::format("{}: {}, {} ({}/{})", link.name, case_name(one), contender.name, round + 1,
                           plan.rounds));
       sample.style = contender.style;
       sample.id = ++next_id;
       if (contender.pair->broken && contender.pair != &link.uroce) continue;
+      if (plan.with_all) link.lines_ns.push_back(line_round_trip_ns(plan.cores));
       const auto reached = take({.name = contender.name,
                                  .pair = contender.pair,
                                  .client = sample.request(true),
@@ -113,6 +122,13 @@ Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const C
       }
       link.interruptions += reached->interruptions;
       samples[contender.name].all.push_back(*reached);
+    }
+    if (!plan.with_all || plan.shared_core || sample.is_cold() || !has_ucx()) continue;
+    on_step(fmt::format("{}: {}, UCX ({}/{})", link.name, case_name(one), round + 1, plan.rounds));
+    if (const auto reached = take_ucx(one.kind, one.bytes, plan.cores)) {
+      samples["ucx"].all.push_back(*reached);
+    } else {
+      link.notes.push_back(reached.error().text);
     }
   }
   return rows_of(link, one, samples);
@@ -131,12 +147,18 @@ Json rows_json(const std::vector<Row>& rows) {
   return all;
 }
 
-std::string rows_table(const std::vector<Row>& rows, bool with_ref) {
-  std::vector<std::string> names = {"raw"};
-  if (with_ref) names.push_back("ref");
-  names.insert(names.end(), {"tcp_spin", "tcp_block"});
-  const std::map<std::string, std::string> titles = {
-      {"raw", "raw link"}, {"ref", "REF"}, {"tcp_spin", "TCP spin"}, {"tcp_block", "TCP block"}};
+std::string rows_table(const std::vector<Row>& rows) {
+  const std::vector<std::pair<std::string, std::string>> all = {
+      {"raw", "raw link"},      {"ref", "REF"},           {"ucx", "UCX shm"},
+      {"udp_spin", "UDP spin"}, {"tcp_spin", "TCP spin"}, {"tcp_block", "TCP block"}};
+  std::vector<std::string> names;
+  std::map<std::string, std::string> titles;
+  for (const auto& [name, title] : all) {
+    const auto has_it = [&name = name](const Row& row) { return row.value.contains(name); };
+    if (std::none_of(rows.begin(), rows.end(), has_it)) continue;
+    names.push_back(name);
+    titles[name] = title;
+  }
   std::vector<std::string> head = {"link", "test", "bytes", "unit", "uroce"};
   for (const auto& name : names) head.insert(head.end(), {titles.at(name), "uroce is"});
   Table table(std::move(head), 2);

@@ -26,6 +26,7 @@ struct LinkUnderTest {
   std::uint32_t path_mtu = 1024;     ///< bytes
   std::uint64_t interruptions = 0;   ///< of the measured processes by other programs
   std::vector<std::string> notes{};  ///< yardsticks that failed
+  std::vector<double> lines_ns{};    ///< before each sample: a cache line's way there and back
 
   /// Forks four processes and connects them.
   /// @param at_client, at_server  ports of the uroce ends
@@ -60,13 +61,14 @@ struct Row {
   std::string unit;
   bool more_is_better = false;
   std::map<std::string, std::optional<double>>
-      value;  ///< by contender: "uroce", "raw", "ref", "tcp_spin", "tcp_block"
+      value;  ///< by contender: "uroce", "raw", "ref", "ucx", "udp_spin", "tcp_spin", "tcp_block"
 };
 
 struct Plan {
   unsigned rounds = 3;  ///< samples of each contender, taken in turns
   std::uint64_t run_ns = 100 * kMillisecond;
-  bool with_ref = false;
+  bool with_all = false;  ///< yardsticks; else those that a newcomer knows
+  CorePair cores{};
   bool shared_core = false;  ///< spinning TCP is left out: two spinners on one core measure the scheduler
 };
 
@@ -79,6 +81,6 @@ Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const C
 /// Rows as the JSON array that `demo --json` and `bench link --json` print.
 [[nodiscard]] Json rows_json(const std::vector<Row>& rows);
 /// Rows as a table: behind each yardstick, how many times faster uroce is.
-[[nodiscard]] std::string rows_table(const std::vector<Row>& rows, bool with_ref);
+[[nodiscard]] std::string rows_table(const std::vector<Row>& rows);
 
 }  // namespace uroce::apps

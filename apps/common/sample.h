@@ -21,6 +21,7 @@ enum class Kind : std::uint8_t {
 enum class Style : std::uint8_t {
   kSpin,   ///< poll without sleeping
   kBlock,  ///< sleep in the system call
+  kUdp,    ///< spin, over UDP
   kRaw,    ///< bare frames
   kRef,    ///< bare frames, copied from and to application memory and checked by CRC-32
 };

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "apps/common/netns.h"
+#include "apps/common/udp.h"
 
 namespace uroce::apps {
 namespace {
@@ -115,6 +116,10 @@ Result<Json> TcpService::sample(const Sample& sample, bool client) {
   auto socket = client ? tcp_connect(host_, port_, until) : tcp_accept(*listener_, until);
   if (!socket) return socket.error();
   tcp_tune(*socket);
+  if (sample.style == Style::kUdp) {
+    const auto reached = client ? udp_client(*socket, host_, sample, clock_) : udp_server(*socket, sample);
+    return reached ? *reached : Json::object();  // TCP goes on without
+  }
   if (sample.style == Style::kBlock) limit_blocking(*socket);
   if (sample.kind == Kind::kRtt) return client ? rtt_client(*socket, sample) : rtt_server(*socket, sample);
   return client ? stream_client(*socket, sample) : stream_server(*socket, sample);

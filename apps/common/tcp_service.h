@@ -1,4 +1,4 @@
-/// Worker service: TCP between two processes, the yardstick that users know.
+/// Worker service: TCP between two processes, the yardstick that users know, and UDP.
 #pragma once
 
 #include <optional>

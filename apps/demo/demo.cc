@@ -158,7 +158,7 @@ class Demo {
   void measure_all(LinkUnderTest& link) {
     const Plan plan{.rounds = 3,
                     .run_ns = (options_.quick ? 25 : 120) * kMillisecond,
-                    .with_ref = false,
+                    .with_all = false,
                     .shared_core = cores_.shared};
     for (const auto& one : kCases) {
       if (now_ns() - begin_ > kBudgetNs) {
@@ -193,7 +193,7 @@ class Demo {
 };
 
 void print_text(const Json& result, const std::vector<Row>& rows, const std::string& program) {
-  fmt::print("\n{}\n", rows_table(rows, false));
+  fmt::print("\n{}\n", rows_table(rows));
   fmt::print(
       "Two processes, {}. raw link: frames of the same size without protocol. TCP over {}, {}, "
       "TCP_NODELAY.\n",
