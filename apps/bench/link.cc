@@ -68,11 +68,8 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
   for (const auto size : options.rtt) cases.push_back({Kind::kRtt, size});
   for (const auto size : options.rate) cases.push_back({Kind::kRate, size});
   for (const auto size : options.stream) cases.push_back({Kind::kStream, size});
-  const Plan plan{.rounds = options.rounds,
-                  .run_ns = options.sample_ms * kMillisecond,
-                  .with_all = true,
-                  .cores = cores,
-                  .shared_core = cores.shared};
+  const Plan plan{
+      .rounds = options.rounds, .run_ns = options.sample_ms * kMillisecond, .with_all = true, .cores = cores};
   for (const auto& one : cases) {
     const auto measured =
         measure(*link, *tcp, one, plan, [&](const std::string& text) { progress.step(text); });
@@ -106,10 +103,8 @@ int run(const SharedOptions& shared, const Options& options) {
   fmt::print(
       "{}, path MTU {}, {}. raw link: frames of the same size, payload written; over af_packet by DPDK's\n"
       "driver, unless --bare-port says otherwise. REF: the same with a copy from and to application memory\n"
-      "and CRC-32 on both sides. UCX: tag matching over its shared memory. TCP over {}, {}, TCP_NODELAY; "
-      "UDP\n"
-      "there, too. \"uroce is\": how many times faster than the column before it. A cache line there and "
-      "back,\n"
+      "and CRC-32 on both sides. UCX: tag matching over its shared memory. TCP and UDP over {}, {}, no\n"
+      "delay. \"uroce is\": how many times faster than the column before it. A cache line there and back,\n"
       "before each sample: {:.0f} ns, {:.0f} to {:.0f}; interruptions of uroce: {}.\n",
       config->port, result->at("path_mtu").get<unsigned>(), cores->text(),
       result->at("tcp").at("path").get<std::string>(), result->at("tcp").at("congestion").get<std::string>(),

@@ -26,9 +26,9 @@ std::vector<Contender> contenders(LinkUnderTest& link, TcpUnderTest& tcp, const 
   std::vector<Contender> all = {{"uroce", &link.uroce, Style::kSpin}, {"raw", &link.raw, Style::kRaw}};
   if (plan.with_all) all.push_back({"ref", &link.raw, Style::kRef});
   if (sample.is_cold()) return all;
-  if (plan.with_all && !plan.shared_core && fits_udp(sample.kind, sample.bytes))
+  if (plan.with_all && !plan.cores.shared && fits_udp(sample.kind, sample.bytes))
     all.push_back({"udp_spin", &tcp.pair, Style::kUdp});
-  if (!plan.shared_core) all.push_back({"tcp_spin", &tcp.pair, Style::kSpin});
+  if (!plan.cores.shared) all.push_back({"tcp_spin", &tcp.pair, Style::kSpin});
   all.push_back({"tcp_block", &tcp.pair, Style::kBlock});
   return all;
 }
@@ -120,10 +120,12 @@ Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const C
         link.notes.push_back(reached.error().text);
         continue;
       }
+      if (reached->p50 == 0 && reached->rate == 0)
+        link.notes.push_back(fmt::format("{}: nothing was measured", contender.name));
       link.interruptions += reached->interruptions;
       samples[contender.name].all.push_back(*reached);
     }
-    if (!plan.with_all || plan.shared_core || sample.is_cold() || !has_ucx()) continue;
+    if (!plan.with_all || plan.cores.shared || sample.is_cold() || !has_ucx()) continue;
     on_step(fmt::format("{}: {}, UCX ({}/{})", link.name, case_name(one), round + 1, plan.rounds));
     if (const auto reached = take_ucx(one.kind, one.bytes, plan.cores)) {
       samples["ucx"].all.push_back(*reached);

@@ -68,8 +68,7 @@ struct Plan {
   unsigned rounds = 3;  ///< samples of each contender, taken in turns
   std::uint64_t run_ns = 100 * kMillisecond;
   bool with_all = false;  ///< yardsticks; else those that a newcomer knows
-  CorePair cores{};
-  bool shared_core = false;  ///< spinning TCP is left out: two spinners on one core measure the scheduler
+  CorePair cores{};       ///< if it is one, nobody spins: two on one core measure the scheduler
 };
 
 /// Measures one case. `on_step` hears what is going on.

@@ -159,7 +159,7 @@ class Demo {
     const Plan plan{.rounds = 3,
                     .run_ns = (options_.quick ? 25 : 120) * kMillisecond,
                     .with_all = false,
-                    .shared_core = cores_.shared};
+                    .cores = cores_};
     for (const auto& one : kCases) {
       if (now_ns() - begin_ > kBudgetNs) {
         note("out of time: the rest is left out");
