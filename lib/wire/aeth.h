@@ -57,10 +57,10 @@ struct Aeth {
     return {.syndrome = load_be<0, 1>(in), .msn = load_be<1, 3>(in)};
   }
 
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept {
-    store_be<0, 1>(out, syndrome);
-    store_be<1, 3>(out, msn);
+  [[nodiscard]] constexpr Words<kSize> words() const noexcept {
+    return {std::uint64_t{syndrome} | be_word<1, 3>(msn)};
   }
+  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {

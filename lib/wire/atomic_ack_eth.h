@@ -18,7 +18,8 @@ struct AtomicAckEth {
     return {.original = load_be<0, 8>(in)};
   }
 
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_be<0, 8>(out, original); }
+  [[nodiscard]] constexpr Words<kSize> words() const noexcept { return {be_word<0, 8>(original)}; }
+  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {

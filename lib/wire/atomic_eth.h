@@ -25,12 +25,11 @@ struct AtomicEth {
             .compare = load_be<20, 8>(in)};
   }
 
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept {
-    store_be<0, 8>(out, va);
-    store_be<8, 4>(out, raw(rkey));
-    store_be<12, 8>(out, swap_add);
-    store_be<20, 8>(out, compare);
+  [[nodiscard]] constexpr Words<kSize> words() const noexcept {
+    return {be_word<0, 8>(va), be_word<0, 4>(raw(rkey)) | be_word<4, 4>(swap_add >> 32),
+            be_word<0, 4>(swap_add) | be_word<4, 4>(compare >> 32), be_word<0, 4>(compare)};
   }
+  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {

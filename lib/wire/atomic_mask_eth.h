@@ -30,10 +30,10 @@ struct AtomicMaskEth {
     return {.compare = load_be<0, 8>(in), .swap = load_be<8, 8>(in)};
   }
 
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept {
-    store_be<0, 8>(out, compare);
-    store_be<8, 8>(out, swap);
+  [[nodiscard]] constexpr Words<kSize> words() const noexcept {
+    return {be_word<0, 8>(compare), be_word<0, 8>(swap)};
   }
+  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {

@@ -44,17 +44,15 @@ struct Bth {
             .psn = Psn{load_be<9, 3>(in)}};
   }
 
-  /// Writes all 12 bytes; reserved bits and TVer go out as zero.
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept {
-    store_be<0, 1>(out, raw(opcode));
-    store_be<1, 1>(
-        out, static_cast<std::uint8_t>(at_bit<7>(solicited) | at_bit<6>(mig_req) | at_bit<4>(pad & 3U)));
-    store_be<2, 2>(out, pkey);
-    store_be<4, 1>(out, static_cast<std::uint8_t>(at_bit<7>(fecn) | at_bit<6>(becn)));
-    store_be<5, 3>(out, raw(dest_qpn));
-    store_be<8, 1>(out, at_bit<7>(ack_req));
-    store_be<9, 3>(out, psn.value());
+  /// Reserved bits and TVer go out as zero.
+  [[nodiscard]] constexpr Words<kSize> words() const noexcept {
+    const std::uint64_t flags = at_bit<7>(solicited) | at_bit<6>(mig_req) | at_bit<4>(pad & 3U);
+    const std::uint64_t ecn = at_bit<7>(fecn) | at_bit<6>(becn);
+    return {std::uint64_t{raw(opcode)} | flags << 8 | be_word<2, 2>(pkey) | ecn << 32 |
+                be_word<5, 3>(raw(dest_qpn)),
+            std::uint64_t{at_bit<7>(ack_req)} | be_word<1, 3>(psn.value())};
   }
+  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {  // layout and round trip, at compile time

@@ -36,6 +36,24 @@ constexpr std::byte* emit_at(std::byte* at, const H& header) noexcept {
   return at + H::kSize;
 }
 
+/// A header as it travels, eight bytes a word, the first one lowest; zero behind its end.
+template <std::size_t Size>
+using Words = std::array<std::uint64_t, (Size + 7) / 8>;
+
+/// The low `Bytes` bytes of `value`, most significant first, at `Offset` of a word.
+template <std::size_t Offset, std::size_t Bytes>
+[[nodiscard]] constexpr std::uint64_t be_word(std::uint64_t value) noexcept {
+  static_assert(Bytes >= 1 && Offset + Bytes <= 8);
+  return __builtin_bswap64(value << (64 - 8 * Bytes)) << (8 * Offset);
+}
+static_assert(be_word<0, 3>(0xff'0102'0304) == 0x04'0302 && be_word<6, 2>(0x0a0b) == 0x0b0a'0000'0000'0000);
+
+/// Writes what words hold.
+template <std::size_t Extent>
+constexpr void store_words(std::span<std::byte, Extent> out, const Words<Extent>& words) noexcept {
+  for (std::size_t i = 0; i < Extent; ++i) out[i] = static_cast<std::byte>(words[i / 8] >> (8 * (i % 8)));
+}
+
 /// Copies `N` bytes at `Offset` into an array of numbers, as addresses are kept.
 template <std::size_t Offset, std::size_t N, std::size_t Extent>
 [[nodiscard]] constexpr std::array<std::uint8_t, N> load_array(

@@ -20,11 +20,10 @@ struct Deth {
     return {.qkey = load_be<0, 4>(in), .src_qpn = Qpn{load_be<5, 3>(in)}};
   }
 
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept {
-    store_be<0, 4>(out, qkey);
-    store_be<4, 1>(out, 0);
-    store_be<5, 3>(out, raw(src_qpn));
+  [[nodiscard]] constexpr Words<kSize> words() const noexcept {
+    return {be_word<0, 4>(qkey) | be_word<5, 3>(raw(src_qpn))};
   }
+  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {

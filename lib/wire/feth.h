@@ -31,9 +31,10 @@ struct Feth {
             .selectivity = static_cast<std::uint8_t>(bits >> 4 & 3)};
   }
 
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept {
-    store_be<0, 4>(out, std::uint32_t{selectivity} << 4 | placement);
+  [[nodiscard]] constexpr Words<kSize> words() const noexcept {
+    return {be_word<0, 4>(std::uint64_t{selectivity} << 4 | placement)};
   }
+  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {

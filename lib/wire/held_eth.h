@@ -30,9 +30,12 @@ struct HeldEth {
   [[nodiscard]] static constexpr HeldEth parse(std::span<const std::byte, kSize> in) noexcept {
     return {load_array<0, kSize>(in)};
   }
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept {
-    for (std::size_t i = 0; i < kSize; ++i) out[i] = std::byte{bits[i]};
+  [[nodiscard]] constexpr Words<kSize> words() const noexcept {
+    Words<kSize> words{};
+    for (std::size_t i = 0; i < kSize; ++i) words[i / 8] |= std::uint64_t{bits[i]} << (8 * (i % 8));
+    return words;
   }
+  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {

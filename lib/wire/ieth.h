@@ -17,7 +17,8 @@ struct Ieth {
     return {.rkey = Rkey{load_be<0, 4>(in)}};
   }
 
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_be<0, 4>(out, raw(rkey)); }
+  [[nodiscard]] constexpr Words<kSize> words() const noexcept { return {be_word<0, 4>(raw(rkey))}; }
+  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {

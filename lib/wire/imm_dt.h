@@ -16,7 +16,8 @@ struct ImmDt {
     return {.value = load_be<0, 4>(in)};
   }
 
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_be<0, 4>(out, value); }
+  [[nodiscard]] constexpr Words<kSize> words() const noexcept { return {be_word<0, 4>(value)}; }
+  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {

@@ -21,11 +21,10 @@ struct Reth {
     return {.va = load_be<0, 8>(in), .rkey = Rkey{load_be<8, 4>(in)}, .length = load_be<12, 4>(in)};
   }
 
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept {
-    store_be<0, 8>(out, va);
-    store_be<8, 4>(out, raw(rkey));
-    store_be<12, 4>(out, length);
+  [[nodiscard]] constexpr Words<kSize> words() const noexcept {
+    return {be_word<0, 8>(va), be_word<0, 4>(raw(rkey)) | be_word<4, 4>(length)};
   }
+  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {

@@ -18,9 +18,8 @@ struct Xrceth {
     return {.srq = load_be<1, 3>(in)};
   }
 
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept {
-    store_be<0, 4>(out, srq & 0xff'ffff);
-  }
+  [[nodiscard]] constexpr Words<kSize> words() const noexcept { return {be_word<1, 3>(srq)}; }
+  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {
