@@ -179,7 +179,7 @@ Choice measure_wide(const Now& now) {
   }
   const std::uint64_t by_vectors = least_time(now, kShort, wide(best.folding));
   const std::uint64_t by_blocks = least_time(now, kShort, narrow);
-  if (by_vectors < by_blocks) best.wide_from = kShortestWide;
+  if (by_vectors < by_blocks) best.wide_from = 0;
   return best;
 }
 
@@ -221,6 +221,10 @@ void tune_crc32([[maybe_unused]] const Now& now) {
 
 void leave_out_crc32() noexcept {
   choice.store({.way = Way::kNone}, std::memory_order_relaxed);
+}
+
+bool computes_wide_crc32() noexcept {
+  return choice.load(std::memory_order_relaxed).way == Way::kWide;
 }
 
 bool computes_crc32() noexcept {

@@ -20,8 +20,8 @@ struct CrcMask {
 
 /// Continues `crc`, which like the result is in its final (inverted) form, over `in` | `mask`.
 ///
-/// Short ones by carry-less multiplication of single blocks, because most packets are short and the start-up
-/// of all else is most of their cost; long ones by that of whole AVX-512 vectors, or by ISA-L.
+/// By carry-less multiplication: of AVX-512 vectors, those of a short one all at once; else of single blocks,
+/// because most packets are short and the start-up of all else is most of their cost, and long ones by ISA-L.
 /// @param in  at least 32 bytes
 [[nodiscard]] std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                          const CrcMask& mask) noexcept;
@@ -61,5 +61,7 @@ void tune_crc32(const Now& now);
 void leave_out_crc32() noexcept;
 /// Whether it was not called.
 [[nodiscard]] bool computes_crc32() noexcept;
+/// Whether this CPU can compute it by whole AVX-512 vectors, and does: false before the first packet.
+[[nodiscard]] bool computes_wide_crc32() noexcept;
 
 }  // namespace uroce::wire

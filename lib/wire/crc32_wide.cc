@@ -5,12 +5,9 @@
 
 #include "wire/crc32_affine.h"
 #include "wire/crc32_fold.h"
+#include "wire/crc32_places.h"
 
 #if defined(__x86_64__)
-#include <immintrin.h>
-
-#define UROCE_WIDE \
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,vpclmulqdq,gfni,pclmul,sse4.1")]]
 
 namespace uroce::wire {
 namespace {
@@ -216,6 +213,26 @@ UROCE_WIDE [[gnu::always_inline]] inline std::uint32_t crc_of(std::uint32_t crc,
   return ~reduce_vector(sum);
 }
 
+/// Of an input that is short.
+UROCE_WIDE [[gnu::always_inline]] inline std::uint32_t crc_by_places(std::uint32_t crc,
+                                                                     std::span<const std::byte> in,
+                                                                     const CrcMask& mask) noexcept {
+  const std::byte* from = in.data();
+  std::size_t left = in.size();
+  CrcByPlaces sum(left);
+  const __mmask64 first = first_bytes(left);
+  const __m512i state = _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(~crc)));
+  sum.add(0, _mm512_xor_si512(_mm512_or_si512(_mm512_maskz_loadu_epi8(first, from),
+                                              _mm512_maskz_loadu_epi8(first, mask.ones.data())),
+                              state));
+  for (std::size_t i = 1; left > kVector; ++i) {
+    left -= kVector;
+    from += kVector;
+    sum.add(i, _mm512_maskz_loadu_epi8(first_bytes(left), from));
+  }
+  return ~sum.rest();
+}
+
 }  // namespace
 
 bool has_wide_crc32() noexcept {
@@ -227,7 +244,7 @@ bool has_wide_crc32() noexcept {
 
 UROCE_WIDE std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                            const CrcMask& mask, Folding how) noexcept {
-  assert(in.size() >= kShortestWide);
+  if (in.size() <= kLongestByPlaces) return crc_by_places(crc, in, mask);
   Cursor<false> cursor{.from = in.data(), .to = nullptr, .left = in.size()};
   const __m512i first = _mm512_or_si512(cursor.next(), _mm512_loadu_si512(mask.ones.data()));
   return crc_of(crc, first, cursor, how);
@@ -242,8 +259,6 @@ UROCE_WIDE std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte* to, std::
 }
 
 }  // namespace uroce::wire
-
-#undef UROCE_WIDE
 
 #else
 

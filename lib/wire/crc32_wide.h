@@ -10,7 +10,7 @@
 
 namespace uroce::wire {
 
-/// The shortest input of the functions below, bytes.
+/// The shortest input of wide_copy_crc32(), bytes.
 inline constexpr std::size_t kShortestWide = 64;
 
 /// How a vector is made up for further on: by two carry-less multiplications or by four affine transforms of
@@ -27,7 +27,7 @@ inline constexpr std::array kFoldings = {Folding::kMultiply, Folding::kThreeImag
 /// Whether this CPU can run them: AVX-512 BW, DQ, VL and VBMI, and VPCLMULQDQ (Ice Lake, Zen 4, and later).
 [[nodiscard]] bool has_wide_crc32() noexcept;
 
-/// masked_crc32().
+/// masked_crc32(). `how` concerns long ones only.
 [[nodiscard]] std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                               const CrcMask& mask, Folding how) noexcept;
 

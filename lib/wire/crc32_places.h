@@ -1,0 +1,88 @@
+/// The CRC-32 of short inputs, vector by vector: each is multiplied by what its place before the end asks
+/// for, so that none waits for another, and the last need not be whole.
+#pragma once
+
+#if defined(__x86_64__)
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "wire/crc32_fold.h"
+
+#define UROCE_WIDE \
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,vpclmulqdq,gfni,pclmul,sse4.1")]]
+
+namespace uroce::wire {
+
+/// The longest such input, bytes.
+inline constexpr std::size_t kLongestByPlaces = 640;
+
+namespace detail {
+
+inline constexpr std::size_t kPlaceWords = kLongestByPlaces / 8;
+
+/// For each remainder of the length by 8: what words are multiplied by, in the order in which they come, up
+/// to those behind the end, which are zero. Each stands 32 bits low, as in crc32_fold.h.
+using PlacePowers = std::array<std::array<std::int64_t, kPlaceWords + 8>, 8>;
+
+alignas(64) inline constexpr PlacePowers kPlacePowers = [] {
+  constexpr std::uint64_t kPolynomial = 0x1'04c1'1db7;
+  constexpr auto over_x = [](std::uint64_t rest) {
+    return ((rest & 1) != 0 ? rest ^ kPolynomial : rest) >> 1;
+  };
+  constexpr auto times_x = [](std::uint64_t rest) {
+    return rest << 1 ^ ((rest >> 31 & 1) != 0 ? kPolynomial : 0);
+  };
+  std::uint64_t power = 1;  // of the last word's place, which is one vector behind the end
+  for (unsigned i = 0; i < 512 + 32; ++i) power = over_x(power);
+  PlacePowers powers{};
+  for (auto& row : powers) {
+    std::uint64_t rest = power;
+    for (auto word = row.rbegin(); word != row.rend(); ++word) {
+      std::uint64_t reflected = 0;
+      for (unsigned bit = 0; bit < 32; ++bit) reflected |= (rest >> bit & 1) << (32 - bit);
+      *word = static_cast<std::int64_t>(reflected);
+      for (unsigned i = 0; i < 64; ++i) rest = times_x(rest);
+    }
+    for (unsigned i = 0; i < 8; ++i) power = times_x(power);
+  }
+  return powers;
+}();
+static_assert(kPlacePowers[0][kPlaceWords - 5] == kPowerOfX<256 - 32> &&
+              kPlacePowers[4][0] == kPowerOfX<8 * 636 - 32>);
+
+}  // namespace detail
+
+/// Sums up an input.
+class CrcByPlaces {
+ public:
+  /// @param end  bytes of the input
+  UROCE_WIDE [[gnu::always_inline]] explicit CrcByPlaces(std::size_t end) noexcept
+      : powers_(&detail::kPlacePowers[end % 8][detail::kPlaceWords - end / 8]) {}
+
+  /// Adds 64 bytes, the first of them the input's byte 64 `i`. What is behind the end is zero.
+  UROCE_WIDE [[gnu::always_inline]] void add(std::size_t i, __m512i vector) noexcept {
+    const __m512i powers = _mm512_loadu_si512(powers_ + 8 * i);
+    sum_ = _mm512_ternarylogic_epi64(sum_, _mm512_clmulepi64_epi128(vector, powers, 0x00),
+                                     _mm512_clmulepi64_epi128(vector, powers, 0x11), 0x96);
+  }
+  /// @return the remainder, not inverted
+  [[nodiscard]] UROCE_WIDE [[gnu::always_inline]] std::uint32_t rest() const noexcept {
+    const __m256i half = _mm256_xor_si256(_mm512_maskz_extracti64x4_epi64(0xff, sum_, 0),
+                                          _mm512_maskz_extracti64x4_epi64(0xff, sum_, 1));
+    return reduce(_mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1)));
+  }
+
+ private:
+  const std::int64_t* powers_;
+  __m512i sum_ = _mm512_setzero_si512();
+};
+
+/// The mask of a vector's first `bytes`, if it has so many.
+UROCE_WIDE [[gnu::always_inline]] inline __mmask64 first_bytes(std::size_t bytes) noexcept {
+  return bytes >= 64 ? ~__mmask64{0} : (__mmask64{1} << bytes) - 1;
+}
+
+}  // namespace uroce::wire
+
+#endif
