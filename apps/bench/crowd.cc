@@ -145,12 +145,13 @@ bool Crowd::post(std::size_t qp) noexcept {
       offset = region * kPiece % kMemoryBytes;
     }
     sges_[i] = memory_.sge(number % (kMemoryBytes / load_.bytes) * load_.bytes, load_.bytes);
-    wrs_[i] = {.wr_id = qp,
-               .sges = {&sges_[i], 1},
-               .opcode = WrOpcode::kRdmaWrite,
-               .flags = i + 1 == load_.list ? send_flag::kSignaled : std::uint8_t{0},
-               .remote_addr = peer_addr_ + offset,
-               .rkey = rkey};
+    SendWr& wr = wrs_[i];
+    wr.wr_id = qp;
+    wr.sges = {&sges_[i], 1};
+    wr.opcode = WrOpcode::kRdmaWrite;
+    wr.flags = i + 1 == load_.list ? send_flag::kSignaled : std::uint8_t{0};
+    wr.remote_addr = peer_addr_ + offset;
+    wr.rkey = rkey;
   }
   if (qps_[qp].post_send(std::span<const SendWr>(wrs_).first(load_.list)) != load_.list) return false;
   posted_ += load_.list;

