@@ -15,7 +15,7 @@ class MemoryPort final : public port::Port {
   static constexpr std::uint32_t kSlots = 256;
   static constexpr std::uint32_t kSlotBytes = 4352;
 
-  explicit MemoryPort(std::uint8_t number) {
+  explicit MemoryPort(std::uint8_t number) : Port(true) {
     info_.name = "memory";
     info_.mac = {{2, 0, 0, 0, 0, number}};
     info_.link_mtu = 4200;

@@ -142,6 +142,32 @@ void BM_EmitAck(benchmark::State& state) {
 }
 BENCHMARK(BM_EmitAck);
 
+/// Transmit: a whole short frame at once. Args: bytes of the headers behind the BTH; payload bytes. Time: per
+/// packet.
+void BM_WriteLines(benchmark::State& state) {
+  const FrameTemplate head{address(false)};
+  const std::vector<std::byte> payload(FrameParts::kMostPayload, std::byte{0x5a});
+  struct alignas(64) Line : std::array<std::byte, 64> {};
+  std::array<Line, 10> room;
+  FrameParts parts{
+      .bth = {},
+      .extension = {1, 2},
+      .header_bytes = static_cast<std::uint32_t>(Bth::kSize) + static_cast<std::uint32_t>(state.range(0)),
+      .payload_bytes = static_cast<std::uint32_t>(state.range(1)),
+      .payload = payload.data(),
+      .udp_source_port = 0xc000};
+  if (!computes_wide_crc32()) return state.SkipWithError("this CPU does not write frames so");
+  Psn psn;
+  measure(state, 1, [&] {
+    parts.bth = Bth{.opcode = Opcode::kRcWriteOnly, .dest_qpn = Qpn{0x11}, .psn = psn}.words();
+    head.write_lines(room.front().data() + FrameTemplate::kLead, parts);
+    benchmark::ClobberMemory();
+    psn = psn + 1;
+  });
+  state.SetBytesProcessed(state.iterations() * state.range(1));
+}
+BENCHMARK(BM_WriteLines)->Args({4, 0})->Args({0, 64})->Args({16, 64})->Args({16, 256});
+
 }  // namespace
 }  // namespace uroce::wire
 

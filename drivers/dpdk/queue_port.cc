@@ -25,6 +25,9 @@ constexpr int kFlushAttempts = 4;
 /// A link that took nothing for 1/10 s is dead: its frames are dropped, not kept for ever.
 constexpr unsigned kStuckLimitsPerSecond = 10;
 
+/// The room of an mbuf begins with a cache line: mempools give out whole ones.
+constexpr bool kLendsLines = sizeof(rte_mbuf) % 64 == 0 && RTE_PKTMBUF_HEADROOM % 64 == 0;
+
 std::uint64_t bytes_of(std::span<rte_mbuf* const> frames) noexcept {
   std::uint64_t bytes = 0;
   for (const rte_mbuf* frame : frames) bytes += frame->pkt_len;
@@ -34,7 +37,8 @@ std::uint64_t bytes_of(std::span<rte_mbuf* const> frames) noexcept {
 }  // namespace
 
 QueuePort::QueuePort(std::shared_ptr<Device> device, std::uint16_t queue)
-    : device_(std::move(device)),
+    : Port(kLendsLines),
+      device_(std::move(device)),
       memif_(device_->memif()),
       sender_(device_->sender(queue)),
       pool_(device_->pool(queue)),

@@ -22,7 +22,8 @@ FaultPort::Path::Path(std::uint64_t seed, std::size_t frame_bytes)
 
 FaultPort::FaultPort(std::unique_ptr<port::Port> inner, std::vector<fault::Rule> rules, std::uint64_t seed,
                      std::function<std::uint64_t()> clock)
-    : inner_(std::move(inner)),
+    : Port(inner->lends_lines()),
+      inner_(std::move(inner)),
       clock_(std::move(clock)),
       rx_(2 * seed, inner_->info().link_mtu + kFrameOverhead),
       tx_(2 * seed + 1, inner_->info().link_mtu + kFrameOverhead) {

@@ -1,6 +1,7 @@
 /// One direction of a simulated link: a bounded FIFO with bandwidth and delay.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -53,6 +54,9 @@ class Channel {
   [[nodiscard]] std::uint32_t queued(std::uint64_t now_ns) noexcept;
 
  private:
+  static constexpr std::size_t kLine = 64;
+  struct alignas(kLine) Line : std::array<std::byte, kLine> {};
+
   struct Slot {
     std::uint32_t len = 0;
     std::uint64_t departure_ps = 0;
@@ -60,7 +64,7 @@ class Channel {
   };
   [[nodiscard]] std::size_t index(std::uint64_t position) const noexcept { return position % slots_.size(); }
   [[nodiscard]] std::byte* room(std::uint64_t position) noexcept {
-    return room_.data() + index(position) * slot_bytes_;
+    return room_[index(position) * slot_bytes_ / kLine].data();
   }
   void mark_if_crowded(std::uint64_t now_ns) noexcept;
   [[nodiscard]] bool is_marked(std::uint32_t queued) noexcept;
@@ -69,7 +73,7 @@ class Channel {
   Random random_;
   std::size_t slot_bytes_;
   std::vector<Slot> slots_;
-  std::vector<std::byte> room_;
+  std::vector<Line> room_;
   std::uint64_t tail_ = 0;      // next to be committed
   std::uint64_t departed_ = 0;  // first that has not left the queue
   std::uint64_t head_ = 0;      // first not released

@@ -11,8 +11,8 @@ namespace uroce::drivers::loopback {
 /// Threads: loop. Lifetime: the link or switch outlives it.
 class EndPort : public port::Port {
  public:
-  EndPort(port::PortInfo info, Channel& rx, const std::uint64_t& now_ns)
-      : info_(std::move(info)), rx_(rx), now_ns_(now_ns) {}
+  EndPort(port::PortInfo info, Channel& rx, const std::uint64_t& now_ns, bool lends_lines)
+      : Port(lends_lines), info_(std::move(info)), rx_(rx), now_ns_(now_ns) {}
 
   [[nodiscard]] const port::PortInfo& info() const noexcept override { return info_; }
   unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override {

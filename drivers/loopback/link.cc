@@ -10,7 +10,7 @@ class LinkPort final : public loopback::EndPort {
  public:
   LinkPort(port::PortInfo info, loopback::Channel& rx, loopback::Channel& tx, const std::uint64_t& now_ns,
            const port::LinkState& state)
-      : EndPort(std::move(info), rx, now_ns), tx_(tx), state_(state) {}
+      : EndPort(std::move(info), rx, now_ns, true), tx_(tx), state_(state) {}
 
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override {
     std::byte* room = tx_.claim(len);

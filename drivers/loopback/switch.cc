@@ -17,7 +17,7 @@ struct LoopbackSwitch::Output {
 class LoopbackSwitch::SwitchPort final : public loopback::EndPort {
  public:
   SwitchPort(port::PortInfo info, LoopbackSwitch& fabric, unsigned index)
-      : EndPort(std::move(info), fabric.outputs_[index]->channel, fabric.now_ns_),
+      : EndPort(std::move(info), fabric.outputs_[index]->channel, fabric.now_ns_, false),
         fabric_(fabric),
         index_(index),
         input_(fabric.inputs_.empty() ? nullptr : fabric.inputs_[index].get()),

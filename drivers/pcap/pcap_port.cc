@@ -5,7 +5,10 @@
 namespace uroce::drivers {
 
 PcapPort::PcapPort(std::unique_ptr<port::Port> inner, std::shared_ptr<pcap::CaptureFile> file)
-    : inner_(std::move(inner)), file_(std::move(file)), interface_(file_->add_interface(inner_->info())) {}
+    : Port(inner->lends_lines()),
+      inner_(std::move(inner)),
+      file_(std::move(file)),
+      interface_(file_->add_interface(inner_->info())) {}
 
 PcapPort::~PcapPort() {
   file_->flush();

@@ -25,7 +25,7 @@ RingWriter::RingWriter(const Place& place, PeerWatch& watch, const Bell& bell,
       watch_(watch),
       bell_(bell),
       offer_(place.control->producer.offer.load(std::memory_order_relaxed)),
-      private_room_(std::make_unique<std::byte[]>(place.max_frame + kCacheLine)) {}
+      private_room_(std::make_unique<Line[]>(record_bytes(place.max_frame) / kCacheLine)) {}
 
 std::byte* RingWriter::claim_crowded(std::uint32_t len) noexcept {
   const std::uint64_t before = clock_ns();
@@ -66,7 +66,7 @@ std::byte* RingWriter::claim_unsynchronised(std::uint32_t len) noexcept {
     offer_stream(epoch);
   } else if (!is_consumer_dead_ && consumer().ack.load(std::memory_order_acquire) == offer_) {
     start_stream();
-    return claim(len);
+    return claim(len, !is_staged_);
   }
   return refuse(len);
 }
@@ -95,7 +95,7 @@ std::byte* RingWriter::refuse(std::uint32_t len) noexcept {
 std::byte* RingWriter::lend_private(std::uint32_t len) noexcept {
   claimed_start_ = kPrivate;
   claimed_len_ = len;
-  return private_room_.get();
+  return private_room_[0].data() + kHeaderBytes;
 }
 
 /// Offers a new stream to the consumer's incarnation `epoch`. Nothing is written to the ring until it is

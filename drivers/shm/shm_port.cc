@@ -53,7 +53,8 @@ Result<shm::LinkConfig> read_config(const PortOptions& options) {
 }  // namespace
 
 ShmPort::ShmPort(std::shared_ptr<shm::Link> link, std::uint32_t queue, port::PortInfo info)
-    : link_(std::move(link)),
+    : Port(true),
+      link_(std::move(link)),
       queue_(queue),
       info_(std::move(info)),
       watch_(*link_, counters_),

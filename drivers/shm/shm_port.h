@@ -31,6 +31,9 @@ class ShmPort final : public port::Port {
   [[nodiscard]] bool shows_more() const noexcept override { return shows_bulk_ && bulk_reader_.has_next(); }
   [[nodiscard]] port::FrameSink& bulk_sink() noexcept override { return bulk_; }
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override { return writer_.claim(len); }
+  [[nodiscard]] std::byte* tx_claim_lines(std::uint32_t len) noexcept override {
+    return writer_.claim(len, true);
+  }
   void tx_commit() noexcept override { writer_.commit(); }
   [[nodiscard]] bool takes_pieces() const noexcept override { return true; }
   void tx_flush() noexcept override {
@@ -49,8 +52,11 @@ class ShmPort final : public port::Port {
  private:
   struct BulkSink final : port::FrameSink {
     template <typename... Args>
-    explicit BulkSink(Args&&... args) : writer(std::forward<Args>(args)...) {}
+    explicit BulkSink(Args&&... args) : FrameSink(true), writer(std::forward<Args>(args)...) {}
     [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override { return writer.claim(len); }
+    [[nodiscard]] std::byte* tx_claim_lines(std::uint32_t len) noexcept override {
+      return writer.claim(len, true);
+    }
     void tx_commit() noexcept override { writer.commit(); }
     [[nodiscard]] bool takes_pieces() const noexcept override { return true; }
     [[nodiscard]] bool is_drained() const noexcept override { return writer.is_drained(); }

@@ -16,4 +16,13 @@ inline void prefetch_many(const void* address) noexcept {
   asm volatile("");
 }
 
+/// Into this core's cache, to be written, and out of all others. Likewise.
+inline void prefetch_to_write(void* address) noexcept {
+#if defined(__x86_64__)
+  asm volatile("prefetchw %0" : : "m"(*static_cast<char*>(address)));
+#else
+  __builtin_prefetch(address, 1);
+#endif
+}
+
 }  // namespace uroce

@@ -64,6 +64,11 @@ class FrameSink {
   /// or better at the start.
   /// @return nullptr if there is none now (the caller keeps the packet and tries in a later iteration).
   [[nodiscard]] virtual std::byte* tx_claim(std::uint32_t len) noexcept = 0;
+  /// Likewise, of frames of up to 640 bytes, for who writes whole cache lines, each once and the first one
+  /// last: from that in which the room begins, with zeros before it, to that in which it ends. It begins with
+  /// its line, or 4 bytes behind that. Only where lends_lines() says so.
+  [[nodiscard]] virtual std::byte* tx_claim_lines(std::uint32_t len) noexcept { return tx_claim(len); }
+  [[nodiscard]] bool lends_lines() const noexcept { return lends_lines_; }
   /// The frame last claimed is complete and may leave. A claim without commit is forgotten at the next claim.
   virtual void tx_commit() noexcept = 0;
   /// Whether the room that tx_claim() lends is written piece by piece as fast as in one long move: nobody
@@ -72,6 +77,13 @@ class FrameSink {
   /// Whether the peer has taken all that was committed, as far as it concerns what is written elsewhere:
   /// false only if that might overtake it.
   [[nodiscard]] virtual bool is_drained() const noexcept { return true; }
+
+ protected:
+  /// @param lends_lines  tx_claim_lines() works
+  explicit FrameSink(bool lends_lines = false) noexcept : lends_lines_(lends_lines) {}
+
+ private:
+  bool lends_lines_;
 };
 
 /// One rx queue and one tx queue of a link.
@@ -82,6 +94,8 @@ class FrameSink {
 /// is back.
 class Port : public FrameSink {
  public:
+  using FrameSink::FrameSink;
+
   [[nodiscard]] virtual const PortInfo& info() const noexcept = 0;
 
   /// Shows up to frames.size() (at most kBurst) received frames.

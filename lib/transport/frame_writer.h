@@ -18,10 +18,13 @@ namespace uroce::transport {
 
 /// A packet under construction: claim, extension headers, payload, send.
 ///
+/// A short one is put together in vector registers, where CPU and port allow it: what is written is not read
+/// again, so that nothing waits until the other side has given up the cache lines of the packets before.
+///
 /// The ICRC of a long one is computed while the payload is copied, and its headers are built aside: to read
-/// back what was just written to the link's memory would be to wait until the other side has given up the
-/// cache lines. Unless these come fast (FrameSink::takes_pieces), all of it is built aside and moved in one
-/// piece, which is faster there than single stores.
+/// back what was just written to the link's memory would be to wait, too. Unless the cache lines come fast
+/// (FrameSink::takes_pieces), all of it is built aside and moved in one piece, which is faster there than
+/// single stores.
 class FrameWriter {
  public:
   explicit FrameWriter(port::FrameSink& sink) noexcept : sink_(sink) {}
@@ -31,59 +34,44 @@ class FrameWriter {
   [[nodiscard]] bool begin(const QpContext& qp, TxContext& tx, wire::Opcode opcode, Psn psn,
                            std::uint32_t payload_len, bool ack_req = false, bool solicited = false) noexcept {
     const auto spoken = wire::Opcode{static_cast<std::uint8_t>(raw(opcode) | qp.opcode_base)};
-    if (!begin(qp.path->head, qp.dest_qpn, tx, spoken, psn, payload_len, ack_req, solicited)) return false;
-    qp.path->head.put_source_port(next_ - wire::Bth::kSize, qp.udp_src_port);
+    const wire::Bth bth{.opcode = spoken,
+                        .solicited = solicited,
+                        .pkey = kDefaultPkey,
+                        .dest_qpn = qp.dest_qpn,
+                        .ack_req = ack_req,
+                        .psn = psn};
+    if (!begin(qp.path->head, qp.udp_src_port, bth, payload_len, tx)) return false;
     if (qp.opcode_base != 0 && wire::info(spoken).has_xrceth()) [[unlikely]]
       put(wire::Xrceth{.srq = qp.remote_srq});
     return true;
   }
   /// Likewise, to somebody else than the QP's peer.
-  [[nodiscard]] bool begin(const wire::FrameTemplate& head, Qpn dest, TxContext& tx, wire::Opcode opcode,
-                           Psn psn, std::uint32_t payload_len, bool ack_req, bool solicited) noexcept {
-    head_ = &head;
-    const std::uint32_t headers = wire::info(opcode).header_bytes;
-    const std::uint32_t pad = (4 - (payload_len & 3)) & 3;
-    const std::uint32_t roce_len = headers + payload_len + pad + 4;
-    frame_len_ = head.overhead() + roce_len;
-    frame_ = sink_.tx_claim(frame_len_);
-    if (frame_ == nullptr) {
-      tx.no_room = true;
-      return false;
-    }
-    is_long_ = payload_len >= kLong && payload_len <= bytes(PathMtu::k4096) && wire::computes_crc32();
-    is_aside_ = is_long_ && !(sink_.takes_pieces() && wire::copies_in_one_pass());
-    assert(!is_long_ || frame_len_ <= kAside);
-    std::byte* at = head.emit_head(is_long_ ? aside_.data() : frame_, roce_len);
-    const wire::Bth bth{.opcode = opcode,
-                        .solicited = solicited,
-                        .mig_req = opcode != wire::Opcode::kCnp,
-                        .pad = static_cast<std::uint8_t>(pad),
-                        .pkey = kDefaultPkey,
-                        .becn = opcode == wire::Opcode::kCnp,
-                        .dest_qpn = dest,
-                        .ack_req = ack_req,
-                        .psn = psn};
-    bth.emit(std::span<std::byte, wire::Bth::kSize>{at, wire::Bth::kSize});
-    next_ = at + wire::Bth::kSize;
-    payload_len_ = payload_len;
-    pad_ = pad;
-    before_payload_ = head.overhead() + headers;
-    payload_ = (is_aside_ ? aside_.data() : frame_) + before_payload_;
-    payload_crc_ = 0;
-    return true;
+  /// @param bth  all but the pad count
+  [[nodiscard]] bool begin(const wire::FrameTemplate& head, const wire::Bth& bth, std::uint32_t payload_len,
+                           TxContext& tx) noexcept {
+    return begin(head, head.source_port(), bth, payload_len, tx);
   }
 
   /// Writes the next extension header.
   template <typename Header>
   void put(const Header& header) noexcept {
-    header.emit(std::span<std::byte, Header::kSize>{next_, Header::kSize});
+    if (in_lines_) [[likely]] {
+      add(header.words(), Header::kSize);
+      return;
+    }
+    wire::store_words(wire::bytes_at<Header::kSize>(next_), header.words());
     next_ += Header::kSize;
   }
 
-  [[nodiscard]] std::uint32_t payload_len() const noexcept { return payload_len_; }
+  [[nodiscard]] std::uint32_t payload_len() const noexcept { return parts_.payload_bytes; }
 
   /// Copies the next bytes of the payload, after the last header.
+  /// @param from  must stay as it is until send()
   void append(const std::byte* from, std::size_t size) noexcept {
+    if (in_lines_) [[likely]] {
+      add_payload(from, size);
+      return;
+    }
     if (is_long_) {
       payload_crc_ = wire::copy_crc32(payload_crc_, payload_, {from, size});
     } else {
@@ -94,7 +82,11 @@ class FrameWriter {
 
   /// Adds pad and ICRC and hands the frame to the port. All of the payload was appended.
   void send(const QpContext& qp, TxContext& tx) noexcept {
-    is_long_ ? finish_long() : seal();
+    if (in_lines_) [[likely]] {
+      head_->write_lines(frame_, parts_);
+    } else {
+      is_long_ ? finish_long() : seal();
+    }
     sink_.tx_commit();
     --tx.budget;
     qp.counters.add(Count::kTxRoce);
@@ -103,37 +95,102 @@ class FrameWriter {
   }
 
  private:
-  static constexpr std::uint32_t kLong = 512;  ///< payload, bytes
-  static constexpr std::size_t kAside =        ///< bytes
+  static constexpr std::uint32_t kLong = wire::FrameParts::kMostPayload + 1;  ///< payload, bytes
+  static constexpr std::size_t kAside =                                       ///< bytes
       wire::FrameTemplate::kMaxOverhead + wire::kMaxPayloadHeaders + bytes(PathMtu::k4096) + wire::kIcrcSize;
   static constexpr std::array<std::byte, 3> kZeros{};
 
+  [[nodiscard]] bool begin(const wire::FrameTemplate& head, std::uint16_t source_port, wire::Bth bth,
+                           std::uint32_t payload_len, TxContext& tx) noexcept {
+    head_ = &head;
+    parts_.header_bytes = wire::info(bth.opcode).header_bytes;
+    parts_.payload_bytes = payload_len;
+    parts_.udp_source_port = source_port;
+    bth.pad = wire::pad_for(payload_len);
+    frame_len_ = head.frame_len(parts_.header_bytes, payload_len, bth.pad);
+    in_lines_ = payload_len < kLong &&
+                parts_.header_bytes <= wire::Bth::kSize + wire::FrameParts::kMostExtension &&
+                sink_.lends_lines() && wire::computes_wide_crc32();
+    frame_ = in_lines_ ? sink_.tx_claim_lines(frame_len_) : sink_.tx_claim(frame_len_);
+    if (frame_ == nullptr) {
+      tx.no_room = true;
+      return false;
+    }
+    if (in_lines_) [[likely]] {
+      parts_.bth = bth.words();
+      parts_.extension = {};
+      return true;
+    }
+    begin_pieces(bth);
+    return true;
+  }
+  void begin_pieces(const wire::Bth& bth) noexcept {
+    const std::uint32_t payload_len = parts_.payload_bytes;
+    is_long_ = payload_len >= kLong && payload_len <= bytes(PathMtu::k4096) && wire::computes_crc32();
+    is_aside_ = is_long_ && !(sink_.takes_pieces() && wire::copies_in_one_pass());
+    assert(!is_long_ || frame_len_ <= kAside);
+    std::byte* const at = head_->emit_head(is_long_ ? aside_.data() : frame_, frame_len_ - head_->overhead());
+    head_->put_source_port(at, parts_.udp_source_port);
+    next_ = wire::emit_at(at, bth);
+    before_payload_ = head_->overhead() + parts_.header_bytes;
+    payload_ = (is_aside_ ? aside_.data() : frame_) + before_payload_;
+    payload_crc_ = 0;
+  }
+
+  template <std::size_t kWords>
+  void add(const std::array<std::uint64_t, kWords>& words, std::uint32_t bytes) noexcept {
+    if constexpr (kWords <= wire::FrameParts::kMostExtension / 8) {
+      const std::uint32_t first = extension_bytes_ / 8;
+      const unsigned shift = 8 * (extension_bytes_ % 8);
+      auto& all = parts_.extension;
+      for (std::uint32_t i = 0; i < kWords; ++i) {
+        all[first + i] |= words[i] << shift;
+        if (shift != 0 && first + i + 1 < all.size()) all[first + i + 1] |= words[i] >> (64 - shift);
+      }
+      extension_bytes_ += bytes;
+    }
+  }
+  void add_payload(const std::byte* from, std::size_t size) noexcept {
+    if (size == parts_.payload_bytes) [[likely]] {
+      parts_.payload = from;
+      return;
+    }
+    if (size > 0) std::memcpy(aside_.data() + gathered_, from, size);
+    gathered_ += size;
+    parts_.payload = aside_.data();
+  }
+
   void seal() noexcept {
-    if (pad_ != 0) std::memset(payload_, 0, pad_);
+    const std::uint32_t pad = wire::pad_for(parts_.payload_bytes);
+    if (pad != 0) std::memset(payload_, 0, pad);
     head_->seal(frame_, frame_len_);
   }
   /// Only now, when the stores of the payload have pushed those of the headers out of the store queue, are
   /// the headers read.
   void finish_long() noexcept {
-    payload_crc_ = wire::copy_crc32(payload_crc_, payload_, std::span{kZeros}.first(pad_));
+    const std::uint32_t pad = wire::pad_for(parts_.payload_bytes);
+    payload_crc_ = wire::copy_crc32(payload_crc_, payload_, std::span{kZeros}.first(pad));
     const std::uint32_t icrc = wire::join_crc32(head_->icrc_of_first(aside_.data(), before_payload_),
-                                                payload_crc_, payload_len_ + pad_);
-    wire::store_icrc(std::span<std::byte, wire::kIcrcSize>{payload_ + pad_, wire::kIcrcSize}, icrc);
+                                                payload_crc_, parts_.payload_bytes + pad);
+    wire::store_icrc(std::span<std::byte, wire::kIcrcSize>{payload_ + pad, wire::kIcrcSize}, icrc);
     std::memcpy(frame_, aside_.data(), is_aside_ ? frame_len_ : before_payload_);
   }
 
   port::FrameSink& sink_;
   const wire::FrameTemplate* head_ = nullptr;
   std::byte* frame_ = nullptr;
-  std::byte* next_ = nullptr;     // header
-  std::byte* payload_ = nullptr;  // the next of it
   std::uint32_t frame_len_ = 0;
-  std::uint32_t payload_len_ = 0;
-  std::uint32_t pad_ = 0;
+  std::uint32_t extension_bytes_ = 0;  // in parts_
+  wire::FrameParts parts_;
+  bool in_lines_ = false;     // all of it at once, from parts_
+  std::size_t gathered_ = 0;  // of its payload, if that comes in pieces, in aside_
+
+  bool is_long_ = false;
+  bool is_aside_ = false;             // all of it, else a long one's headers only
+  std::byte* next_ = nullptr;         // header
+  std::byte* payload_ = nullptr;      // the next of it
   std::uint32_t before_payload_ = 0;  // bytes
   std::uint32_t payload_crc_ = 0;     // of a long one
-  bool is_long_ = false;
-  bool is_aside_ = false;  // all of it, else a long one's headers only
   std::array<std::byte, kAside> aside_;
 };
 

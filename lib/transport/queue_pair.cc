@@ -17,7 +17,7 @@ constexpr std::uint32_t kSilentLooks = 5;  // in a row: the peer is gone; it is 
 /// What follows the BTH of a CNP.
 struct CnpReserved {
   static constexpr std::size_t kSize = 16;
-  void emit(std::span<std::byte, kSize> out) const noexcept { std::memset(out.data(), 0, kSize); }
+  [[nodiscard]] constexpr wire::Words<kSize> words() const noexcept { return {}; }
 };
 
 #pragma GCC diagnostic push
@@ -54,8 +54,12 @@ void QueuePair::note_established() noexcept {
   if (!owes_cnp() || tx.budget == 0) return;
   Congestion& congestion = *ctx_.congestion;
   FrameWriter frame(tx.port);
-  if (!frame.begin(congestion.cnp_head, ctx_.dest_qpn, tx, wire::Opcode::kCnp, Psn{}, 0, false, false))
-    return;
+  const wire::Bth bth{.opcode = wire::Opcode::kCnp,
+                      .mig_req = false,
+                      .pkey = kDefaultPkey,
+                      .becn = true,
+                      .dest_qpn = ctx_.dest_qpn};
+  if (!frame.begin(congestion.cnp_head, bth, 0, tx)) return;
   frame.put(CnpReserved{});
   frame.send(ctx_, tx);
   congestion.marks.on_sent(tx.now);

@@ -96,6 +96,11 @@ void FrameTemplate::put_source_port(std::byte* bth, std::uint16_t port) const no
   if (underlay_ != Underlay::kGrh) store_be<0, 2>(bytes_at<Udp::kSize>(bth - Udp::kSize), port);
 }
 
+std::uint16_t FrameTemplate::source_port() const noexcept {
+  if (underlay_ == Underlay::kGrh) return 0;
+  return load_be<0, 2>(bytes_at<Udp::kSize>(head_.data() + overhead_ - Udp::kSize));
+}
+
 void FrameTemplate::seal(std::byte* frame, std::uint32_t frame_len) const noexcept {
   assert(frame_len >= overhead_ + kSmallestRoce);
   store_icrc(bytes_at<kIcrcSize>(frame + frame_len - kIcrcSize), icrc_of_first(frame, frame_len - kIcrcSize));

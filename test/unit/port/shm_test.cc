@@ -135,6 +135,42 @@ TEST_CASE("frames of every size cross the link whole and in order, many times ro
   CHECK(link.b->counters().rx_malformed == 0);
 }
 
+TEST_CASE("frames written by whole lines cross the link among others, many times round the ring",
+          "[shm][data][lines]") {
+  const Pair link("lines", ",ring=64K");
+  REQUIRE(link.a->lends_lines());
+  Random random(7);
+  for (std::uint64_t i = 0; i < 20'000; ++i) {
+    const Bytes frame = random_bytes(14 + random.below(627), i);
+    if (random.below(8) == 0) {  // a claim that is forgotten
+      const auto len = static_cast<std::uint32_t>(14 + random.below(627));
+      REQUIRE((random.below(2) == 0 ? link.a->tx_claim(len) : link.a->tx_claim_lines(len)) != nullptr);
+    }
+    REQUIRE((random.below(4) == 0 ? send(*link.a, frame) : send_lines(*link.a, frame)));
+    REQUIRE(receive(*link.b) == std::vector<Bytes>{frame});
+  }
+  CHECK(link.b->counters().rx_malformed == 0);
+}
+
+TEST_CASE("a frame being written by whole lines is not seen before it is committed", "[shm][data][lines]") {
+  const Pair link("lines-unseen");
+  std::byte* const room = link.a->tx_claim_lines(100);
+  REQUIRE(room != nullptr);
+  const std::size_t lead = std::bit_cast<std::uintptr_t>(room) % 64;
+  std::memset(room, 0xff, 100);
+  std::memset(room - lead, 0, lead);
+  CHECK(receive(*link.b).empty());
+  link.a->tx_commit();
+  CHECK(receive(*link.b) == std::vector<Bytes>{Bytes(100, std::byte{0xff})});
+}
+
+TEST_CASE("without a peer what is written by whole lines is dropped", "[shm][peer][lines]") {
+  const PortPtr port = open_one(options_for(unique_name("lines-alone")));
+  const std::uint64_t before = port->counters().tx_dropped;
+  for (std::uint32_t len = 14; len <= 640; ++len) REQUIRE(send_lines(*port, random_bytes(len, len)));
+  CHECK(port->counters().tx_dropped == before + 627);
+}
+
 TEST_CASE("a frame that does not fit the link is refused", "[shm][data]") {
   const Pair link("too-long");
   CHECK(link.a->tx_claim(link.a->info().link_mtu + 19) == nullptr);

@@ -5,6 +5,7 @@
 
 #include "support/frames.h"
 #include "support/guarded_bytes.h"
+#include "wire/crc32_wide.h"
 #include "wire/packet.h"
 
 namespace uroce::wire {
@@ -29,6 +30,64 @@ FrameAddress random_address(std::mt19937_64& random) {
   address.flow_label = static_cast<std::uint32_t>(random() & 0xf'ffff);
   return address;
 }
+
+constexpr std::size_t kLine = 64;
+
+/// The words that headers of `bytes` bytes travel as.
+FrameParts random_parts(std::mt19937_64& random, std::uint32_t payload_bytes) {
+  FrameParts parts{};
+  const Bth bth{.opcode = Opcode::kRcSendOnly,
+                .solicited = random() % 2 == 0,
+                .pad = pad_for(payload_bytes),
+                .dest_qpn = Qpn{static_cast<std::uint32_t>(random() & 0xff'ffff)},
+                .psn = Psn{static_cast<std::uint32_t>(random())}};
+  parts.bth = bth.words();
+  const auto extension = static_cast<std::uint32_t>(random() % 9 * 4);
+  for (std::uint32_t at = 0; at < extension; at += 4)
+    parts.extension[at / 8] |= (random() & 0xffff'ffff) << (8 * (at % 8));
+  parts.header_bytes = static_cast<std::uint32_t>(Bth::kSize) + extension;
+  parts.payload_bytes = payload_bytes;
+  parts.udp_source_port = static_cast<std::uint16_t>(random());
+  return parts;
+}
+
+/// The frame of those parts, header by header.
+std::vector<std::byte> written_by_pieces(const FrameTemplate& head, const FrameParts& parts) {
+  std::vector<std::byte> frame(
+      head.frame_len(parts.header_bytes, parts.payload_bytes, pad_for(parts.payload_bytes)) + 64);
+  const auto len = static_cast<std::uint32_t>(frame.size() - 64);
+  std::byte* at = head.emit_head(frame.data(), len - head.overhead());
+  head.put_source_port(at, parts.udp_source_port);
+  store_words(bytes_at<Bth::kSize>(at), parts.bth);
+  store_words(bytes_at<FrameParts::kMostExtension>(at + Bth::kSize), parts.extension);
+  at += parts.header_bytes;
+  std::fill(at, frame.data() + len, std::byte{0});
+  std::copy_n(parts.payload, parts.payload_bytes, at);
+  head.seal(frame.data(), len);
+  frame.resize(len);
+  return frame;
+}
+
+/// The lines that write_lines() may touch, between others.
+struct Lines {
+  static constexpr std::byte kAnything{0xa5};
+  struct alignas(kLine) Line : std::array<std::byte, kLine> {};
+
+  Lines() {
+    for (Line& line : lines) line.fill(kAnything);
+  }
+  [[nodiscard]] std::byte* room(std::size_t lead) { return lines[1].data() + lead; }
+  /// Holds the frame, and zeros around it up to the borders of its lines, and nothing else was touched.
+  [[nodiscard]] bool holds(std::span<const std::byte> frame, std::size_t lead) const {
+    const std::span all{lines.front().data(), sizeof lines};
+    std::vector<std::byte> expected((lead + frame.size() + kLine - 1) / kLine * kLine);
+    std::copy(frame.begin(), frame.end(), expected.begin() + static_cast<std::ptrdiff_t>(lead));
+    expected.insert(expected.begin(), kLine, kAnything);
+    expected.resize(all.size(), kAnything);
+    return std::equal(all.begin(), all.end(), expected.begin());
+  }
+  std::array<Line, 12> lines;
+};
 
 void check_address(const PacketView& packet, const FrameAddress& address) {
   CHECK(packet.link() ==
@@ -91,6 +150,30 @@ TEST_CASE("frames of random addresses and sizes are read back as they were meant
     CHECK(packet.payload.size() == payload);
     CHECK(packet.bth.psn == bth.psn);
     CHECK(packet.bth_offset + packet.roce_len == frame.size());
+  }
+}
+
+TEST_CASE("a frame written by whole lines is the one that is written header by header",
+          "[wire][template][lines]") {
+  if (!has_wide_crc32()) {
+    WARN("this CPU does not write frames so");
+    return;
+  }
+  constexpr std::uint64_t kSeed = 0x5eed'0004;
+  std::mt19937_64 random{kSeed};
+  test::GuardedBytes guarded{4096};
+  for (unsigned i = 0; i < 100'000; ++i) {
+    CAPTURE(kSeed, i);
+    const FrameTemplate head{random_address(random)};
+    FrameParts parts =
+        random_parts(random, static_cast<std::uint32_t>(random() % (FrameParts::kMostPayload + 1)));
+    const auto payload = guarded.room(i % 2 == 0 ? parts.payload_bytes : 4096);
+    for (std::byte& byte : payload) byte = static_cast<std::byte>(random());
+    parts.payload = parts.payload_bytes == 0 ? nullptr : payload.data();
+    const std::size_t lead = random() % 2 == 0 ? 0 : FrameTemplate::kLead;
+    Lines lines;
+    head.write_lines(lines.room(lead), parts);
+    if (!lines.holds(written_by_pieces(head, parts), lead)) FAIL(parts.payload_bytes << " B, lead " << lead);
   }
 }
 

@@ -1,0 +1,25 @@
+/// The parts of a short frame, which a template puts together in vector registers and writes a cache line at
+/// a time: no load then waits for stores before it to have left the processor.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "wire/bth.h"
+
+namespace uroce::wire {
+
+/// What a frame holds besides what its template does.
+struct FrameParts {
+  static constexpr std::uint32_t kMostExtension = 32;  ///< bytes
+  static constexpr std::uint32_t kMostPayload = 511;   ///< bytes
+
+  Words<Bth::kSize> bth;
+  Words<kMostExtension> extension;  ///< the headers behind the BTH
+  std::uint32_t header_bytes;       ///< the BTH's and theirs
+  std::uint32_t payload_bytes;
+  const std::byte* payload;
+  std::uint16_t udp_source_port;  ///< RoCE v2 only
+};
+
+}  // namespace uroce::wire
