@@ -66,7 +66,7 @@ std::byte* RingWriter::claim_unsynchronised(std::uint32_t len) noexcept {
     offer_stream(epoch);
   } else if (!is_consumer_dead_ && consumer().ack.load(std::memory_order_acquire) == offer_) {
     start_stream();
-    return claim(len, !is_staged_);
+    return claim(len, in_lines_);
   }
   return refuse(len);
 }
