@@ -184,17 +184,20 @@ bool PollLoop::send_posted(QueuePair& qp) noexcept {
   });
 }
 
-void PollLoop::note_posted(QueuePair& qp, bool has_sent, Ticks now) noexcept {
+void PollLoop::note_sent(QueuePair& qp, Ticks now) noexcept {
   const Ticks assumed = std::exchange(now_, now);
-  const bool wants = as_rc(qp, [&](auto& one) {
-    if (has_sent) {
-      one.settle_requests(assumed, now);
-      note_turn(qp, now);
-      after_step(one, now);
-    }
+  as_rc(qp, [&](auto& one) {
+    one.settle_requests(assumed, now);
+    note_turn(qp, now);
+    after_step(one, now);
+  });
+}
+
+void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
+  const bool wants = as_rc(qp, [this](auto& one) {
     // Credits that a post of receives has brought are an answer.
     const bool may_answer = one.context().credits.load(std::memory_order_relaxed);
-    return one.wants_to_send(now) || (may_answer && one.wants_to_answer(now));
+    return one.wants_to_send(now_) || (may_answer && one.wants_to_answer(now_));
   });
   if (wants) make_ready(qp);
 }

@@ -120,8 +120,8 @@ class PollLoop {
   void post(transport::QueuePair& qp, const Clock& clock) noexcept {
     if (needs_time_first(qp)) [[unlikely]]
       now_ = clock.now();
-    const bool has_sent = send_posted(qp);
-    note_posted(qp, has_sent, clock.now());
+    if (send_posted(qp)) note_sent(qp, clock.now());
+    if (!qp.context().is_ready) make_ready_if_it_wants(qp);
   }
   /// Work was posted to `qp` by a thread that does not own the loop.
   void ring(transport::QueuePair& qp) noexcept {
@@ -173,7 +173,8 @@ class PollLoop {
     return qp.context().type != QpType::kRc || qp.context().congestion != nullptr;
   }
   bool send_posted(transport::QueuePair& qp) noexcept;
-  void note_posted(transport::QueuePair& qp, bool has_sent, Ticks now) noexcept;
+  void note_sent(transport::QueuePair& qp, Ticks now) noexcept;
+  void make_ready_if_it_wants(transport::QueuePair& qp) noexcept;
   void answer_now(Ticks now) noexcept;
   unsigned take_doorbells() noexcept;
   /// Fewer stay in the cache, and need not be fetched ahead.
