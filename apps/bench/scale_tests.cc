@@ -1,6 +1,7 @@
 // The tests of `uroce bench scale`: who is compared with whom, and what that is to reach.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -57,8 +58,10 @@ Judged compare(const std::map<std::string, Samples>& all, const Comparison& how,
 Result<Pair*> one_qp(Stage& stage) {
   return stage.pair("one", {.qps = 1, .send_depth = kDepth});
 }
+/// As many may be in flight as of the one QP.
 Result<Pair*> many_qps(Stage& stage) {
-  return stage.pair("many", {.qps = stage.options().qps});
+  const std::uint32_t qps = stage.options().qps;
+  return stage.pair("many", {.qps = qps, .send_depth = std::max(PairPlan{}.send_depth, kDepth / qps)});
 }
 
 Figures active_qps(Stage& stage) {
