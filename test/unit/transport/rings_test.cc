@@ -1,4 +1,6 @@
+#include <array>
 #include <catch2/catch.hpp>
+#include <cstring>
 
 #include "transport/cq_ring.h"
 #include "transport/receives.h"
@@ -24,6 +26,27 @@ TEST_CASE("a CQ gives completions back in order and refuses what does not fit", 
     CHECK(out[1].wr_id == 4);
     CHECK(cq.is_empty());
   }
+}
+
+TEST_CASE("every field of a completion comes out as it went in", "[transport][cq]") {
+  CqRing cq(2);
+  const Wc in{.wr_id = 0x0102'0304'0506'0708,
+              .timestamp_ns = 0x1112'1314'1516'1718,
+              .byte_len = 0x2122'2324,
+              .imm_data = 0x3132'3334,
+              .qpn = Qpn{0x41'4243},
+              .src_qpn = Qpn{0x51'5253},
+              .status = WcStatus::kRemAccessErr,
+              .opcode = WcOpcode::kRecvRdmaWithImm,
+              .flags = 0x61,
+              .vendor_err = 0x71,
+              .sl = 0x81,
+              .network = NetworkHeader::kIpv6,
+              .vlan = 0x9192};
+  REQUIRE(cq.push(in, false));
+  std::array<Wc, 1> out;
+  REQUIRE(cq.poll(out) == 1);
+  CHECK(std::memcmp(static_cast<const void*>(&in), static_cast<const void*>(out.data()), sizeof in) == 0);
 }
 
 TEST_CASE("an armed CQ wakes once, for what it was armed for", "[transport][cq]") {
