@@ -113,7 +113,7 @@ bool Stream::post_list(std::size_t qp, std::uint32_t count) noexcept {
     if (spec_.verify) prepare_data(qp, first + i);
     sges_[i] = session_.sge(local_offset(qp, first + i), size_);
     const bool is_end = spec_.seconds == 0 && first + i + 1 == spec_.iterations;
-    wrs_[i] = work_request(qp, first + i, sges_[i], is_end);
+    fill(wrs_[i], qp, first + i, sges_[i], is_end);
   }
   return session_.qp(qp).post_send(std::span<const SendWr>(wrs_).first(count)) == count;
 }
@@ -124,13 +124,16 @@ std::size_t Stream::local_offset(std::size_t qp, std::uint64_t number) const noe
   return (spec_.verb == Verb::kRead ? area.rx : area.tx) + area.slot(number, size_);
 }
 
-SendWr Stream::work_request(std::size_t qp, std::uint64_t number, const Sge& sge,
-                            bool is_end) const noexcept {
+/// In place: a copy of what has just been written would wait until that has left the processor.
+void Stream::fill(SendWr& wr, std::size_t qp, std::uint64_t number, const Sge& sge,
+                  bool is_end) const noexcept {
   const Area& area = session_.area(qp);
-  SendWr wr{.wr_id = std::uint64_t{qp} << 40U | (number + 1), .sges = {&sge, 1}};
-  if ((number + 1) % cq_mod_ == 0 || is_end) wr.flags = send_flag::kSignaled;
+  const bool is_signaled = (number + 1) % cq_mod_ == 0 || is_end;
   const bool is_inline = spec_.is_ping_pong() && size_ <= session_.inline_limit();
-  if (is_inline) wr.flags = static_cast<std::uint8_t>(wr.flags | send_flag::kInline);
+  wr.wr_id = std::uint64_t{qp} << 40U | (number + 1);
+  wr.sges = {&sge, 1};
+  wr.flags = static_cast<std::uint8_t>((is_signaled ? send_flag::kSignaled : 0) |
+                                       (is_inline ? send_flag::kInline : 0));
   wr.rkey = session_.rkey();
   switch (spec_.verb) {
     case Verb::kSend:
@@ -151,7 +154,6 @@ SendWr Stream::work_request(std::size_t qp, std::uint64_t number, const Sge& sge
       wr.remote_addr = session_.remote(area.rx);
       break;
   }
-  return wr;
 }
 
 void Stream::prepare_data(std::size_t qp, std::uint64_t number) noexcept {

@@ -57,8 +57,7 @@ class Stream {
   void fill_lane(std::size_t qp) noexcept;
   [[nodiscard]] std::uint32_t room(const Lane& lane) const noexcept;
   bool post_list(std::size_t qp, std::uint32_t count) noexcept;
-  [[nodiscard]] SendWr work_request(std::size_t qp, std::uint64_t number, const Sge& sge,
-                                    bool is_end) const noexcept;
+  void fill(SendWr& wr, std::size_t qp, std::uint64_t number, const Sge& sge, bool is_end) const noexcept;
   [[nodiscard]] std::size_t local_offset(std::size_t qp, std::uint64_t number) const noexcept;
   void prepare_data(std::size_t qp, std::uint64_t number) noexcept;
   void on_sent(std::size_t qp, std::uint64_t up_to) noexcept;
