@@ -155,7 +155,8 @@ class FrameWriter {
       parts_.payload = from;
       return;
     }
-    if (size > 0) std::memcpy(aside_.data() + gathered_, from, size);
+    if (size == 0) return;
+    std::memcpy(aside_.data() + gathered_, from, size);
     gathered_ += size;
     parts_.payload = aside_.data();
   }

@@ -94,7 +94,7 @@ test::Underlay underlay_of(const wire::FrameAddress& address) {
   return address.dgid.is_v4() ? test::Underlay::kIpv4 : test::Underlay::kIpv6;
 }
 
-/// Appends `payload` in pieces, at least one.
+/// Appends `payload` in pieces, at least one, at times an empty one besides.
 void append_pieces(FrameWriter& frame, std::span<const std::byte> payload, std::mt19937_64& random) {
   const std::size_t longest = random() % 4 == 0 ? 80 : kMostPayload;
   do {
@@ -102,6 +102,7 @@ void append_pieces(FrameWriter& frame, std::span<const std::byte> payload, std::
     frame.append(payload.data(), piece);
     payload = payload.subspan(piece);
   } while (!payload.empty());
+  if (random() % 8 == 0) frame.append(payload.data(), 0);
 }
 
 void check_frame(const LastFrame& sink, const wire::FrameAddress& address,
