@@ -121,7 +121,8 @@ class PollLoop {
     if (needs_time_first(qp)) [[unlikely]]
       now_ = clock.now();
     if (send_posted(qp)) note_sent(qp, clock.now());
-    if (!qp.context().is_ready) make_ready_if_it_wants(qp);
+    const transport::QpContext& ctx = qp.context();
+    if (!ctx.is_ready || ctx.only_answers) make_ready_if_it_wants(qp);
   }
   /// Work was posted to `qp` by a thread that does not own the loop.
   void ring(transport::QueuePair& qp) noexcept {
