@@ -176,6 +176,33 @@ TEST_CASE("what the owner of a loop posts leaves before the next iteration while
   CHECK(post() == 0);
 }
 
+TEST_CASE("what is posted to a QP that has an answer to send leaves with it", "[engine][loop]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10, false);
+  REQUIRE(f.connect(*qp));
+  introduce(f);
+  const auto post = [&] {
+    REQUIRE(qp->context().sq.put({.wr_id = 1}, 0));
+    qp->context().sq.publish(1);
+    f.loop.post(*qp, f);
+    return roce(f.taken()).size();
+  };
+  for (int i = 0; i < 3; ++i) REQUIRE(post() == 1);
+  f.give(frame_of(
+      {.opcode = wire::Opcode::kRcWriteOnly, .ack_req = true, .reth = wire::Reth{}, .dest_qpn = Qpn{0x10}},
+      f.from_peer(), {}));
+  const auto iterate = [&f] {
+    f.link.advance_to(f.now_ns += 100);
+    f.loop.run_once(f.now());
+    return roce(f.taken()).size();
+  };
+  REQUIRE(iterate() == 0);
+  CHECK(post() == 1);  // perhaps the reply
+  CHECK(post() == 0);  // too much is in flight already
+  CHECK(iterate() == 2);
+  CHECK(iterate() == 0);
+}
+
 TEST_CASE("an application that posts long after the last iteration has the whole ack timeout before it",
           "[engine][loop][timer]") {
   LoopFixture f;
