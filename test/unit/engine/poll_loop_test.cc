@@ -60,6 +60,21 @@ std::vector<wire::Bth> roce(const std::vector<Bytes>& frames) {
   return found;
 }
 
+/// The loop's owner posts a SEND. @return packets that leave at once
+std::size_t post(LoopFixture& f, transport::RcQp& qp, std::uint8_t flags = 0) {
+  REQUIRE(qp.context().sq.put({.wr_id = 1, .flags = flags}, 0));
+  qp.context().sq.publish(1);
+  f.loop.post(qp, f);
+  return roce(f.taken()).size();
+}
+
+/// An iteration, 100 ns later. @return packets that leave
+std::size_t iterate(LoopFixture& f) {
+  f.link.advance_to(f.now_ns += 100);
+  f.loop.run_once(f.now());
+  return roce(f.taken()).size();
+}
+
 }  // namespace
 
 TEST_CASE("each frame that a loop drops is counted with its reason", "[engine][loop][S8]") {
@@ -154,17 +169,11 @@ TEST_CASE("what the owner of a loop posts leaves before the next iteration while
   auto qp = f.make_qp(0x10);
   REQUIRE(f.connect(*qp));
   introduce(f);
-  const auto post = [&] {
-    REQUIRE(qp->context().sq.put({.wr_id = 1}, 0));
-    qp->context().sq.publish(1);
-    f.loop.post(*qp, f);
-    return roce(f.taken()).size();
-  };
-  CHECK(post() == 1);
-  CHECK(post() == 1);
-  CHECK(post() == 1);
-  CHECK(post() == 0);  // three are unacknowledged: the rest leaves together
-  CHECK(post() == 0);
+  CHECK(post(f, *qp) == 1);
+  CHECK(post(f, *qp) == 1);
+  CHECK(post(f, *qp) == 1);
+  CHECK(post(f, *qp) == 0);  // three are unacknowledged: the rest leaves together
+  CHECK(post(f, *qp) == 0);
   f.run(1);
   CHECK(roce(f.taken()).size() == 2);
 
@@ -172,8 +181,8 @@ TEST_CASE("what the owner of a loop posts leaves before the next iteration while
   f.give(frame_of({.opcode = wire::Opcode::kRcWriteOnly, .reth = wire::Reth{}, .dest_qpn = Qpn{0x10}},
                   f.from_peer(), {}));
   f.run(1);
-  CHECK(post() == 1);
-  CHECK(post() == 0);
+  CHECK(post(f, *qp) == 1);
+  CHECK(post(f, *qp) == 0);
 }
 
 TEST_CASE("what is posted to a QP that has an answer to send leaves with it", "[engine][loop]") {
@@ -181,26 +190,15 @@ TEST_CASE("what is posted to a QP that has an answer to send leaves with it", "[
   auto qp = f.make_qp(0x10, false);
   REQUIRE(f.connect(*qp));
   introduce(f);
-  const auto post = [&] {
-    REQUIRE(qp->context().sq.put({.wr_id = 1}, 0));
-    qp->context().sq.publish(1);
-    f.loop.post(*qp, f);
-    return roce(f.taken()).size();
-  };
-  for (int i = 0; i < 3; ++i) REQUIRE(post() == 1);
+  for (int i = 0; i < 3; ++i) REQUIRE(post(f, *qp) == 1);
   f.give(frame_of(
       {.opcode = wire::Opcode::kRcWriteOnly, .ack_req = true, .reth = wire::Reth{}, .dest_qpn = Qpn{0x10}},
       f.from_peer(), {}));
-  const auto iterate = [&f] {
-    f.link.advance_to(f.now_ns += 100);
-    f.loop.run_once(f.now());
-    return roce(f.taken()).size();
-  };
-  REQUIRE(iterate() == 0);
-  CHECK(post() == 1);  // perhaps the reply
-  CHECK(post() == 0);  // too much is in flight already
-  CHECK(iterate() == 2);
-  CHECK(iterate() == 0);
+  REQUIRE(iterate(f) == 0);
+  CHECK(post(f, *qp) == 1);  // perhaps the reply
+  CHECK(post(f, *qp) == 0);  // too much is in flight already
+  CHECK(iterate(f) == 2);
+  CHECK(iterate(f) == 0);
 }
 
 TEST_CASE("an application that posts long after the last iteration has the whole ack timeout before it",
@@ -210,10 +208,7 @@ TEST_CASE("an application that posts long after the last iteration has the whole
   REQUIRE(f.connect(*qp));  // timeout code 8: 1.048576 ms
   introduce(f);
   f.link.advance_to(f.now_ns += 1'000'000'000);
-  REQUIRE(qp->context().sq.put({.wr_id = 1}, 0));
-  qp->context().sq.publish(1);
-  f.loop.post(*qp, f);
-  REQUIRE(roce(f.taken()).size() == 1);
+  REQUIRE(post(f, *qp) == 1);
   f.run(1'040'000);
   CHECK(f.taken().empty());
   CHECK(f.loop.counters().get(Count::kRequesterTimeouts) == 0);
@@ -233,22 +228,13 @@ TEST_CASE("a QP whose last send was signaled answers in the iteration that recei
   auto qp = f.make_qp(0x10, false);
   REQUIRE(f.connect(*qp));
   introduce(f);
-  REQUIRE(
-      qp->context().sq.put({.wr_id = 1, .flags = is_signaled ? send_flag::kSignaled : std::uint8_t{0}}, 0));
-  qp->context().sq.publish(1);
-  f.loop.post(*qp, f);
-  REQUIRE(roce(f.taken()).size() == 1);
+  REQUIRE(post(f, *qp, is_signaled ? send_flag::kSignaled : std::uint8_t{0}) == 1);
   f.give(frame_of(
       {.opcode = wire::Opcode::kRcWriteOnly, .ack_req = true, .reth = wire::Reth{}, .dest_qpn = Qpn{0x10}},
       f.from_peer(), {}));
-  const auto iterate = [&f] {
-    f.link.advance_to(f.now_ns += 100);
-    f.loop.run_once(f.now());
-    return roce(f.taken()).size();
-  };
-  CHECK(iterate() == (is_at_once ? 1 : 0));
-  CHECK(iterate() == (is_at_once ? 0 : 1));
-  CHECK(iterate() == 0);
+  CHECK(iterate(f) == (is_at_once ? 1 : 0));
+  CHECK(iterate(f) == (is_at_once ? 0 : 1));
+  CHECK(iterate(f) == 0);
 }
 
 TEST_CASE("what is posted to a QP in Error by the owner of its loop is flushed at once", "[engine][loop]") {
