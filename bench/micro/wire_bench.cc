@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "base/cache_line.h"
 #include "bench/cycles.h"
 #include "bench/reference.h"
 #include "wire/crc32.h"
@@ -147,8 +148,7 @@ BENCHMARK(BM_EmitAck);
 void BM_WriteLines(benchmark::State& state) {
   const FrameTemplate head{address(false)};
   const std::vector<std::byte> payload(FrameParts::kMostPayload, std::byte{0x5a});
-  struct alignas(64) Line : std::array<std::byte, 64> {};
-  std::array<Line, 10> room;
+  std::array<CacheLine, 10> room;
   FrameParts parts{
       .bth = {},
       .extension = {1, 2},

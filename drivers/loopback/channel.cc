@@ -25,7 +25,7 @@ Channel::Channel(const LoopbackConfig& config)
       random_(config.seed),
       slot_bytes_((config.link_mtu + kFrameOverhead + 63U) & ~std::size_t{63}),
       slots_(std::max(config.queue_frames, 1U)),
-      room_(slots_.size() * slot_bytes_ / kLine) {}
+      room_(slots_.size() * (slot_bytes_ / sizeof(CacheLine))) {}
 
 std::byte* Channel::claim(std::uint32_t len) noexcept {
   claimed_len_ = 0;

@@ -1,13 +1,13 @@
 /// One direction of a simulated link: a bounded FIFO with bandwidth and delay.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "base/cache_line.h"
 #include "base/random.h"
 #include "port/port.h"
 
@@ -54,9 +54,6 @@ class Channel {
   [[nodiscard]] std::uint32_t queued(std::uint64_t now_ns) noexcept;
 
  private:
-  static constexpr std::size_t kLine = 64;
-  struct alignas(kLine) Line : std::array<std::byte, kLine> {};
-
   struct Slot {
     std::uint32_t len = 0;
     std::uint64_t departure_ps = 0;
@@ -64,7 +61,7 @@ class Channel {
   };
   [[nodiscard]] std::size_t index(std::uint64_t position) const noexcept { return position % slots_.size(); }
   [[nodiscard]] std::byte* room(std::uint64_t position) noexcept {
-    return room_[index(position) * slot_bytes_ / kLine].data();
+    return room_[index(position) * (slot_bytes_ / sizeof(CacheLine))].data();
   }
   void mark_if_crowded(std::uint64_t now_ns) noexcept;
   [[nodiscard]] bool is_marked(std::uint32_t queued) noexcept;
@@ -73,7 +70,7 @@ class Channel {
   Random random_;
   std::size_t slot_bytes_;
   std::vector<Slot> slots_;
-  std::vector<Line> room_;
+  std::vector<CacheLine> room_;
   std::uint64_t tail_ = 0;      // next to be committed
   std::uint64_t departed_ = 0;  // first that has not left the queue
   std::uint64_t head_ = 0;      // first not released

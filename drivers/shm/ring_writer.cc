@@ -25,7 +25,7 @@ RingWriter::RingWriter(const Place& place, PeerWatch& watch, const Bell& bell,
       watch_(watch),
       bell_(bell),
       offer_(place.control->producer.offer.load(std::memory_order_relaxed)),
-      private_room_(std::make_unique<Line[]>(record_bytes(place.max_frame) / kCacheLine)) {}
+      private_room_(std::make_unique<CacheLine[]>(record_bytes(place.max_frame) / sizeof(CacheLine))) {}
 
 std::byte* RingWriter::claim_crowded(std::uint32_t len) noexcept {
   const std::uint64_t before = clock_ns();

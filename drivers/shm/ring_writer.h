@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 
+#include "base/cache_line.h"
 #include "base/prefetch.h"
 #include "drivers/shm/layout.h"
 #include "drivers/shm/nearness.h"
@@ -91,8 +92,6 @@ class RingWriter {
   static constexpr std::uint32_t kStageBytes = 512;             // shorter records are built outside the ring
   static constexpr std::uint32_t kShortRecord = 1024;           // bytes
 
-  struct alignas(kCacheLine) Line : std::array<std::byte, kCacheLine> {};
-
   [[nodiscard]] ConsumerLine& consumer() const noexcept { return place_.control->consumer; }
   [[nodiscard]] std::byte* at(std::uint64_t position) const noexcept {
     return place_.ring + (position & (place_.ring_bytes - 1));
@@ -164,7 +163,7 @@ class RingWriter {
   bool has_offered_ = false;            // offer_ is of this incarnation
   bool is_consumer_dead_ = false;       // known from the kernel; until its epoch changes
   std::uint64_t waiting_since_ns_ = 0;  // 0: not waiting
-  std::unique_ptr<Line[]> private_room_;
+  std::unique_ptr<CacheLine[]> private_room_;
   alignas(kCacheLine) std::array<std::byte, kStageBytes> stage_{};
 };
 

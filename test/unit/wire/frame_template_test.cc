@@ -3,6 +3,7 @@
 #include <catch2/catch.hpp>
 #include <random>
 
+#include "base/cache_line.h"
 #include "support/frames.h"
 #include "support/guarded_bytes.h"
 #include "wire/crc32_wide.h"
@@ -31,7 +32,7 @@ FrameAddress random_address(std::mt19937_64& random) {
   return address;
 }
 
-constexpr std::size_t kLine = 64;
+constexpr std::size_t kLine = sizeof(CacheLine);
 
 /// The words that headers of `bytes` bytes travel as.
 FrameParts random_parts(std::mt19937_64& random, std::uint32_t payload_bytes) {
@@ -71,10 +72,9 @@ std::vector<std::byte> written_by_pieces(const FrameTemplate& head, const FrameP
 /// The lines that write_lines() may touch, between others.
 struct Lines {
   static constexpr std::byte kAnything{0xa5};
-  struct alignas(kLine) Line : std::array<std::byte, kLine> {};
 
   Lines() {
-    for (Line& line : lines) line.fill(kAnything);
+    for (CacheLine& line : lines) line.fill(kAnything);
   }
   [[nodiscard]] std::byte* room(std::size_t lead) { return lines[1].data() + lead; }
   /// Holds the frame, and zeros around it up to the borders of its lines, and nothing else was touched.
@@ -86,7 +86,7 @@ struct Lines {
     expected.resize(all.size(), kAnything);
     return std::equal(all.begin(), all.end(), expected.begin());
   }
-  std::array<Line, 12> lines;
+  std::array<CacheLine, 12> lines;
 };
 
 void check_address(const PacketView& packet, const FrameAddress& address) {
