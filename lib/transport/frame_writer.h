@@ -59,8 +59,7 @@ class FrameWriter {
       add(header.words(), Header::kSize);
       return;
     }
-    wire::store_words(wire::bytes_at<Header::kSize>(next_), header.words());
-    next_ += Header::kSize;
+    next_ = wire::emit_at(next_, header);
   }
 
   [[nodiscard]] std::uint32_t payload_len() const noexcept { return parts_.payload_bytes; }

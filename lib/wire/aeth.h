@@ -60,13 +60,12 @@ struct Aeth {
   [[nodiscard]] constexpr Words<kSize> words() const noexcept {
     return {std::uint64_t{syndrome} | be_word<1, 3>(msn)};
   }
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {
   constexpr Aeth h{.syndrome = syndrome::kNakPsnSequence, .msn = 0x12'3456};
   std::array<std::byte, Aeth::kSize> b{};
-  h.emit(b);
+  emit_at(b.data(), h);
   return b[0] == std::byte{0x60} && b[1] == std::byte{0x12} && b[3] == std::byte{0x56} && Aeth::parse(b) == h;
 }());
 

@@ -19,13 +19,12 @@ struct AtomicAckEth {
   }
 
   [[nodiscard]] constexpr Words<kSize> words() const noexcept { return {be_word<0, 8>(original)}; }
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {
   constexpr AtomicAckEth h{.original = 0x0102'0304'0506'0708};
   std::array<std::byte, AtomicAckEth::kSize> b{};
-  h.emit(b);
+  emit_at(b.data(), h);
   return b[0] == std::byte{1} && b[7] == std::byte{8} && AtomicAckEth::parse(b) == h;
 }());
 

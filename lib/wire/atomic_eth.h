@@ -29,13 +29,12 @@ struct AtomicEth {
     return {be_word<0, 8>(va), be_word<0, 4>(raw(rkey)) | be_word<4, 4>(swap_add >> 32),
             be_word<0, 4>(swap_add) | be_word<4, 4>(compare >> 32), be_word<0, 4>(compare)};
   }
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {
   constexpr AtomicEth h{.va = 0x10, .rkey = Rkey{0x20}, .swap_add = 0x3000'0000'0000'0030, .compare = 0x40};
   std::array<std::byte, AtomicEth::kSize> b{};
-  h.emit(b);
+  emit_at(b.data(), h);
   return b[7] == std::byte{0x10} && b[11] == std::byte{0x20} && b[12] == std::byte{0x30} &&
          b[27] == std::byte{0x40} && AtomicEth::parse(b) == h;
 }());

@@ -33,13 +33,12 @@ struct AtomicMaskEth {
   [[nodiscard]] constexpr Words<kSize> words() const noexcept {
     return {be_word<0, 8>(compare), be_word<0, 8>(swap)};
   }
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {
   constexpr AtomicMaskEth h{.compare = 0x1000'0000'0000'0010, .swap = 0x20};
   std::array<std::byte, AtomicMaskEth::kSize> b{};
-  h.emit(b);
+  emit_at(b.data(), h);
   return b[0] == std::byte{0x10} && b[7] == std::byte{0x10} && b[15] == std::byte{0x20} &&
          AtomicMaskEth::parse(b) == h;
 }());

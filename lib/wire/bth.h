@@ -52,7 +52,6 @@ struct Bth {
                 be_word<5, 3>(raw(dest_qpn)),
             std::uint64_t{at_bit<7>(ack_req)} | be_word<1, 3>(psn.value())};
   }
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {  // layout and round trip, at compile time
@@ -62,7 +61,7 @@ static_assert([] {  // layout and round trip, at compile time
                   .ack_req = true,
                   .psn = Psn{0xab'cdef}};
   std::array<std::byte, Bth::kSize> b{};
-  h.emit(b);
+  emit_at(b.data(), h);
   return b[0] == std::byte{0x08} && b[1] == std::byte{0x60} && b[5] == std::byte{0x12} &&
          b[8] == std::byte{0x80} && b[11] == std::byte{0xef} && Bth::parse(b) == h;
 }());

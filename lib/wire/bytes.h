@@ -29,13 +29,6 @@ template <typename H>
   return H::parse(bytes_at<H::kSize>(at));
 }
 
-/// Writes `header` at `at`. @return the first byte behind it.
-template <typename H>
-constexpr std::byte* emit_at(std::byte* at, const H& header) noexcept {
-  header.emit(bytes_at<H::kSize>(at));
-  return at + H::kSize;
-}
-
 /// A header as it travels, eight bytes a word, the first one lowest; zero behind its end.
 template <std::size_t Size>
 using Words = std::array<std::uint64_t, (Size + 7) / 8>;
@@ -52,6 +45,18 @@ static_assert(be_word<0, 3>(0xff'0102'0304) == 0x04'0302 && be_word<6, 2>(0x0a0b
 template <std::size_t Extent>
 constexpr void store_words(std::span<std::byte, Extent> out, const Words<Extent>& words) noexcept {
   for (std::size_t i = 0; i < Extent; ++i) out[i] = static_cast<std::byte>(words[i / 8] >> (8 * (i % 8)));
+}
+
+/// Writes `header`, by the words that it travels as if it tells them, at `at`. @return the first byte behind
+/// it.
+template <typename H>
+constexpr std::byte* emit_at(std::byte* at, const H& header) noexcept {
+  if constexpr (requires { header.words(); }) {
+    store_words(bytes_at<H::kSize>(at), header.words());
+  } else {
+    header.emit(bytes_at<H::kSize>(at));
+  }
+  return at + H::kSize;
 }
 
 /// Copies `N` bytes at `Offset` into an array of numbers, as addresses are kept.

@@ -23,13 +23,12 @@ struct Deth {
   [[nodiscard]] constexpr Words<kSize> words() const noexcept {
     return {be_word<0, 4>(qkey) | be_word<5, 3>(raw(src_qpn))};
   }
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {
   constexpr Deth h{.qkey = 0x8001'0000, .src_qpn = Qpn{0xab'cdef}};
   std::array<std::byte, Deth::kSize> b{};
-  h.emit(b);
+  emit_at(b.data(), h);
   return b[0] == std::byte{0x80} && b[4] == std::byte{0} && b[5] == std::byte{0xab} &&
          b[7] == std::byte{0xef} && Deth::parse(b) == h;
 }());

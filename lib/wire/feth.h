@@ -34,13 +34,12 @@ struct Feth {
   [[nodiscard]] constexpr Words<kSize> words() const noexcept {
     return {be_word<0, 4>(std::uint64_t{selectivity} << 4 | placement)};
   }
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {
   constexpr Feth h{.placement = Feth::kPersistent, .selectivity = Feth::kWholeMr};
   std::array<std::byte, Feth::kSize> b{};
-  h.emit(b);
+  emit_at(b.data(), h);
   return b[0] == std::byte{0} && b[3] == std::byte{0x12} && Feth::parse(b) == h && h.is_valid();
 }());
 static_assert(!Feth{}.is_valid() && !Feth{.placement = 4}.is_valid());

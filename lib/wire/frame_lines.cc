@@ -1,7 +1,8 @@
 #include "wire/frame_lines.h"
 
+#include <array>
+#include <bit>
 #include <cassert>
-#include <initializer_list>
 
 #include "wire/crc32_places.h"
 #include "wire/ether.h"
@@ -14,15 +15,15 @@
 namespace uroce::wire {
 namespace {
 
+using Underlay = FrameTemplate::Underlay;
+
 constexpr std::size_t kLine = 64;
-constexpr std::size_t kMostLines = 10;
 constexpr std::size_t kReach = 2 * kLine;  // of what is not payload
 
 constexpr std::size_t kMostHeaders =
     FrameTemplate::kLead + FrameTemplate::kMaxOverhead + Bth::kSize + FrameParts::kMostExtension;
 static_assert(kMostHeaders <= kReach);
-static_assert(kMostHeaders + FrameParts::kMostPayload + 3 + kIcrcSize <= kMostLines * kLine);
-static_assert(kMostLines * kLine <= kLongestByPlaces);
+static_assert(kMostHeaders + FrameParts::kMostPayload + 3 <= kLongestByPlaces);
 
 // What is not the same in all frames of a template, by its place in a vector.
 constexpr std::uint8_t kBthAt = 0;
@@ -56,12 +57,12 @@ struct alignas(kLine) Layout {
   }
 };
 
-/// @param underlay  FrameTemplate::Underlay
-constexpr Layout make_layout(unsigned underlay, bool has_vlan, std::size_t lead) noexcept {
+constexpr Layout make_layout(Underlay underlay, bool has_vlan, std::size_t lead) noexcept {
   const std::size_t l3 = lead + Ether::kSize + (has_vlan ? Vlan::kSize : 0);
-  const bool is_v4 = underlay == 0;
+  const bool is_v4 = underlay == Underlay::kIpv4;
+  const bool has_udp = underlay != Underlay::kGrh;
   const std::size_t udp = l3 + (is_v4 ? Ipv4::kSize : Ipv6::kSize);
-  const std::size_t bth = underlay == 2 ? udp : udp + Udp::kSize;
+  const std::size_t bth = udp + (has_udp ? Udp::kSize : 0);
   Layout made;
   made.source.fill(kZeroAt);
   for (std::size_t i = lead; i < bth; ++i) made.source[i] = kTemplate;
@@ -71,20 +72,21 @@ constexpr Layout make_layout(unsigned underlay, bool has_vlan, std::size_t lead)
   } else {
     made.take(l3 + 4, kIpLengthAt, 2);
   }
-  if (underlay != 2) {
+  if (has_udp) {
     made.take(udp, kSourcePortAt, 2);
     made.take(udp + 4, kUdpLengthAt, 2);
   }
   made.take(bth, kBthAt, Bth::kSize);
   made.take(bth + Bth::kSize, kExtensionAt, FrameParts::kMostExtension);
-  made.cover(l3, is_v4 ? kIcrcMaskV4 : underlay == 1 ? kIcrcMaskV6 : kIcrcMaskV1);
+  made.cover(l3, is_v4 ? kIcrcMaskV4 : has_udp ? kIcrcMaskV6 : kIcrcMaskV1);
   return made;
 }
 
 constexpr auto kLayouts = [] {
   std::array<Layout, 12> all{};  // by lead, underlay and VLAN
   for (unsigned i = 0; i < all.size(); ++i)
-    all[i] = make_layout(i / 2 % 3, i % 2 != 0, i < 6 ? 0 : FrameTemplate::kLead);
+    all[i] = make_layout(Underlay{static_cast<std::uint8_t>(i / 2 % 3)}, i % 2 != 0,
+                         i < 6 ? 0 : FrameTemplate::kLead);
   return all;
 }();
 

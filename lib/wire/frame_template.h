@@ -33,6 +33,9 @@ struct FrameAddress {
 /// Threads: const members from any thread. A value: copy it freely.
 class FrameTemplate {
  public:
+  /// What carries the BTH.
+  enum class Underlay : std::uint8_t { kIpv4, kIpv6, kGrh };
+
   /// Addressed to nobody; only assignment makes it useful.
   FrameTemplate() noexcept = default;
   explicit FrameTemplate(const FrameAddress& address) noexcept;
@@ -87,8 +90,6 @@ class FrameTemplate {
   [[nodiscard]] std::uint32_t icrc_of_first(const std::byte* frame, std::size_t size) const noexcept;
 
  private:
-  enum class Underlay : std::uint8_t { kIpv4, kIpv6, kGrh };
-
   std::byte* put_ipv4(std::byte* at, const FrameAddress& address) noexcept;
 
   // All that emit_head() needs of IPv4 lies in the first 64 bytes.

@@ -35,7 +35,6 @@ struct HeldEth {
     for (std::size_t i = 0; i < kSize; ++i) words[i / 8] |= std::uint64_t{bits[i]} << (8 * (i % 8));
     return words;
   }
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {
@@ -44,7 +43,7 @@ static_assert([] {
   h.add(9);
   h.add(255);
   std::array<std::byte, HeldEth::kSize> b{};
-  h.emit(b);
+  emit_at(b.data(), h);
   return b[0] == std::byte{1} && b[1] == std::byte{2} && b[31] == std::byte{0x80} && HeldEth::parse(b) == h &&
          h.has(255) && !h.has(1);
 }());

@@ -42,31 +42,21 @@ constexpr void mask_bth(CrcMask& mask, std::size_t bth) noexcept {
   mask_byte(mask, bth + 4);
 }
 
+/// Of packets from their IP header or GRH on, which `mask_l3` masks.
+constexpr CrcMask icrc_mask(void (*mask_l3)(CrcMask&) noexcept, std::size_t l3_bytes, bool has_udp) noexcept {
+  CrcMask mask;
+  mask_l3(mask);
+  if (has_udp) mask_udp(mask, l3_bytes);
+  mask_bth(mask, l3_bytes + (has_udp ? Udp::kSize : 0));
+  return mask;
+}
+
 }  // namespace detail
 
-inline constexpr CrcMask kIcrcMaskV4 = [] {
-  CrcMask mask;
-  detail::mask_ipv4(mask);
-  detail::mask_udp(mask, Ipv4::kSize);
-  detail::mask_bth(mask, Ipv4::kSize + Udp::kSize);
-  return mask;
-}();
-
-inline constexpr CrcMask kIcrcMaskV6 = [] {
-  CrcMask mask;
-  detail::mask_ipv6(mask);
-  detail::mask_udp(mask, Ipv6::kSize);
-  detail::mask_bth(mask, Ipv6::kSize + Udp::kSize);
-  return mask;
-}();
-
+inline constexpr CrcMask kIcrcMaskV4 = detail::icrc_mask(detail::mask_ipv4, Ipv4::kSize, true);
+inline constexpr CrcMask kIcrcMaskV6 = detail::icrc_mask(detail::mask_ipv6, Ipv6::kSize, true);
 /// RoCE v1, from the GRH on.
-inline constexpr CrcMask kIcrcMaskV1 = [] {
-  CrcMask mask;
-  detail::mask_ipv6(mask);
-  detail::mask_bth(mask, Ipv6::kSize);
-  return mask;
-}();
+inline constexpr CrcMask kIcrcMaskV1 = detail::icrc_mask(detail::mask_ipv6, Ipv6::kSize, false);
 
 static_assert(Ipv6::kSize + Udp::kSize + Bth::kSize <= CrcMask::kReach);
 

@@ -18,13 +18,12 @@ struct Ieth {
   }
 
   [[nodiscard]] constexpr Words<kSize> words() const noexcept { return {be_word<0, 4>(raw(rkey))}; }
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {
   constexpr Ieth h{.rkey = Rkey{0x0102'0304}};
   std::array<std::byte, Ieth::kSize> b{};
-  h.emit(b);
+  emit_at(b.data(), h);
   return b[0] == std::byte{1} && b[3] == std::byte{4} && Ieth::parse(b) == h;
 }());
 

@@ -17,13 +17,12 @@ struct ImmDt {
   }
 
   [[nodiscard]] constexpr Words<kSize> words() const noexcept { return {be_word<0, 4>(value)}; }
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {
   constexpr ImmDt h{.value = 0xdead'beef};
   std::array<std::byte, ImmDt::kSize> b{};
-  h.emit(b);
+  emit_at(b.data(), h);
   return b[0] == std::byte{0xde} && b[3] == std::byte{0xef} && ImmDt::parse(b) == h;
 }());
 

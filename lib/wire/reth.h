@@ -24,13 +24,12 @@ struct Reth {
   [[nodiscard]] constexpr Words<kSize> words() const noexcept {
     return {be_word<0, 8>(va), be_word<0, 4>(raw(rkey)) | be_word<4, 4>(length)};
   }
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {
   constexpr Reth h{.va = 0x0102'0304'0506'0708, .rkey = Rkey{0xa1b2'c3d4}, .length = 0x8000'0001};
   std::array<std::byte, Reth::kSize> b{};
-  h.emit(b);
+  emit_at(b.data(), h);
   return b[0] == std::byte{1} && b[7] == std::byte{8} && b[8] == std::byte{0xa1} &&
          b[12] == std::byte{0x80} && b[15] == std::byte{1} && Reth::parse(b) == h;
 }());

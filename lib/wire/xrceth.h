@@ -19,13 +19,12 @@ struct Xrceth {
   }
 
   [[nodiscard]] constexpr Words<kSize> words() const noexcept { return {be_word<1, 3>(srq)}; }
-  constexpr void emit(std::span<std::byte, kSize> out) const noexcept { store_words(out, words()); }
 };
 
 static_assert([] {
   constexpr Xrceth h{.srq = 0xab'cdef};
   std::array<std::byte, Xrceth::kSize> b{std::byte{0xff}};
-  h.emit(b);
+  emit_at(b.data(), h);
   return b[0] == std::byte{0} && b[1] == std::byte{0xab} && b[3] == std::byte{0xef} && Xrceth::parse(b) == h;
 }());
 

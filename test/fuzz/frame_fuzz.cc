@@ -51,7 +51,7 @@ void check_roce(const wire::PacketView& packet, std::span<const std::byte> frame
   require(packet.bth_offset + std::size_t{packet.roce_len} <= frame.size());
 
   std::array<std::byte, wire::Bth::kSize> again{};
-  packet.bth.emit(again);
+  wire::emit_at(again.data(), packet.bth);
   require(wire::Bth::parse(again) == packet.bth);
   require(!wire::describe(packet).empty());
   (void)wire::icrc_ok(packet);

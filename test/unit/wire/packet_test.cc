@@ -146,7 +146,7 @@ TEST_CASE("the QP and the memory that a frame is for are guessed right without a
           "[wire][packet]") {
   constexpr Reth kReth{.va = 0x7f00'1234'5678, .rkey = Rkey{0xa1b2'c3d4}, .length = 64};
   Bytes reth(Reth::kSize);
-  kReth.emit(std::span(reth).first<Reth::kSize>());
+  emit_at(reth.data(), kReth);
   for (const auto& address : {v4_address(), v6_address()}) {
     const Bytes ext(info(Opcode::kRcAck).header_bytes - Bth::kSize, std::byte{0x11});
     for (const std::uint32_t qpn : {0x1U, 0x123456U, 0xffffffU}) {
