@@ -29,6 +29,10 @@ class ShmPort final : public port::Port {
   }
   /// Of a ring full of bulk each burst shows one frame.
   [[nodiscard]] bool shows_more() const noexcept override { return shows_bulk_ && bulk_reader_.has_next(); }
+  void leave_fetching_to(FetchAhead* ahead) noexcept override {
+    reader_.leave_fetching_to(ahead);
+    bulk_reader_.leave_fetching_to(ahead);
+  }
   [[nodiscard]] port::FrameSink& bulk_sink() noexcept override { return bulk_; }
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override { return writer_.claim(len); }
   [[nodiscard]] std::byte* tx_claim_lines(std::uint32_t len) noexcept override {

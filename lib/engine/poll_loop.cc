@@ -94,9 +94,12 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
       next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {
   nowhere_.sink = &port_;
   if (place.index == 0) port.keep_from_kernel(addresses.untagged());
+  port.leave_fetching_to(&ahead_);
 }
 
-PollLoop::~PollLoop() = default;
+PollLoop::~PollLoop() {
+  port_.leave_fetching_to(nullptr);
+}
 
 void PollLoop::connect(std::span<const std::unique_ptr<PollLoop>> loops) {
   if (loops.size() < 2) return;
@@ -285,6 +288,7 @@ unsigned PollLoop::receive(Ticks now) noexcept {
     if (i + 1 < count) prefetch(burst_[i + 1].data);
     for (; foreseen < std::min(count, i + kAhead); ++foreseen) foresee_qp(destinations_[foreseen]);
     on_frame({burst_[i].data, burst_[i].len}, now);
+    ahead_.fetch_rest();
     handled_ += burst_[i].len + 64;
   }
   if (owing_ != nullptr) [[unlikely]]
@@ -435,10 +439,11 @@ void PollLoop::look_at_postponed() noexcept {
     return;
   }
   counters_.add(Count::kRxRoce);
-  if (!wire::icrc_ok(packet)) {  // before any state is looked at; IBA A17.3.3 ?
+  if (!wire::icrc_ok(packet, &ahead_)) {  // before any state is looked at; IBA A17.3.3 ?
     counters_.add(Count::kDropBadIcrc);
     return;
   }
+  ahead_.fetch(FetchAhead::kFew);
   QueuePair* qp = last_qp_;
   if (qp == nullptr || qp->context().qpn != qpn) {
     qp = qps_.find(qpn);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/counters.h"
+#include "base/fetch_ahead.h"
 #include "base/mpsc_list.h"
 #include "base/spsc_ring.h"
 #include "base/timer_wheel.h"
@@ -268,6 +269,7 @@ class PollLoop {
   MpscList doorbells_;
   std::array<port::RxFrame, port::kBurst> burst_{};  // a member, so that no iteration clears it
   std::array<Qpn, port::kBurst> destinations_{};     // of these, if foreseen; unset: none
+  FetchAhead ahead_;                                 // what the next burst is about
   Ticks now_;
   Ticks moderation_due_;                       // when the next of these has an event to write, or earlier
   std::vector<transport::CqRing*> moderated_;  // CQs

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "base/fetch_ahead.h"
 #include "uroce/types.h"
 
 namespace uroce::port {
@@ -105,6 +106,10 @@ class Port : public FrameSink {
   virtual void rx_release() noexcept = 0;
   /// The next burst probably shows more of what the last one has shown some of.
   [[nodiscard]] virtual bool shows_more() const noexcept { return false; }
+  /// From now on the cache lines of what the next burst will show are not fetched by rx_burst(), but set in
+  /// `ahead` for the caller to fetch while it works on this one. A port that fetches none lets it be.
+  /// Lifetime: of `ahead`, until the next call; nullptr: as before.
+  virtual void leave_fetching_to(FetchAhead* ahead) noexcept { static_cast<void>(ahead); }
 
   /// Where frames of bulk transfers go: what is written to the port itself does not wait for them, and may
   /// overtake them. A port that has one queue only: itself.

@@ -231,12 +231,13 @@ bool computes_crc32() noexcept {
   return choice.load(std::memory_order_relaxed).way != Way::kNone;
 }
 
-std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask) noexcept {
+std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask,
+                           [[maybe_unused]] FetchAhead* ahead) noexcept {
   assert(in.size() >= 32);
 #if defined(__x86_64__)
   const Choice known = choice.load(std::memory_order_relaxed);
   if (known.way == Way::kWide && in.size() >= known.wide_from) [[likely]]
-    return wide_masked_crc32(crc, in, mask, known.folding);
+    return wide_masked_crc32(crc, in, mask, known.folding, ahead);
   if (known.way >= Way::kClmul && in.size() < kLong) [[likely]]
     return clmul_crc32(crc, in, mask);
 #endif

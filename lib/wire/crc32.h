@@ -7,6 +7,8 @@
 #include <functional>
 #include <span>
 
+#include "base/fetch_ahead.h"
+
 namespace uroce::wire {
 
 /// Which bits of the first bytes of a packet count as ones.
@@ -22,9 +24,10 @@ struct CrcMask {
 ///
 /// By carry-less multiplication: of AVX-512 vectors, those of a short one all at once; else of single blocks,
 /// because most packets are short and the start-up of all else is most of their cost, and long ones by ISA-L.
-/// @param in  at least 32 bytes
+/// @param in     at least 32 bytes
+/// @param ahead  lines of which some are fetched meanwhile, if it takes long enough
 [[nodiscard]] std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
-                                         const CrcMask& mask) noexcept;
+                                         const CrcMask& mask, FetchAhead* ahead = nullptr) noexcept;
 
 /// The same on CPUs without AVX-512.
 [[nodiscard]] std::uint32_t narrow_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,

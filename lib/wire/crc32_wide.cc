@@ -18,6 +18,7 @@ constexpr std::size_t kVector = 64;  // bytes
 constexpr std::size_t kChains = 8;   // one alone waits for its multiplications
 constexpr std::size_t kTurn = kChains * kVector;
 constexpr std::size_t kShortestByImages = 1024;
+constexpr std::uint32_t kLinesAhead = 4;  // fetched in a turn
 static_assert(kVector == kShortestWide && kVector == CrcMask::kReach);
 
 /// What moves blocks on by `kBytes`.
@@ -43,7 +44,8 @@ template <bool kCopies>
 struct Cursor {
   const std::byte* from;
   std::byte* to;
-  std::size_t left;  // bytes
+  std::size_t left;       // bytes
+  FetchAhead ahead = {};  // of no use while it copies
 
   /// The next whole vector.
   UROCE_WIDE __m512i next() noexcept {
@@ -148,7 +150,10 @@ UROCE_WIDE [[gnu::always_inline]] inline __m512i fold_turns_by(__m512i first,
 #pragma GCC unroll 8
   for (std::size_t i = 1; i < kChains; ++i) chain[i] = here.next();
   Turn<kImages>::begin(chain);
-  while (here.left >= kTurn) Turn<kImages>::turn(chain, here);
+  while (here.left >= kTurn) {
+    if constexpr (!kCopies) here.ahead.template fetch_each<kLinesAhead>();
+    Turn<kImages>::turn(chain, here);
+  }
   Turn<kImages>::end(chain);
   cursor = here;
 #pragma GCC unroll 8
@@ -204,7 +209,7 @@ UROCE_WIDE inline std::uint32_t reduce_vector(__m512i sum) noexcept {
 /// @param first  the first vector, already taken
 template <bool kCopies>
 UROCE_WIDE [[gnu::always_inline]] inline std::uint32_t crc_of(std::uint32_t crc, __m512i first,
-                                                              Cursor<kCopies> cursor, Folding how) noexcept {
+                                                              Cursor<kCopies>& cursor, Folding how) noexcept {
   __m512i sum = _mm512_xor_si512(first, _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(~crc))));
   if (cursor.left < kShortestByImages) how = Folding::kMultiply;
   if (cursor.left >= kTurn - kVector) sum = fold_turns(sum, cursor, how);
@@ -243,11 +248,14 @@ bool has_wide_crc32() noexcept {
 }
 
 UROCE_WIDE std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
-                                           const CrcMask& mask, Folding how) noexcept {
+                                           const CrcMask& mask, Folding how, FetchAhead* ahead) noexcept {
   if (in.size() <= kLongestByPlaces) return crc_by_places(crc, in, mask);
   Cursor<false> cursor{.from = in.data(), .to = nullptr, .left = in.size()};
+  if (ahead != nullptr) cursor.ahead = *ahead;
   const __m512i first = _mm512_or_si512(cursor.next(), _mm512_loadu_si512(mask.ones.data()));
-  return crc_of(crc, first, cursor, how);
+  crc = crc_of(crc, first, cursor, how);
+  if (ahead != nullptr) *ahead = cursor.ahead;
+  return crc;
 }
 
 UROCE_WIDE std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::byte> from,
@@ -269,7 +277,7 @@ bool has_wide_crc32() noexcept {
 }
 
 std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask,
-                                Folding) noexcept {
+                                Folding, FetchAhead*) noexcept {
   return portable_masked_crc32(crc, in, mask);
 }
 

@@ -29,7 +29,8 @@ inline constexpr std::array kFoldings = {Folding::kMultiply, Folding::kThreeImag
 
 /// masked_crc32(). `how` concerns long ones only.
 [[nodiscard]] std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
-                                              const CrcMask& mask, Folding how) noexcept;
+                                              const CrcMask& mask, Folding how,
+                                              FetchAhead* ahead = nullptr) noexcept;
 
 /// copy_crc32().
 [[nodiscard]] std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::byte> from,

@@ -7,9 +7,9 @@
 
 namespace uroce::wire {
 
-std::uint32_t compute_icrc(std::span<const std::byte> covered, bool is_v6) noexcept {
+std::uint32_t compute_icrc(std::span<const std::byte> covered, bool is_v6, FetchAhead* ahead) noexcept {
   assert(covered.size() >= (is_v6 ? Ipv6::kSize : Ipv4::kSize) + Udp::kSize + Bth::kSize);
-  return masked_crc32(kIcrcPrefix, covered, is_v6 ? kIcrcMaskV6 : kIcrcMaskV4);
+  return masked_crc32(kIcrcPrefix, covered, is_v6 ? kIcrcMaskV6 : kIcrcMaskV4, ahead);
 }
 
 std::uint32_t compute_icrc_v1(std::span<const std::byte> covered) noexcept {

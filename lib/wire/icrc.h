@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/fetch_ahead.h"
+
 namespace uroce::wire {
 
 inline constexpr std::size_t kIcrcSize = 4;  // bytes
@@ -14,7 +16,9 @@ inline constexpr std::size_t kIcrcSize = 4;  // bytes
 /// @param covered  from the first byte of the IP header up to the pad, without the ICRC; must hold at least
 /// the
 ///                 IP, UDP and Base Transport Headers
-[[nodiscard]] std::uint32_t compute_icrc(std::span<const std::byte> covered, bool is_v6) noexcept;
+/// @param ahead    as masked_crc32() says
+[[nodiscard]] std::uint32_t compute_icrc(std::span<const std::byte> covered, bool is_v6,
+                                         FetchAhead* ahead = nullptr) noexcept;
 
 /// ICRC of a RoCE v1 packet.
 ///

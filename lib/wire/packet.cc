@@ -177,10 +177,10 @@ std::optional<Guess> guess(std::span<const std::byte> frame) noexcept {
   return guess;
 }
 
-bool icrc_ok(const PacketView& packet) noexcept {
+bool icrc_ok(const PacketView& packet, FetchAhead* ahead) noexcept {
   if (packet.gid_type == GidType::kRoceV1) [[unlikely]]
     return compute_icrc_v1(packet.icrc_covered()) == packet.icrc();
-  return compute_icrc(packet.icrc_covered(), packet.is_v6) == packet.icrc();
+  return compute_icrc(packet.icrc_covered(), packet.is_v6, ahead) == packet.icrc();
 }
 
 Gid PacketView::src_gid() const noexcept {

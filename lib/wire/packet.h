@@ -178,6 +178,7 @@ struct Guess {
 [[nodiscard]] std::optional<Guess> guess(std::span<const std::byte> frame) noexcept;
 
 /// Whether a packet that parse_packet() called kRoce arrived as it was sent.
-[[nodiscard]] bool icrc_ok(const PacketView& packet) noexcept;
+/// @param ahead  as masked_crc32() says
+[[nodiscard]] bool icrc_ok(const PacketView& packet, FetchAhead* ahead = nullptr) noexcept;
 
 }  // namespace uroce::wire

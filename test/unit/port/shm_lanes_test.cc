@@ -3,6 +3,7 @@
 
 #include <poll.h>
 
+#include "base/cpu.h"
 #include "drivers/shm/shm_port.h"
 #include "port_helpers.h"
 
@@ -42,6 +43,26 @@ bool send_bulk(port::Port& port, const Bytes& frame) {
 }
 
 }  // namespace
+
+TEST_CASE("who fetches lines ahead is told which: the next long record, but for its first", "[shm][lanes]") {
+  FetchAhead ahead;
+  Pair link("ahead");
+  link.b->leave_fetching_to(&ahead);
+  REQUIRE(send(*link.a, random_bytes(64, 1)));
+  receive(*link.b);
+  CHECK(ahead.left() == 0);
+  for (unsigned i = 0; i < 3; ++i) REQUIRE(send_bulk(*link.a, random_bytes(4000, i)));
+  // 4000 bytes and the header in whole lines, and the line behind them; on other CPUs none is left to fetch.
+  const std::uint32_t lines = cpu::is_intel ? 63 + 1 - FetchAhead::kFew : 0;
+  receive(*link.b);
+  CHECK(ahead.left() == lines);
+  ahead.fetch_rest();
+  link.b->leave_fetching_to(nullptr);
+  receive(*link.b);
+  CHECK(ahead.left() == 0);
+  receive(*link.b);
+  CHECK(link.b->counters().rx_frames == 4);
+}
 
 TEST_CASE("short frames overtake bulk that waits, which is shown a frame at a time", "[shm][lanes]") {
   const Pair link("overtake");
