@@ -95,7 +95,7 @@ bool MeasuredEnd::post_last(std::uint32_t bytes) noexcept {
 }
 
 bool MeasuredEnd::post_write(std::uint32_t bytes, std::uint64_t number) noexcept {
-  const std::uint64_t offset = bytes < kStreamHot ? number % (kStreamHot / bytes) * bytes : 0;
+  const std::uint64_t offset = bytes < Sample::kHotWindow ? number % (Sample::kHotWindow / bytes) * bytes : 0;
   const Sge sge = memory_.sge(kStreamAt + offset, bytes);
   return link_.qp().post_send(SendWr{.wr_id = kWriteId,
                                      .sges = {&sge, 1},

@@ -42,9 +42,7 @@ class MeasuredEnd {
   static constexpr std::size_t kSendAt = kSlotBytes * kReceives;
   static constexpr std::size_t kLastAt = kSendAt + kSlotBytes;
   static constexpr std::size_t kStreamAt = kLastAt + kSlotBytes;  ///< written to, and from
-  /// Of the stream area, by transfers that fit in several times.
-  static constexpr std::size_t kStreamHot = 1U << 20U;
-  static constexpr std::byte kLastMark{1};  ///< first byte of a sample's last message
+  static constexpr std::byte kLastMark{1};                        ///< first byte of a sample's last message
   /// wr_ids; receives have the number of their slot.
   static constexpr std::uint64_t kSendId = 1ULL << 32U;
   static constexpr std::uint64_t kWriteId = 2ULL << 32U;

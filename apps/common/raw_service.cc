@@ -19,7 +19,6 @@ namespace uroce::apps {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x7572'6f63;              // "uroc"
-constexpr std::size_t kHotHalf = 256U << 10U;              // bytes of application memory, each way
 constexpr std::uint32_t kOverhead = 14 + 20 + 8 + 12 + 4;  // Ethernet, IPv4, UDP, BTH, ICRC around a SEND
 constexpr std::uint32_t kReth = 16;
 constexpr std::uint16_t kRocePort = 4791;
@@ -69,7 +68,7 @@ std::uint32_t frame_bytes(std::uint32_t payload, bool is_write) noexcept {
 RawService::RawService(Config config, bool give_way, std::uint32_t largest_write)
     : config_(std::move(config)),
       give_way_(give_way),
-      half_(std::max<std::size_t>(kHotHalf, largest_write)),
+      half_(std::max(Sample::kHotWindow, largest_write)),
       memory_(pages(2 * half_)) {}
 
 /// All of them present; large where the system has them, as uroce's are.
@@ -94,7 +93,7 @@ Result<Json> RawService::handle(const Json& request) {
     return Json::object();
   }
   const Sample sample = Sample::from(request);
-  used_ = sample.is_cold() ? half_ : kHotHalf;
+  used_ = sample.is_cold() ? half_ : Sample::kHotWindow;
   send_at_ = receive_at_ = 0;
   const bool client = request.at("client").get<bool>();
   if (sample.kind == Kind::kRtt) return client ? rtt_client(sample) : rtt_server(sample);

@@ -56,6 +56,8 @@ struct Sample {
   /// WRITEs up to this size are repeated on memory that the caches hold; longer ones pass over memory of
   /// their own size, which these do not.
   static constexpr std::uint32_t kHotBytes = 4U << 20U;
+  /// Of that, WRITEs and frames that fit in go through so many bytes at each end, whatever carries them.
+  static constexpr std::uint32_t kHotWindow = 256U << 10U;
   [[nodiscard]] bool is_cold() const noexcept { return kind == Kind::kStream && bytes > kHotBytes; }
 
   /// Start of the run that is not counted.
