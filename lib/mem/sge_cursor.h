@@ -29,12 +29,13 @@ class SgeCursor {
 
   /// Copies `in` to message offset `at` of the list; the regions need local write access. Nothing is written
   /// when the first touched SGE refuses.
+  /// @param whole  bytes of the message, if known
   KeyFault scatter(std::span<const Sge> sges, const KeyTable& keys, std::uint32_t pd, std::uint64_t at,
-                   std::span<const std::byte> in) noexcept {
+                   std::span<const std::byte> in, std::uint64_t whole = 0) noexcept {
     const std::byte* from = in.data();
     return walk(sges, keys, pd, access::kLocalWrite, at, in.size(),
-                [&from](std::byte* memory, std::size_t n) {
-                  copy_payload(memory, from, n);
+                [&from, whole](std::byte* memory, std::size_t n) {
+                  copy_part(memory, from, n, whole);
                   from += n;
                 });
   }

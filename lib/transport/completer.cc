@@ -231,7 +231,8 @@ void Requester::on_read_response(const wire::PacketView& packet, Ticks now) noex
     return;
   }
   if (received == 0) read_cursor_.rewind();
-  if (read_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, at, packet.payload) != mem::KeyFault::kNone) {
+  if (read_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, at, packet.payload, wqe.length) !=
+      mem::KeyFault::kNone) {
     fail_oldest(Fault::kLocalKey);
     return;
   }

@@ -169,14 +169,13 @@ Fault MessageSink::place_write(const wire::PacketView& packet) noexcept {
   const wire::OpcodeInfo& op = *packet.op;
   if (op.starts_message) {
     const wire::Reth reth = packet.reth();
-    if (op.is_only()) return write(reth.va, raw(reth.rkey), packet.payload);
+    if (op.is_only()) return write(reth.va, raw(reth.rkey), packet.payload, reth.length);
     partial_.write_va = reth.va;
     partial_.write_rkey = raw(reth.rkey);
     partial_.write_left = partial_.write_length = reth.length;
   }
-  if (const Fault fault = write(partial_.write_va, partial_.write_rkey, packet.payload);
-      fault != Fault::kNone)
-    return fault;
+  const Fault fault = write(partial_.write_va, partial_.write_rkey, packet.payload, partial_.write_length);
+  if (fault != Fault::kNone) return fault;
   const auto size = static_cast<std::uint32_t>(packet.payload.size());
   partial_.write_va += size;
   partial_.write_left -= size;
@@ -184,12 +183,14 @@ Fault MessageSink::place_write(const wire::PacketView& packet) noexcept {
   return Fault::kNone;
 }
 
-Fault MessageSink::write(std::uint64_t va, std::uint32_t rkey, std::span<const std::byte> in) noexcept {
+/// @param whole  bytes of the message
+Fault MessageSink::write(std::uint64_t va, std::uint32_t rkey, std::span<const std::byte> in,
+                         std::uint32_t whole) noexcept {
   if (in.empty()) return Fault::kNone;
   mem::KeyFault fault{};
   std::byte* memory = qp_.resolve_remote(rkey, access::kRemoteWrite, va, in.size(), fault);
   if (memory == nullptr) return Fault::kRemoteKey;
-  copy_payload(memory, in.data(), in.size());
+  copy_part(memory, in.data(), in.size(), whole);
   return Fault::kNone;
 }
 

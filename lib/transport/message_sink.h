@@ -71,7 +71,8 @@ class MessageSink {
   [[nodiscard]] Fault check_flush_key(const wire::PacketView& packet) const noexcept;
   [[nodiscard]] Fault place_send(const wire::PacketView& packet) noexcept;
   [[nodiscard]] Fault place_write(const wire::PacketView& packet) noexcept;
-  [[nodiscard]] Fault write(std::uint64_t va, std::uint32_t rkey, std::span<const std::byte> in) noexcept;
+  [[nodiscard]] Fault write(std::uint64_t va, std::uint32_t rkey, std::span<const std::byte> in,
+                            std::uint32_t whole) noexcept;
 
   PartialMessage& partial_;
 
