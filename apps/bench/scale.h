@@ -34,6 +34,7 @@ struct PairPlan {
   bool loop_on_core = false;      ///< the loop's thread is pinned to the application's core
   std::string server_fault{};     ///< faults of what the server receives
   std::string client_fault{};     ///< likewise
+  bool selective = false;         ///< both ends offer selective repeat
   std::uint32_t qps = 0;          ///< of the crowd
   std::uint32_t send_depth = 16;  ///< of each of them
   std::uint32_t recv_depth = 1;

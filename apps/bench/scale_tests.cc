@@ -149,14 +149,20 @@ Figures loss(Stage& stage) {
     const char* name;
     const char* fault;
     std::optional<Goal> goal;
+    bool selective = false;
   };
+  const Goal few{"13", 0.90, 0.97};
+  const Goal many{"14", 0.6, 0.8};
   const std::vector<Lossy> cases = {{"loss-none", "loss=0%", std::nullopt},
-                                    {"loss-few", "loss=0.1%", Goal{"13", 0.90, 0.97}},
-                                    {"loss-many", "loss=1%", Goal{"14", 0.6, 0.8}}};
+                                    {"loss-few", "loss=0.1%", few},
+                                    {"loss-few-selective", "loss=0.1%", few, true},
+                                    {"loss-many", "loss=1%", many},
+                                    {"loss-many-selective", "loss=1%", many, true}};
   const Sample sample = stage.sample(Kind::kStream, 4096);
   std::vector<Turn> turns;
   for (const Lossy& one : cases) {
-    auto pair = stage.pair(one.name, {.server_fault = one.fault, .client_fault = one.fault});
+    auto pair = stage.pair(
+        one.name, {.server_fault = one.fault, .client_fault = one.fault, .selective = one.selective});
     if (!pair) return pair.error();
     turns.push_back(turn(one.name, *pair, sample));
   }
@@ -165,10 +171,12 @@ Figures loss(Stage& stage) {
   std::vector<Judged> figures;
   for (const Lossy& one : cases) {
     if (!one.goal) continue;
-    figures.push_back(compare(*all,
-                              {"loss", fmt::format("4 KiB WRITEs, {} both ways", one.fault), "Gb/s",
-                               &Reached::rate, kGigabits, one.goal},
-                              one.name, "loss-none"));
+    figures.push_back(compare(
+        *all,
+        {"loss",
+         fmt::format("4 KiB WRITEs, {} both ways{}", one.fault, one.selective ? ", selective repeat" : ""),
+         "Gb/s", &Reached::rate, kGigabits, one.goal},
+        one.name, "loss-none"));
   }
   return figures;
 }

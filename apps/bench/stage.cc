@@ -22,6 +22,7 @@ Config end_config(Config config, const PairPlan& plan, int core, const std::stri
   config.mode = plan.mode;
   config.lcores = plan.loop_on_core && core >= 0 ? std::to_string(core) : "";
   config.fault = fault;
+  config.selective_repeat = config.selective_repeat || plan.selective;
   config.max_qp = std::max(config.max_qp, plan.qps + 16);
   return config;
 }

@@ -13,6 +13,10 @@ Result<MeasuredEnd> MeasuredEnd::create(Device& device, Pd& pd, bool give_way, s
                 .timeout = local_link_timeout(device)};
   auto link = Link::create(device, pd, wiring);
   if (!link) return link.error();
+  if (device.config().selective_repeat) {
+    const Ece offer{.vendor_id = ece::kVendor, .options = ece::kSelectiveRepeat};
+    if (auto taken = link->qp().set_ece(offer); !taken) return taken.error();
+  }
   MeasuredEnd end(std::move(*memory), std::move(*link), give_way);
   std::ranges::fill(end.memory_.memory(), std::byte{0x5a});
   end.memory_.memory()[kSendAt] = std::byte{0};
@@ -24,6 +28,7 @@ Json MeasuredEnd::describe() const {
   return {{"address", to_wire(link_.address())},
           {"addr", memory_.addr() + kStreamAt},
           {"rkey", raw(memory_.rkey())},
+          {"ece", link_.qp().query_ece().options},
           {"path_mtu", bytes(link_.path_mtu())}};
 }
 
@@ -32,6 +37,9 @@ Status MeasuredEnd::connect(const Json& peer) {
   if (!address) return Error{.code = Errc::kPeer, .text = "the other process sent no QP address"};
   peer_addr_ = peer.at("addr").get<std::uint64_t>();
   peer_rkey_ = Rkey{peer.at("rkey").get<std::uint32_t>()};
+  const Ece agreed{.vendor_id = ece::kVendor,
+                   .options = link_.qp().query_ece().options & peer.at("ece").get<std::uint32_t>()};
+  if (auto taken = link_.qp().set_ece(agreed); !taken) return taken;
   if (auto connected = link_.connect(*address); !connected) return connected;
   for (std::uint32_t first = 0; first < kReceives; first += kRefill) {
     std::array<std::uint32_t, kRefill> slots{};
