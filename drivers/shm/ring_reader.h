@@ -38,17 +38,25 @@ class RingReader {
   [[nodiscard]] bool has_next() const noexcept { return has_next_; }
   /// As Port::leave_fetching_to() says.
   void leave_fetching_to(FetchAhead* ahead) noexcept { ahead_ = ahead; }
+  /// The last read() has shown one record and not looked behind it, where there is another one.
+  [[nodiscard]] bool has_left_some() const noexcept { return shows_one_ && has_some(); }
   /// What read() does besides when it has nothing to show.
   void keep_up() noexcept {
     if (is_broken_) resynchronise();
     check_agreement();
   }
 
+  /// The first record after a read() that found none is shown alone: the header behind it, which the producer
+  /// may be about to write, takes as long to come as the record's own, and if it then is there, both records
+  /// are handled before anybody sees the first. Measured: 64 B round trips of which one of 16 has an ACK
+  /// behind it, p99 0.78 -> 0.72 us; each with an ACK 0.79 -> 0.73.
   unsigned read(std::span<port::RxFrame> frames) noexcept {
     if (is_broken_) resynchronise();
     unsigned count = 0;
     std::uint64_t bytes = 0;
-    while (count < frames.size()) {
+    shows_one_ = was_idle_;
+    const std::size_t most = shows_one_ ? std::min<std::size_t>(frames.size(), 1) : frames.size();
+    while (count < most) {
       const auto offset = static_cast<std::uint32_t>(position_ & (place_.ring_bytes - 1));
       // pairs with RingWriter::commit
       const std::uint32_t header = record_header(place_.ring + offset).load(std::memory_order_acquire);
@@ -68,6 +76,7 @@ class RingReader {
         if (has_next_ = has_some(); has_next_) prefetch_record(taken);
       }
     }
+    was_idle_ = count == 0;
     if (count == 0) {
       prefetch_lines<kLinesWhileIdle>();
       check_agreement();
@@ -165,6 +174,8 @@ class RingReader {
   std::uint32_t tag_ = kNoTag;
   bool is_broken_ = false;
   bool has_next_ = false;    // there was another one behind the last long record
+  bool was_idle_ = false;    // the last read() found nothing
+  bool shows_one_ = false;   // the one before had found nothing
   bool shows_long_ = false;  // among what was read since the last release
   std::uint64_t presence_ = 0;
   std::uint64_t frames_ = 0;  // of the stream

@@ -27,8 +27,10 @@ class ShmPort final : public port::Port {
     reader_.release();
     if (shows_bulk_) bulk_reader_.release();
   }
-  /// Of a ring full of bulk each burst shows one frame.
-  [[nodiscard]] bool shows_more() const noexcept override { return shows_bulk_ && bulk_reader_.has_next(); }
+  /// Of a ring full of bulk each burst shows one frame; so does the first one that is not empty.
+  [[nodiscard]] bool shows_more() const noexcept override {
+    return (shows_bulk_ && bulk_reader_.has_next()) || reader_.has_left_some();
+  }
   void leave_fetching_to(FetchAhead* ahead) noexcept override {
     reader_.leave_fetching_to(ahead);
     bulk_reader_.leave_fetching_to(ahead);

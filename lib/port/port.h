@@ -99,12 +99,14 @@ class Port : public FrameSink {
 
   [[nodiscard]] virtual const PortInfo& info() const noexcept = 0;
 
-  /// Shows up to frames.size() (at most kBurst) received frames.
+  /// Shows up to frames.size() (at most kBurst) received frames, not always all that have come: see
+  /// shows_more().
   /// @return how many. rx_release() must be called before the next rx_burst() if it was not 0.
   virtual unsigned rx_burst(std::span<RxFrame> frames) noexcept = 0;
   /// Gives all shown frames back.
   virtual void rx_release() noexcept = 0;
-  /// The next burst probably shows more of what the last one has shown some of.
+  /// The next burst probably shows more of what the last one, which had less than it could, has shown some
+  /// of.
   [[nodiscard]] virtual bool shows_more() const noexcept { return false; }
   /// From now on the cache lines of what the next burst will show are not fetched by rx_burst(), but set in
   /// `ahead` for the caller to fetch while it works on this one. A port that fetches none lets it be.

