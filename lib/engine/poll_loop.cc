@@ -407,7 +407,7 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
   }
   if (wants && !postpones_ack(qp, packet.frame_len, now)) {
     is_request ? make_ready_to_answer(qp) : make_ready(qp);
-    answers_now_ |= qp.context().is_signaling && answers_first_;
+    answers_now_ |= qp.context().is_signaling() && answers_first_;
   }
   is_request ? after_request(qp, now) : after_step(qp, now);
   return true;

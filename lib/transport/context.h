@@ -92,7 +92,7 @@ struct QpContext {
   bool resolved = false;            ///< the peer's Ethernet address is known: `path` has it
   bool heard = false;               ///< a packet has come since the keepalive looked last
   bool awaits_reply = false;        ///< a message has come since the newest request was started
-  bool is_signaling = false;        ///< the newest request that was started is signaled
+  std::uint8_t signaled = 0;        ///< requests that were started, the newest in bit 0: it is signaled
   bool is_bulk = false;             ///< what is in flight are long messages
   bool answers_bulk = false;        ///< so are responses that may still be on their way
 
@@ -114,6 +114,9 @@ struct QpContext {
 
   [[no_unique_address]] Receives receives;
   std::uint32_t recv_pd;  ///< protection domain of the receives' memory
+
+  /// Its application has its sends signaled: not one of many.
+  [[nodiscard]] bool is_signaling() const noexcept { return (signaled & 3U) == 3; }
 
   /// Takes from `attr` what packets need of it.
   void take_attributes() noexcept {

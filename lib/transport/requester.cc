@@ -203,7 +203,7 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
     take_credit(wqe, packets);
   if (answered) ++reads_unfinished_;
   if (packets > 1) cursor_.rewind();
-  qp_.is_signaling = wqe.has(send_flag::kSignaled);
+  qp_.signaled = static_cast<std::uint8_t>(2U * qp_.signaled + (wqe.has(send_flag::kSignaled) ? 1U : 0U));
   qp_.awaits_reply = false;
   qp_.counters.add(Count::kRequesterMessages);
   return true;

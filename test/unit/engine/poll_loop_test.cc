@@ -217,18 +217,21 @@ TEST_CASE("an application that posts long after the last iteration has the whole
   f.loop.remove(*qp, f.now());
 }
 
-TEST_CASE("a QP whose last send was signaled answers in the iteration that receives, others in the next",
-          "[engine][loop]") {
+TEST_CASE(
+    "a QP whose last two sends were signaled answers in the iteration that receives, others in the next",
+    "[engine][loop]") {
   const bool is_signaled = GENERATE(false, true);
+  const bool was_signaled = GENERATE(false, true);  // one of many: then they are not waited for
   const bool kernel_sends = GENERATE(false, true);  // then all answer in the next
-  CAPTURE(is_signaled, kernel_sends);
-  const bool is_at_once = is_signaled && !kernel_sends;
+  CAPTURE(is_signaled, was_signaled, kernel_sends);
+  const bool is_at_once = is_signaled && was_signaled && !kernel_sends;
   LoopFixture f({{*Gid::parse("fe80::1"), 64}, {LoopFixture::local_v4(), 24}},
                 {.delay_ns = 1, .kernel_sends = kernel_sends});
   auto qp = f.make_qp(0x10, false);
   REQUIRE(f.connect(*qp));
   introduce(f);
-  REQUIRE(post(f, *qp, is_signaled ? send_flag::kSignaled : std::uint8_t{0}) == 1);
+  for (const bool signaled : {was_signaled, is_signaled})
+    REQUIRE(post(f, *qp, signaled ? send_flag::kSignaled : std::uint8_t{0}) == 1);
   f.give(frame_of(
       {.opcode = wire::Opcode::kRcWriteOnly, .ack_req = true, .reth = wire::Reth{}, .dest_qpn = Qpn{0x10}},
       f.from_peer(), {}));
