@@ -143,9 +143,16 @@ void LoopRunner::do_execute(const CommandFunction& command) {
   waiting_.fetch_sub(1, std::memory_order_relaxed);
   {
     const Held held(token_);
-    command(loop_, clock_.now());
+    run(command);
   }
   kick();
+}
+
+/// What was posted while somebody else had the loop is told by a doorbell only: a CQ that is resized has its
+/// completions, as if it had been sent at once.
+void LoopRunner::run(const CommandFunction& command) {
+  if (loop_.has_doorbells()) loop_.run_once(clock_.now());
+  command(loop_, clock_.now());
 }
 
 void LoopRunner::run_mailbox() noexcept {
@@ -159,7 +166,7 @@ void LoopRunner::run_mailbox() noexcept {
     Command* const command = next;
     next = command->next;
     try {
-      (*command->run)(loop_, clock_.now());
+      run(*command->run);
     } catch (...) {  // memory may run out
       command->failure = std::current_exception();
     }

@@ -58,9 +58,9 @@ class LoopRunner final : public Sleeper {
     kick();
   }
 
-  /// Runs `command` while nobody else touches the loop, and returns when it is done. A no-op command is the
-  /// way to wait until the loop has passed an iteration boundary. What it throws, this throws; it allocates
-  /// nothing itself.
+  /// Runs `command` while nobody else touches the loop, and returns when it is done: behind an iteration that
+  /// takes what was posted before. A no-op command is the way to wait until the loop has passed an iteration
+  /// boundary. What it throws, this throws; it allocates nothing itself.
   template <typename Run>
   void execute(Run&& command) {
     do_execute(std::ref(command));
@@ -92,6 +92,7 @@ class LoopRunner final : public Sleeper {
     if (sleeping_.load(std::memory_order_acquire)) wake_helper();
   }
   void do_execute(const CommandFunction& command);
+  void run(const CommandFunction& command);
   void run_lcore() noexcept;
   void run_helper() noexcept;
   bool help(Ticks quiet_since) noexcept;

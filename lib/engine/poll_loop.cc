@@ -145,7 +145,7 @@ void PollLoop::answer_now(Ticks now) noexcept {
 
 unsigned PollLoop::take_doorbells() noexcept {
   unsigned count = 0;
-  while (!doorbells_.looks_empty()) {
+  while (has_doorbells()) {
     auto* qp = static_cast<QueuePair*>(doorbells_.pop());
     if (qp == nullptr) break;
     qp->doorbell.exchange(false, std::memory_order_acq_rel);  // pairs with ring()

@@ -131,9 +131,10 @@ class PollLoop {
       doorbells_.push(&qp);  // pairs with take_doorbells()
   }
 
+  /// Work was posted that no iteration has taken yet.
+  [[nodiscard]] bool has_doorbells() const noexcept { return !doorbells_.looks_empty(); }
   [[nodiscard]] bool has_work() const noexcept {
-    return !ready_.empty() || !bulk_ready_.empty() || owing_ != nullptr || !doorbells_.looks_empty() ||
-           has_frames();
+    return !ready_.empty() || !bulk_ready_.empty() || owing_ != nullptr || has_doorbells() || has_frames();
   }
   /// When an iteration is due although nothing arrives; unset: never.
   [[nodiscard]] Ticks deadline(Ticks now) const noexcept;

@@ -3,8 +3,10 @@
 #include <sched.h>
 #include <time.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <new>
+#include <thread>
 
 #include "engine/loop_fixture.h"
 
@@ -23,6 +25,39 @@ TEST_CASE("what a command throws comes back to its caller, and the loop goes on"
   runner.execute([&done](engine::PollLoop&, Ticks) { done = true; });
   CHECK(done);
   runner.stop();
+}
+
+TEST_CASE("a command finds done what was posted before it", "[engine][runner]") {
+  const Mode mode = GENERATE(Mode::kApp, Mode::kAuto, Mode::kLcore);
+  LoopFixture f;
+  const engine::Clock clock;
+  engine::LoopRunner runner(f.loop, clock, mode, std::nullopt);
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  introduce(f);
+  REQUIRE(runner.start());
+  std::atomic<bool> is_held{false};
+  std::atomic<bool> may_go{false};
+  std::thread holder([&] {
+    runner.execute([&](engine::PollLoop&, Ticks) {
+      is_held = true;
+      is_held.notify_all();
+      may_go.wait(false);
+    });
+  });
+  is_held.wait(false);
+  REQUIRE(qp->context().sq.put({.wr_id = 1}, 0));
+  qp->context().sq.publish(1);
+  runner.post(*qp);  // nobody can send it now
+  CHECK(qp->in_flight() == 0);
+  may_go = true;
+  may_go.notify_all();
+  std::uint32_t in_flight = 0;
+  runner.execute([&](engine::PollLoop&, Ticks) { in_flight = qp->in_flight(); });
+  CHECK(in_flight == 1);
+  holder.join();
+  runner.stop();
+  f.loop.remove(*qp, f.now());
 }
 
 namespace {
