@@ -13,6 +13,7 @@
 #include "apps/common/cli.h"
 #include "apps/common/compare.h"
 #include "apps/common/endpoint.h"
+#include "apps/common/port_spec.h"
 #include "apps/common/progress.h"
 
 namespace uroce::apps {

@@ -8,6 +8,7 @@
 #include "apps/bench/local_loops.h"
 #include "apps/bench/scale.h"
 #include "apps/bench/scale_service.h"
+#include "apps/common/port_spec.h"
 #include "lib/wire/crc32.h"
 
 namespace uroce::apps {

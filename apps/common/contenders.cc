@@ -5,6 +5,7 @@
 
 #include "apps/common/compare.h"
 #include "apps/common/netns.h"
+#include "apps/common/port_spec.h"
 #include "apps/common/raw_service.h"
 #include "apps/common/tcp_service.h"
 #include "apps/common/uroce_service.h"
@@ -28,11 +29,9 @@ Config bare(Config config, const std::string& port) {
 Status set_up_veth(Pair& pair) {
   auto entered = pair.call({{"op", "netns"}}, {{"op", "netns"}}, Pair::kStartNs);
   if (!entered) return entered.error();
-  if (auto sent = pair.client.send({{"op", "veth"}, {"peer_pid", entered->server.at("pid")}}); !sent)
-    return sent;
-  if (auto made = pair.client.receive(now_ns() + Pair::kStartNs); !made) return made.error();
-  if (auto sent = pair.server.send({{"op", "address"}}); !sent) return sent;
-  if (auto made = pair.server.receive(now_ns() + Pair::kStartNs); !made) return made.error();
+  const Json veth = {{"op", "veth"}, {"peer_pid", entered->server.at("pid")}};
+  if (auto made = pair.client.ask(veth, Pair::kStartNs); !made) return made.error();
+  if (auto made = pair.server.ask({{"op", "address"}}, Pair::kStartNs); !made) return made.error();
   return {};
 }
 
@@ -73,14 +72,10 @@ Result<TcpUnderTest> TcpUnderTest::start(const CorePair& cores) {
     pair = Pair::spawn("TCP", cores.client, cores.server, factory, factory);
     if (!pair) return pair.error();
   }
-  if (auto sent = pair->server.send({{"op", "listen"}, {"host", host}}); !sent) return sent.error();
-  const auto listening = pair->server.receive(now_ns() + Pair::kStartNs);
+  const auto listening = pair->server.ask({{"op", "listen"}, {"host", host}}, Pair::kStartNs);
   if (!listening) return listening.error();
-  if (auto sent = pair->client.send({{"op", "connect"}, {"host", host}, {"port", listening->at("port")}});
-      !sent) {
-    return sent.error();
-  }
-  if (auto ready = pair->client.receive(now_ns() + Pair::kStartNs); !ready) return ready.error();
+  const Json connect = {{"op", "connect"}, {"host", host}, {"port", listening->at("port")}};
+  if (auto ready = pair->client.ask(connect, Pair::kStartNs); !ready) return ready.error();
   return TcpUnderTest{.pair = std::move(*pair),
                       .path = std::move(path),
                       .congestion = listening->value("congestion", "unknown")};

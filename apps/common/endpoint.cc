@@ -4,7 +4,6 @@
 #include <sched.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <utility>
 
 namespace uroce::apps {
@@ -21,18 +20,6 @@ Result<std::uint32_t> choose_gid(const Device& device, std::optional<std::uint32
     if (gids[i].gid.is_v4()) return i;
   }
   return 0U;
-}
-
-std::string port_spec_for_end(const std::string& spec, bool server) {
-  const bool is_memif = spec.starts_with("memif:");
-  if (!is_memif || spec.find(",role=") != std::string::npos) return spec;
-  return spec + (server ? ",role=server" : ",role=client");
-}
-
-std::string another_link(std::string spec, const std::string& suffix) {
-  const bool is_named = spec.starts_with("shm:") || spec.starts_with("memif:");
-  if (is_named) spec.insert(std::min(spec.find(','), spec.size()), suffix);
-  return spec;
 }
 
 std::uint8_t local_link_timeout(const Device& device) noexcept {

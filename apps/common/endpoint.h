@@ -22,12 +22,6 @@ namespace uroce::apps {
 /// @return kNotFound if the device has no such index.
 Result<std::uint32_t> choose_gid(const Device& device, std::optional<std::uint32_t> wanted);
 
-/// Two port specifications for the two ends of a link on this machine: memif gets its roles.
-[[nodiscard]] std::string port_spec_for_end(const std::string& spec, bool server);
-
-/// Another link of the same kind: "shm:x" -> "shm:x-raw"; an interface is shared.
-[[nodiscard]] std::string another_link(std::string spec, const std::string& suffix);
-
 /// What a connection is made with. Defaults are those of ibv_rc_pingpong.
 struct Wiring {
   QpInitAttr qp{};

@@ -188,6 +188,11 @@ Result<Json> Worker::receive(std::uint64_t until_ns) {
                .text = answer.value("error", "")};
 }
 
+Result<Json> Worker::ask(const Json& request, std::uint64_t timeout_ns) {
+  if (auto sent = send(request); !sent) return sent.error();
+  return receive(now_ns() + timeout_ns);
+}
+
 Result<Pair::Answers> Pair::call(const Json& to_client, const Json& to_server, std::uint64_t timeout_ns) {
   const std::uint64_t until = now_ns() + timeout_ns;
   if (broken) return Error{.code = Errc::kPeer, .text = "out of use since an earlier failure"};
@@ -217,12 +222,17 @@ Result<Pair> Pair::spawn(const std::string& what, int client_core, int server_co
 }
 
 Result<Json> Pair::open_and_connect() {
-  const auto opened = call({{"op", "open"}}, {{"op", "open"}}, kStartNs);
-  if (!opened) return opened.error();
-  const auto connected = call({{"op", "connect"}, {"peer", opened->server}},
-                              {{"op", "connect"}, {"peer", opened->client}}, kStartNs);
+  if (broken) return Error{.code = Errc::kPeer, .text = "out of use since an earlier failure"};
+  broken = true;  // unless all goes well
+  const auto at_server = server.ask({{"op", "open"}}, kStartNs);
+  if (!at_server) return at_server.error();
+  auto at_client = client.ask({{"op", "open"}}, kStartNs);
+  if (!at_client) return at_client.error();
+  broken = false;
+  const auto connected =
+      call({{"op", "connect"}, {"peer", *at_server}}, {{"op", "connect"}, {"peer", *at_client}}, kStartNs);
   if (!connected) return connected.error();
-  return opened->client;
+  return at_client;
 }
 
 }  // namespace uroce::apps

@@ -45,6 +45,8 @@ class Worker {
   /// @param until_ns  on now_ns()
   /// @return the answer; the service's own failure; kTimeout; kPeer if the process died.
   Result<Json> receive(std::uint64_t until_ns);
+  /// send() and receive().
+  Result<Json> ask(const Json& request, std::uint64_t timeout_ns);
   /// Waits until one of the two has answered or died. @return whether `a` comes first (also if neither does).
   [[nodiscard]] static bool first_to_answer(const Worker& a, const Worker& b, std::uint64_t until_ns);
 
@@ -78,7 +80,8 @@ struct Pair {
   /// Forks both, pinned to their cores.
   static Result<Pair> spawn(const std::string& what, int client_core, int server_core,
                             const Worker::Factory& client, const Worker::Factory& server);
-  /// "open" at both ends, then "connect" with what the other one said. @return what the client's end said.
+  /// "open" at the server, then at the client, which may need to find it there; then "connect" at both with
+  /// what the other one said. @return what the client's end said.
   Result<Json> open_and_connect();
 };
 

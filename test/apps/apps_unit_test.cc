@@ -6,6 +6,7 @@
 #include "apps/common/exchange.h"
 #include "apps/common/histogram.h"
 #include "apps/common/pattern.h"
+#include "apps/common/port_spec.h"
 #include "apps/common/rate_meter.h"
 #include "apps/common/samples.h"
 #include "apps/common/table.h"
@@ -171,6 +172,22 @@ TEST_CASE("a ping-pong client wants back what it sent", "[apps][pingpong]") {
   std::memset(memory.data(), 0x7b, memory.size());
   client.check(memory, 5000, 1);
   CHECK(client.errors() > 4000);
+}
+
+TEST_CASE("the two ends of a link on this machine have the port that their kind needs", "[apps][endpoint]") {
+  const auto ends = [](const std::string& spec) {
+    return std::pair{port_spec_for_end(spec, false), port_spec_for_end(spec, true)};
+  };
+  using Ends = std::pair<std::string, std::string>;
+  CHECK(ends("shm:x") == Ends{"shm:x", "shm:x"});
+  CHECK(ends("memif:/m") == Ends{"memif:/m,role=client", "memif:/m,role=server"});
+  CHECK(ends("memif:/m,role=server") == Ends{"memif:/m,role=server", "memif:/m,role=server"});
+  const Ends vhost_user{"virtio_user:/v,mtu=1500", "vhost:/v,mtu=1500"};
+  CHECK(ends("vhost:/v,mtu=1500") == vhost_user);
+  CHECK(ends("virtio_user:/v,mtu=1500") == vhost_user);
+  CHECK(another_link("vhost:/v,mtu=1500", "-raw") == "vhost:/v-raw,mtu=1500");
+  CHECK(another_link("virtio_user:/v", "-raw") == "virtio_user:/v-raw");
+  CHECK(another_link("af_packet:eth0", "-raw") == "af_packet:eth0");
 }
 
 TEST_CASE("a table aligns its columns", "[apps][table]") {

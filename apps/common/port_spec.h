@@ -1,0 +1,15 @@
+/// Port specifications of links whose two ends are on this machine.
+#pragma once
+
+#include <string>
+
+namespace uroce::apps {
+
+/// Two port specifications for the two ends of a link on this machine: memif gets its roles, and of vhost and
+/// virtio_user the server, which is opened first, takes the one that the other connects to.
+[[nodiscard]] std::string port_spec_for_end(const std::string& spec, bool server);
+
+/// Another link of the same kind: "shm:x" -> "shm:x-raw"; an interface is shared.
+[[nodiscard]] std::string another_link(std::string spec, const std::string& suffix);
+
+}  // namespace uroce::apps
