@@ -96,7 +96,7 @@ class RingReader {
   /// do not share a cache. Between others this loses a tenth.
   void release() noexcept {
     if (ack_ == 0) return;
-    if (shows_long_ && wants_lines()) hand_over();
+    if (shows_long_ && place_.control->producer.wants_lines.load(std::memory_order_relaxed) != 0) hand_over();
     shows_long_ = false;
     released_ = position_;
     place_.control->release.frames.store(frames_, std::memory_order_relaxed);
@@ -111,10 +111,6 @@ class RingReader {
   void detach() noexcept;
 
  private:
-  /// The producer's core has no cache in common with this one.
-  [[nodiscard]] bool wants_lines() const noexcept {
-    return place_.control->producer.wants_lines.load(std::memory_order_relaxed) != 0;
-  }
   [[nodiscard]] std::byte* next() const noexcept {
     return place_.ring + (position_ & (place_.ring_bytes - 1));
   }
@@ -135,7 +131,7 @@ class RingReader {
     const std::byte* const first = next();
     const auto left = static_cast<std::uint32_t>(place_.ring + place_.ring_bytes - first);
     bytes = std::min<std::uint32_t>(bytes + kCacheLine, left);
-    if (!cpu::is_intel && !wants_lines()) {  // they come at once: bit by bit is slower by a twentieth
+    if (!cpu::is_intel) {
       for (std::uint32_t at = 0; at < bytes; at += kCacheLine) prefetch(first + at);
       return;
     }

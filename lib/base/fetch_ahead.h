@@ -13,7 +13,7 @@ namespace uroce {
 /// Lines in a row, fetched a few at a time. A core has room for 10 to 16 lines under way; one that asks for
 /// more at once waits until the first of them have come, though it had other things to do. Measured: 4 KiB
 /// WRITEs over shm on an Intel Xeon, each frame's 66 lines fetched by its predecessor at once 103 Gb/s, bit
-/// by bit 134; 1 MiB WRITEs on an AMD EPYC whose cores share no cache 49 and 147.
+/// by bit 134.
 ///
 /// Threads: one.
 class FetchAhead {
