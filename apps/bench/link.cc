@@ -55,8 +55,12 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
   client.mode = server.mode = Mode::kApp;
   client.lcores.clear();
   server.lcores.clear();
-  client.port = port_spec_for_end(config.port, false);
-  server.port = options.peer_port.empty() ? port_spec_for_end(config.port, true) : options.peer_port;
+  if (options.peer_port.empty()) {
+    client.port = port_spec_for_end(config.port, false);
+    server.port = port_spec_for_end(config.port, true);
+  } else {
+    server.port = options.peer_port;
+  }
   if (auto checked = check_ports(config, options); !checked) return checked.error();
   auto tcp = TcpUnderTest::start(cores);
   if (!tcp) return tcp.error();
@@ -128,7 +132,9 @@ void add_bench(CLI::App& program, int& exit_code) {
   const auto shared = std::make_shared<SharedOptions>(*command);
   const auto options = std::make_shared<Options>();
   const auto size = CLI::Range(1U, 4096U);
-  command->add_option("--peer-port", options->peer_port, "port of the other end (default: the same link)")
+  command
+      ->add_option("--peer-port", options->peer_port,
+                   "port of the other end, opened first (default: the same link)")
       ->type_name("SPEC");
   command
       ->add_option(
