@@ -1,6 +1,7 @@
 /// Functions that take the place of others in DPDK (see meson.build): two for which it would need libbsd, the
-/// source of af_packet's fanout group number, the settings of its sockets, and sockets that are the kernel's
-/// in every program.
+/// source of af_packet's fanout group number, the settings of its sockets, sockets that are the kernel's in
+/// every program, and memif's rings with all their pages.
+#include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
@@ -16,8 +17,15 @@ extern "C" {
 std::size_t uroce_dpdk_strlcpy(char* target, const char* source, std::size_t size);
 std::size_t uroce_dpdk_strlcat(char* target, const char* source, std::size_t size);
 int uroce_af_packet_group();
+void* uroce_memif_mmap(void* address, std::size_t len, int protection, int flags, int fd, off_t offset);
 int uroce_dpdk_socket(int domain, int type, int protocol);
 int uroce_af_packet_setsockopt(int fd, int level, int name, const void* value, socklen_t size);
+}
+
+/// Each packet would have its pages made when it first comes to a slot. Measured: the first 4000 round trips
+/// of 64 B 8 us, 0.57 without.
+void* uroce_memif_mmap(void* address, std::size_t len, int protection, int flags, int fd, off_t offset) {
+  return mmap(address, len, protection, flags | MAP_POPULATE, fd, offset);
 }
 
 /// Copies at most size - 1 characters and always ends the target with 0. @return strlen(source).

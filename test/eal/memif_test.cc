@@ -1,4 +1,5 @@
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include <catch2/catch.hpp>
 #include <filesystem>
@@ -92,6 +93,33 @@ TEST_CASE("memif carries 100000 frames between two processes, intact and in orde
   });
   CHECK(client.next_line(in_seconds(100)) == "good");
   CHECK(server.is_running());
+}
+
+TEST_CASE("the rings of a memif have their pages before the first frames do", "[eal][memif]") {
+  const Folder folder;
+  Child server([&](const Report& report) { return run_echo(report, folder.spec("server")); });
+  REQUIRE(server.next_line(in_seconds(20)) == "open");
+  Child client([&](const Report& report) {
+    auto port = open_port(folder.spec("client"));
+    std::string wrong = port ? "" : port.error().text;
+    const auto exchange = [&](std::uint32_t frames) {
+      if (wrong.empty())
+        wrong = ping(**port, {.frames = frames, .window = 1, .len = mixed_len}, in_seconds(20));
+    };
+    const auto faults = [] {
+      rusage usage{};
+      getrusage(RUSAGE_SELF, &usage);
+      return usage.ru_minflt;
+    };
+    exchange(50);  // until they are connected
+    const long before = faults();
+    exchange(400);
+    report.line(wrong.empty() ? std::to_string(faults() - before) : wrong);
+    return 0;
+  });
+  const std::string made = client.next_line(in_seconds(50));
+  CAPTURE(made);
+  CHECK(std::stol(made) < 40);  // it was two a frame
 }
 
 TEST_CASE("either end of a memif outlives ten kills of the other and works with its successor",
