@@ -106,6 +106,7 @@ class FrameWriter {
     parts_.payload_bytes = payload_len;
     parts_.udp_source_port = source_port;
     bth.pad = wire::pad_for(payload_len);
+    parts_.bth = bth.words();  // before the call: fields that are kept apart would be read wider than written
     frame_len_ = head.frame_len(parts_.header_bytes, payload_len, bth.pad);
     in_lines_ = payload_len < kLong &&
                 parts_.header_bytes <= wire::Bth::kSize + wire::FrameParts::kMostExtension &&
@@ -116,21 +117,21 @@ class FrameWriter {
       return false;
     }
     if (in_lines_) [[likely]] {
-      parts_.bth = bth.words();
       parts_.extension = {};
-      return true;
+    } else {
+      begin_pieces();
     }
-    begin_pieces(bth);
     return true;
   }
-  void begin_pieces(const wire::Bth& bth) noexcept {
+  void begin_pieces() noexcept {
     const std::uint32_t payload_len = parts_.payload_bytes;
     is_long_ = payload_len >= kLong && payload_len <= bytes(PathMtu::k4096) && wire::computes_crc32();
     is_aside_ = is_long_ && !(sink_.takes_pieces() && wire::copies_in_one_pass());
     assert(!is_long_ || frame_len_ <= kAside);
     std::byte* const at = head_->emit_head(is_long_ ? aside_.data() : frame_, frame_len_ - head_->overhead());
     head_->put_source_port(at, parts_.udp_source_port);
-    next_ = wire::emit_at(at, bth);
+    wire::store_words(std::span<std::byte, wire::Bth::kSize>{at, wire::Bth::kSize}, parts_.bth);
+    next_ = at + wire::Bth::kSize;
     before_payload_ = head_->overhead() + parts_.header_bytes;
     payload_ = (is_aside_ ? aside_.data() : frame_) + before_payload_;
     payload_crc_ = 0;

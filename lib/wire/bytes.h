@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
+#include <type_traits>
 
 #include "base/endian.h"
 
@@ -41,10 +44,17 @@ template <std::size_t Offset, std::size_t Bytes>
 }
 static_assert(be_word<0, 3>(0xff'0102'0304) == 0x04'0302 && be_word<6, 2>(0x0a0b) == 0x0b0a'0000'0000'0000);
 
-/// Writes what words hold.
+/// Writes what words hold, one by one: not by way of memory that is then read wider than it was written.
 template <std::size_t Extent>
 constexpr void store_words(std::span<std::byte, Extent> out, const Words<Extent>& words) noexcept {
-  for (std::size_t i = 0; i < Extent; ++i) out[i] = static_cast<std::byte>(words[i / 8] >> (8 * (i % 8)));
+  if (std::is_constant_evaluated() || std::endian::native != std::endian::little) {
+    for (std::size_t i = 0; i < Extent; ++i) out[i] = static_cast<std::byte>(words[i / 8] >> (8 * (i % 8)));
+    return;
+  }
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::uint64_t word = words[i];
+    std::memcpy(out.data() + 8 * i, &word, std::min<std::size_t>(8, Extent - 8 * i));
+  }
 }
 
 /// Writes `header`, by the words that it travels as if it tells them, at `at`. @return the first byte behind
