@@ -64,9 +64,14 @@ Result<Pair*> many_qps(Stage& stage) {
   return stage.pair("many", {.qps = qps, .send_depth = std::max(PairPlan{}.send_depth, kDepth / qps)});
 }
 
+/// With one WRITE each every QP has an ACK of its own, while the ACKs of one QP answer many: what the number
+/// of QPs costs shows beside few that all fit into the cache.
 Figures active_qps(Stage& stage) {
+  constexpr std::uint32_t kFew = 64;
   auto one = one_qp(stage);
   if (!one) return one.error();
+  auto few = stage.pair("few", {.qps = kFew, .send_depth = kDepth / kFew});
+  if (!few) return few.error();
   auto many = many_qps(stage);
   if (!many) return many.error();
   const Sample sample = stage.sample(Kind::kRate, kSmall);
@@ -76,15 +81,20 @@ Figures active_qps(Stage& stage) {
     turns.push_back(turn(fmt::format("one QP, lists of {}", list), *one, sample, load));
     turns.push_back(turn(fmt::format("many QPs, lists of {}", list), *many, sample, load));
   }
+  turns.push_back(turn("few QPs", *few, sample, Load{.bytes = kSmall, .outstanding = kInFlight}));
   const auto all = stage.in_turns(turns);
   if (!all) return all.error();
-  const auto figure = [&](std::uint32_t list, const std::string& each) {
+  const auto figure = [&](std::uint32_t list, const std::string& how, const std::string& base,
+                          std::optional<Goal> goal) {
     return compare(*all,
-                   {"active-qps", fmt::format("{} QPs take turns, {} each", stage.options().qps, each), "M/s",
-                    &Reached::rate, kMillions, Goal{"10", 0.80, 0.92}},
-                   fmt::format("many QPs, lists of {}", list), fmt::format("one QP, lists of {}", list));
+                   {"active-qps", fmt::format("{} QPs take turns, {}", stage.options().qps, how), "M/s",
+                    &Reached::rate, kMillions, std::move(goal)},
+                   fmt::format("many QPs, lists of {}", list), base);
   };
-  return std::vector{figure(1, "1 WRITE"), figure(16, "16 WRITEs")};
+  const Goal goal{"10", 0.80, 0.92};
+  return std::vector{figure(1, "1 WRITE each", "one QP, lists of 1", goal),
+                     figure(1, fmt::format("1 WRITE each, beside {} QPs", kFew), "few QPs", std::nullopt),
+                     figure(16, "16 WRITEs each", "one QP, lists of 16", goal)};
 }
 
 Figures idle_qps(Stage& stage) {
