@@ -130,7 +130,7 @@ class FrameWriter {
     assert(!is_long_ || frame_len_ <= kAside);
     std::byte* const at = head_->emit_head(is_long_ ? aside_.data() : frame_, frame_len_ - head_->overhead());
     head_->put_source_port(at, parts_.udp_source_port);
-    wire::store_words(std::span<std::byte, wire::Bth::kSize>{at, wire::Bth::kSize}, parts_.bth);
+    wire::store_words(wire::bytes_at<wire::Bth::kSize>(at), parts_.bth);
     next_ = at + wire::Bth::kSize;
     before_payload_ = head_->overhead() + parts_.header_bytes;
     payload_ = (is_aside_ ? aside_.data() : frame_) + before_payload_;

@@ -39,8 +39,10 @@ VARIANTS = (
     "ib_atomic_bw -A CMP_AND_SWAP -n 500", "ib_write_bw -m 256 -n 500", "ib_send_bw -x 0 -n 500",
     "ib_send_bw -l 8 -n 512", "ib_send_bw --use_old_post_send -n 500",
     "ib_send_lat --use_old_post_send -n 500")
+# 200 messages of UC are 3200 frames: all of them fit into the ring of NEEDS_EVERY_FRAME.
 OTHER_TYPES = tuple(
-    f"ib_{what}_{how} -c {kind} -n 500" for kind in ("UC", "UD", "XRC") for what in ("send", "write")
+    f"ib_{what}_{how} -c {kind} -n {200 if kind == 'UC' else 500}"
+    for kind in ("UC", "UD", "XRC") for what in ("send", "write")
     for how in ("lat", "bw") if (kind, what) != ("UD", "write")) + (
         "ib_read_bw -c XRC -n 500", "ib_atomic_bw -c XRC -n 500", "ib_send_bw -c UD -b -n 500")
 # For a time instead of a number: what arrived is counted, and nothing is waited for.
