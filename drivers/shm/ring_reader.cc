@@ -49,6 +49,7 @@ void RingReader::take_offer(std::uint64_t offer) noexcept {
   }
   watch_.look();
   position_ = 0;
+  fetched_ = 0;
   released_ = 0;
   shows_long_ = false;
   frames_ = 0;

@@ -34,6 +34,19 @@ class RingReader {
     // pairs with RingWriter::commit
     return (record_header(next()).load(std::memory_order_acquire) & kTagMask) == tag_;
   }
+  /// From now on, or no longer, prepare() fetches what is long, and read() does not.
+  void leave_to_prepare(bool yes) noexcept { fetches_next_ = !yes; }
+  /// Fetches some lines of the next record, which is there. @return whether none was left
+  [[nodiscard]] bool prepare() noexcept {
+    const std::uint32_t header = record_header(next()).load(std::memory_order_relaxed);
+    const std::uint64_t end = position_ + record_bytes(header & kLengthMask);
+    fetched_ = std::max(fetched_, position_);
+    if ((header & kSkip) != 0 || fetched_ >= end) return true;
+    for (unsigned i = 0; i < kLinesBetweenLooks && fetched_ < end; ++i, fetched_ += kCacheLine) {
+      prefetch(place_.ring + (fetched_ & (place_.ring_bytes - 1)));
+    }
+    return false;
+  }
   /// A hint: behind the last long record that was shown there was another one.
   [[nodiscard]] bool has_next() const noexcept { return has_next_; }
   /// As Port::leave_fetching_to() says.
@@ -73,7 +86,7 @@ class RingReader {
       position_ += taken;
       if (len > kLongRecord) {
         shows_long_ = true;
-        if (has_next_ = has_some(); has_next_) prefetch_record(taken);
+        if (has_next_ = has_some(); has_next_ && fetches_next_) prefetch_record(taken);
       }
     }
     was_idle_ = count == 0;
@@ -169,10 +182,12 @@ class RingReader {
 
   Place place_;
   std::uint64_t position_ = 0;  // of the stream, bytes read
+  std::uint64_t fetched_ = 0;   // of the stream, bytes that prepare() has fetched
   std::uint64_t released_ = 0;  // of the stream, bytes given back
   std::uint64_t ack_ = 0;       // the offer being read; 0: none
   std::uint32_t tag_ = kNoTag;
   bool is_broken_ = false;
+  bool fetches_next_ = true;
   bool has_next_ = false;    // there was another one behind the last long record
   bool was_idle_ = false;    // the last read() found nothing
   bool shows_one_ = false;   // the one before had found nothing

@@ -118,6 +118,7 @@ void RingWriter::start_stream() noexcept {
   want_lines();
   tag_ = stream_tag(offer_id(offer_));
   position_ = 0;
+  fetched_ = 0;
   flushed_ = 0;
   cached_released_ = 0;
   published_ = 0;

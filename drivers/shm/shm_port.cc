@@ -78,7 +78,8 @@ unsigned ShmPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
   const bool has_bulk = bulk_reader_.has_some();
   const bool insists = has_bulk && bulk_waits_ >= kBulkWaits && most > 1;
   const unsigned prompt = reader_.read(frames.first(insists ? most - 1 : most));
-  shows_bulk_ = has_bulk && (prompt == 0 || insists);
+  // Others wait for a bulk frame less long if its lines are fetched between looks at their lane.
+  shows_bulk_ = insists || (has_bulk && prompt == 0 && (!spares_others_ || bulk_reader_.prepare()));
   if (shows_bulk_) {
     bulk_waits_ = 0;
     return prompt + bulk_reader_.read(frames.subspan(prompt, 1));

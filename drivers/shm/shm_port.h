@@ -35,6 +35,10 @@ class ShmPort final : public port::Port {
     reader_.leave_fetching_to(ahead);
     bulk_reader_.leave_fetching_to(ahead);
   }
+  void spare_others(bool yes) noexcept override {
+    spares_others_ = yes;
+    bulk_reader_.leave_to_prepare(yes);
+  }
   [[nodiscard]] port::FrameSink& bulk_sink() noexcept override { return bulk_; }
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override { return writer_.claim(len); }
   [[nodiscard]] std::byte* tx_claim_lines(std::uint32_t len) noexcept override {
@@ -64,6 +68,7 @@ class ShmPort final : public port::Port {
       return writer.claim(len, true);
     }
     void tx_commit() noexcept override { writer.commit(); }
+    [[nodiscard]] bool prepare(std::uint32_t len) noexcept override { return writer.prepare(len); }
     [[nodiscard]] bool takes_pieces() const noexcept override { return true; }
     [[nodiscard]] bool is_drained() const noexcept override { return writer.is_drained(); }
     shm::RingWriter writer;
@@ -80,6 +85,7 @@ class ShmPort final : public port::Port {
   shm::RingReader bulk_reader_;
   unsigned bulk_waits_ = 0;
   bool shows_bulk_ = false;
+  bool spares_others_ = false;
 };
 
 /// Opens an end of a link. Options: ring=BYTES, side=0|1.

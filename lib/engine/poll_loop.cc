@@ -118,6 +118,7 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   unsigned work = take_doorbells();
   work += transmit(now);
   port_.tx_flush();
+  if (spares_others_ && (asked_until_ <= now || came_until_ <= now)) spare_others(false);
   const unsigned received = receive(now);
   work += received;
   if (own_frames_ != nullptr) work += take_frames(*own_frames_, now);
@@ -166,10 +167,26 @@ transport::TxContext PollLoop::turn(const QueuePair& qp, Ticks now) const noexce
           .budget = is_short ? kCrowdedTurn : kTurn};
 }
 
-void PollLoop::note_turn(const QueuePair& qp, Ticks now) noexcept {
-  if (!has_lanes() || qp.context().sends_bulk()) return;
+void PollLoop::note_turn(const QueuePair& qp, bool asks, Ticks now) noexcept {
+  const transport::QpContext& ctx = qp.context();
+  if (!has_lanes() || ctx.sends_bulk()) return;
   crowded_until_ = now + kCrowdNs;
   prompt_qp_ = &qp;
+  if (asks && ctx.in_flight == transport::InFlight::kShort) asked_until_ = crowded_until_;
+}
+
+/// Something short has come that may be the answer of a request, or the request.
+[[gnu::always_inline]] inline void PollLoop::note_short(const wire::PacketView& packet, Ticks now) noexcept {
+  if (!has_lanes() || packet.frame_len > kShortFrame || !packet.op->is_only() || packet.op->is_ack) return;
+  came_until_ = now + kCrowdNs;
+  if (!spares_others_ && now < asked_until_) spare_others(true);
+}
+
+/// Short messages are under way both ways, or no longer: bulk that comes is handled such that they wait for
+/// it no longer than they must.
+[[gnu::cold]] void PollLoop::spare_others(bool yes) noexcept {
+  spares_others_ = yes;
+  port_.spare_others(yes);
 }
 
 /// @return whether it was the QP's turn at once
@@ -191,7 +208,7 @@ void PollLoop::note_sent(QueuePair& qp, Ticks now) noexcept {
   const Ticks assumed = std::exchange(now_, now);
   as_rc(qp, [&](auto& one) {
     one.settle_requests(assumed, now);
-    note_turn(qp, now);
+    note_turn(qp, true, now);
     after_step(one, now);
   });
 }
@@ -223,7 +240,7 @@ void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
   const bool more = as_rc(qp, [&tx](auto& one) { return one.transmit(tx); });
   const unsigned sent = budget - std::min(budget, tx.budget);  // a short turn may end with more than it had
   work += sent;
-  note_turn(qp, now);
+  note_turn(qp, !only_answers, now);
   only_answers ? after_request(qp, now) : after_step(qp, now);
   if (!tx.no_room) [[likely]] {
     if (more) make_ready(qp);
@@ -268,6 +285,9 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
   const auto is_short = [](const port::RxFrame& frame) { return frame.len <= kShortFrame; };
   const bool had_better = std::any_of(burst_.begin(), burst_.begin() + received, is_short);
   if (had_better && ++bulk_waits_ < 3) return 0;
+  constexpr std::uint32_t kHeaders = 128;  // bytes, and ICRC
+  const std::uint32_t longest = bulk_ready_.first()->context().mtu + kHeaders;
+  if (now < asked_until_ && !had_better && !bulk_.prepare(longest)) return 1;
   bulk_waits_ = 0;
   unsigned work = 0;
   take_turn(*bulk_ready_.pop(), now, work);
@@ -462,7 +482,7 @@ void PollLoop::look_at_postponed() noexcept {
     count_refused(packet, refusal);
     return;
   }
-  (void)deliver(*qp, packet, local.gid, now);
+  if (deliver(*qp, packet, local.gid, now)) note_short(packet, now);
 }
 
 /// Only QPN 0xffffff is for groups.

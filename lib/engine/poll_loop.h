@@ -190,7 +190,10 @@ class PollLoop {
   }
   [[nodiscard]] transport::TxContext turn(const transport::QueuePair& qp, Ticks now) const noexcept;
   /// It has sent something; if that was not bulk, bulk is not alone for a while.
-  void note_turn(const transport::QueuePair& qp, Ticks now) noexcept;
+  /// @param asks  not only answers
+  void note_turn(const transport::QueuePair& qp, bool asks, Ticks now) noexcept;
+  void note_short(const wire::PacketView& packet, Ticks now) noexcept;
+  void spare_others(bool yes) noexcept;
   bool take_turn(transport::QueuePair& qp, Ticks now, unsigned& work) noexcept;
   unsigned take_turns(ReadyList& ready, Ticks now) noexcept;
   unsigned transmit(Ticks now) noexcept;
@@ -279,6 +282,9 @@ class PollLoop {
   PostingOrder order_;
   Ticks crowded_until_;                              // bulk transfers do not have the loop to themselves
   const transport::QueuePair* prompt_qp_ = nullptr;  // because of this QP, or others besides
+  Ticks asked_until_;                                // nor may they hold up what was sent last, no bulk
+  Ticks came_until_;                                 // nor what came last
+  bool spares_others_ = false;                       // the port knows
   unsigned bulk_waits_ = 0;                          // iterations in a row that had no bulk for it
   transport::QueuePair* owing_ = nullptr;            // an ACK, which waits for others of its kind
   unsigned postponed_ = 0;                           // for so many iterations

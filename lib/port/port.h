@@ -72,6 +72,9 @@ class FrameSink {
   [[nodiscard]] bool lends_lines() const noexcept { return lends_lines_; }
   /// The frame last claimed is complete and may leave. A claim without commit is forgotten at the next claim.
   virtual void tx_commit() noexcept = 0;
+  /// Fetches a part of what makes tx_claim(len), and the writing of its frame, take long: for who has other
+  /// things to look at meanwhile. @return whether nothing was left
+  [[nodiscard]] virtual bool prepare([[maybe_unused]] std::uint32_t len) noexcept { return true; }
   /// Whether the room that tx_claim() lends is written piece by piece as fast as in one long move: nobody
   /// else has its cache lines, or they come at once.
   [[nodiscard]] virtual bool takes_pieces() const noexcept { return false; }
@@ -116,6 +119,10 @@ class Port : public FrameSink {
   /// Where frames of bulk transfers go: what is written to the port itself does not wait for them, and may
   /// overtake them. A port that has one queue only: itself.
   [[nodiscard]] virtual FrameSink& bulk_sink() noexcept { return *this; }
+
+  /// From now on, or no longer, bulk that comes may wait for as many bursts as it needs to be handled in less
+  /// time, since others would otherwise wait for that.
+  virtual void spare_others(bool) noexcept {}
 
   /// Everything committed must leave now: the doorbell, once per loop iteration.
   virtual void tx_flush() noexcept = 0;

@@ -28,6 +28,9 @@ class XrcDomain;
 /// P_Key of the default partition, full member. IBA 10.9.2.
 inline constexpr std::uint16_t kDefaultPkey = 0xffff;
 
+/// What a requester has in flight, by the message that was started when nothing was.
+enum class InFlight : std::uint8_t { kShort, kLong, kAsksForLong };
+
 /// Shared state of a QP's two halves.
 ///
 /// Threads: loop, except `state` and what concerns credits, which application threads read, and the
@@ -87,14 +90,14 @@ struct QpContext {
   const QpType type;
   const std::uint8_t opcode_base;  ///< of the transport, where it has the operations of RC
   std::atomic<QpState> state{QpState::kReset};
-  Fault fatal = Fault::kNone;       ///< why the QP is in Error
-  Fault send_fault = Fault::kNone;  ///< why an unreliable QP is in SQE
-  bool resolved = false;            ///< the peer's Ethernet address is known: `path` has it
-  bool heard = false;               ///< a packet has come since the keepalive looked last
-  bool awaits_reply = false;        ///< a message has come since the newest request was started
-  std::uint8_t signaled = 0;        ///< requests that were started, the newest in bit 0: it is signaled
-  bool is_bulk = false;             ///< what is in flight are long messages
-  bool answers_bulk = false;        ///< so are responses that may still be on their way
+  Fault fatal = Fault::kNone;             ///< why the QP is in Error
+  Fault send_fault = Fault::kNone;        ///< why an unreliable QP is in SQE
+  bool resolved = false;                  ///< the peer's Ethernet address is known: `path` has it
+  bool heard = false;                     ///< a packet has come since the keepalive looked last
+  bool awaits_reply = false;              ///< a message has come since the newest request was started
+  std::uint8_t signaled = 0;              ///< requests that were started, the newest in bit 0: it is signaled
+  InFlight in_flight = InFlight::kShort;  ///< or nothing
+  bool answers_bulk = false;              ///< so are responses that may still be on their way
 
   alignas(64) QpAttr attr;
   std::uint32_t remote_srq = 0;       ///< XRC initiator: of the request that is being sent
@@ -139,7 +142,8 @@ struct QpContext {
   }
   [[nodiscard]] mem::KeyUser user() const noexcept { return {.pd = pd, .qpn = qpn}; }
 
-  [[nodiscard]] bool sends_bulk() const noexcept { return is_bulk || answers_bulk; }
+  [[nodiscard]] bool is_bulk() const noexcept { return in_flight == InFlight::kLong; }
+  [[nodiscard]] bool sends_bulk() const noexcept { return is_bulk() || answers_bulk; }
 
   /// Adds a completion; a full CQ moves the QP to Error. IBA 11.6.3.3 ?
   void complete(CqRing& cq, const Wc& wc, bool solicited = false) noexcept {

@@ -195,7 +195,10 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
     run_local(wqe);
     return false;
   }
-  if (in_flight() == 0) qp_.is_bulk = !answered && wqe.length > kLongestPrompt;
+  if (in_flight() == 0) {
+    const bool is_long = wqe.length > kLongestPrompt;
+    qp_.in_flight = !is_long ? InFlight::kShort : answered ? InFlight::kAsksForLong : InFlight::kLong;
+  }
   const std::uint32_t packets = packets_of(wqe);
   next_wqe_psn_ = next_wqe_psn_ + packets;
   ++started_;
@@ -274,7 +277,7 @@ bool Requester::emit_data(const SendWqe& wqe, TxContext& tx) noexcept {
 
   const Psn psn = send_psn();
   const bool ack_req = asks_for_ack(wqe, psn, last, tx.now);
-  FrameWriter frame(tx.lane(qp_.is_bulk));
+  FrameWriter frame(tx.lane(qp_.is_bulk()));
   if (!frame.begin(qp_, tx, opcode, psn, payload, ack_req, solicited)) return false;
   put_data_headers(frame, wqe, info);
   mem::SgeCursor start;
@@ -308,7 +311,7 @@ bool Requester::emit_read(const SendWqe& wqe, TxContext& tx) noexcept {
   const std::uint64_t to = std::min<std::uint64_t>(wqe.length, std::uint64_t{end} * qp_.mtu);
   const Psn psn = send_psn();
 
-  FrameWriter frame(tx.lane(qp_.is_bulk));
+  FrameWriter frame(tx.lane(qp_.is_bulk()));
   if (!frame.begin(qp_, tx, Opcode::kRcReadRequest, psn, 0, true)) return false;
   frame.put(wire::Reth{
       .va = wqe.remote_addr + from, .rkey = Rkey{wqe.rkey}, .length = static_cast<std::uint32_t>(to - from)});
@@ -321,7 +324,7 @@ bool Requester::emit_read(const SendWqe& wqe, TxContext& tx) noexcept {
 
 bool Requester::emit_atomic(const SendWqe& wqe, TxContext& tx) noexcept {
   const bool swaps = wqe.is_swap();
-  FrameWriter frame(tx.lane(qp_.is_bulk));
+  FrameWriter frame(tx.lane(qp_.is_bulk()));
   if (!frame.begin(qp_, tx, atomic_opcode(wqe), current_psn_, 0, true)) return false;
   frame.put(wire::AtomicEth{.va = wqe.remote_addr,
                             .rkey = Rkey{wqe.rkey},
@@ -347,7 +350,7 @@ bool Requester::emit_atomic_write(const SendWqe& wqe, TxContext& tx) noexcept {
 }
 
 bool Requester::emit_flush(const SendWqe& wqe, TxContext& tx) noexcept {
-  FrameWriter frame(tx.lane(qp_.is_bulk));
+  FrameWriter frame(tx.lane(qp_.is_bulk()));
   if (!frame.begin(qp_, tx, Opcode::kRcFlush, current_psn_, 0, true)) return false;
   frame.put(wire::Feth{.placement = static_cast<std::uint8_t>(wqe.imm_or_rkey),
                        .selectivity = static_cast<std::uint8_t>(wqe.imm_or_rkey >> 8)});
@@ -361,7 +364,7 @@ bool Requester::emit_flush(const SendWqe& wqe, TxContext& tx) noexcept {
 /// A WRITE of nothing with the PSN before all that is in flight: to the peer it is a duplicate, which every
 /// responder answers, also if there never was an original. IBA 9.7.5.1.5 ?
 [[gnu::cold]] bool Requester::ask_peer(TxContext& tx) noexcept {
-  FrameWriter frame(tx.lane(qp_.is_bulk));
+  FrameWriter frame(tx.lane(qp_.is_bulk()));
   const bool has_room =
       tx.budget > 0 && frame.begin(qp_, tx, Opcode::kRcWriteOnly, unacked_psn_ - 1, 0, true);
   if (!has_room) return false;

@@ -39,6 +39,10 @@ struct Sink : port::FrameSink {
     if (wire::parse_packet(claimed, view) == wire::ParseResult::kRoce) opcodes.push_back(view.bth.opcode);
   }
   bool is_drained() const noexcept override { return drained; }
+  bool prepare(std::uint32_t len) noexcept override {
+    prepared_len = len;
+    return to_prepare == 0 || --to_prepare == 0;
+  }
 
   /// How many packets since the last call.
   std::size_t count() { return std::exchange(opcodes, {}).size(); }
@@ -47,6 +51,8 @@ struct Sink : port::FrameSink {
   std::vector<Opcode> opcodes;
   std::size_t room = std::numeric_limits<std::size_t>::max();  ///< packets
   bool drained = true;
+  unsigned to_prepare = 0;  ///< calls of prepare() until it has nothing left
+  std::uint32_t prepared_len = 0;
 };
 
 class LanePort final : public port::Port {
@@ -63,8 +69,10 @@ class LanePort final : public port::Port {
     return *this;
   }
   port::PortCounters counters() const noexcept override { return {}; }
+  void spare_others(bool yes) noexcept override { spares_others = yes; }
 
   GivenFrames given;
+  bool spares_others = false;
   Sink prompt;
   Sink bulk;
 
@@ -102,6 +110,12 @@ class Lanes {
   void post_write(transport::RcQp& qp, std::uint32_t bytes) {
     const Sge sge = memory.sge(0, bytes);
     REQUIRE(qp.context().sq.put({.sges = {&sge, 1}, .opcode = WrOpcode::kRdmaWrite}, 0));
+    qp.context().sq.publish(1);
+    loop.ring(qp);
+  }
+  void post_read(transport::RcQp& qp, std::uint32_t bytes) {
+    const Sge sge = memory.sge(0, bytes);
+    REQUIRE(qp.context().sq.put({.sges = {&sge, 1}, .opcode = WrOpcode::kRdmaRead}, 0));
     qp.context().sq.publish(1);
     loop.ring(qp);
   }
@@ -266,6 +280,72 @@ TEST_CASE("beside others bulk waits for iterations without short packets, but no
   CHECK(sent == 4);  // every third
   lanes.turn();
   CHECK(lanes.port.bulk.count() == 1);
+}
+
+TEST_CASE("beside requests of this end bulk is prepared in iterations that have nothing better to do",
+          "[loop][lanes]") {
+  Lanes lanes;
+  auto& bulk = lanes.qp(0x10);
+  auto& other = lanes.qp(0x11);
+  lanes.start_beside(bulk, other);
+  lanes.port.bulk.to_prepare = 4;
+  for (int i = 0; i < 3; ++i) {
+    lanes.turn();
+    CHECK(lanes.port.bulk.count() == 0);
+  }
+  lanes.turn();
+  CHECK(lanes.port.bulk.count() == 1);
+  CHECK(lanes.port.bulk.prepared_len > kMtu);
+
+  lanes.port.bulk.to_prepare = 1000;
+  std::size_t sent = 0;
+  for (std::uint32_t psn = 0; psn < 12; ++psn) {  // others keep the loop busy: as it is, and not for ever
+    lanes.give_write(other, psn);
+    lanes.turn();
+    sent += lanes.port.bulk.count();
+  }
+  CHECK(sent == 4);
+  lanes.turn();
+  lanes.port.bulk.count();
+  lanes.turn(kCrowdNs + 1);
+  CHECK(lanes.port.bulk.count() == kTurn);
+}
+
+TEST_CASE("the port spares others as long as short messages have gone both ways lately", "[loop][lanes]") {
+  Lanes lanes;
+  auto& bulk = lanes.qp(0x10);
+  auto& other = lanes.qp(0x11);
+  lanes.post_write(bulk, 200 * kMtu);
+  lanes.give_write(other, 0);
+  for (int i = 0; i < 3; ++i) lanes.turn();
+  CHECK(lanes.port.prompt.opcodes == std::vector{Opcode::kRcAck});
+  CHECK_FALSE(lanes.port.spares_others);  // answers only
+  lanes.post_write(other, 8);
+  lanes.turn();
+  CHECK_FALSE(lanes.port.spares_others);
+  lanes.give_write(other, 1);
+  lanes.turn();
+  CHECK(lanes.port.spares_others);
+  lanes.turn(kCrowdNs + 1);
+  CHECK_FALSE(lanes.port.spares_others);
+  lanes.give(other, Ack{.psn = 0});
+  lanes.post_write(other, 8);
+  lanes.turn();
+  lanes.turn();
+  CHECK_FALSE(lanes.port.spares_others);  // an ACK is no message
+}
+
+TEST_CASE("who asks for bulk by a READ is no other that must be spared", "[loop][lanes]") {
+  Lanes lanes;
+  auto& qp = lanes.qp(0x10);
+  auto& other = lanes.qp(0x11);
+  const std::uint32_t bytes = GENERATE(8U, 16 * kMtu);
+  lanes.post_read(qp, bytes);
+  lanes.turn();
+  CHECK(lanes.port.prompt.count() == 1);
+  lanes.give_write(other, 0);
+  lanes.turn();
+  CHECK(lanes.port.spares_others == (bytes == 8));
 }
 
 TEST_CASE("a bulk lane without room holds nobody else up", "[loop][lanes]") {

@@ -33,6 +33,8 @@ struct Pair {
   std::unique_ptr<port::Port> b;
 };
 
+constexpr unsigned kRounds = 2000;  // of 4000 bytes: some times around the ring
+
 bool send_bulk(port::Port& port, const Bytes& frame) {
   std::byte* room = port.bulk_sink().tx_claim(static_cast<std::uint32_t>(frame.size()));
   if (room == nullptr) return false;
@@ -107,6 +109,65 @@ TEST_CASE("bulk gets its turn however many short frames come", "[shm][lanes]") {
     for (const Bytes& frame : shown) bulk += frame.size() == 4000 ? 1 : 0;
   }
   CHECK(bulk == 4);
+}
+
+TEST_CASE("bulk that spares others is shown once its lines are under way, and short frames meanwhile",
+          "[shm][lanes]") {
+  const Pair link("spare");
+  const Bytes bulk = random_bytes(4000, 1);
+  constexpr unsigned kLines = 63;  // 4000 bytes and the header
+  constexpr unsigned kBursts = (kLines + shm::kLinesBetweenLooks - 1) / shm::kLinesBetweenLooks;
+  link.b->spare_others(true);
+  unsigned at_once = 0;
+  for (unsigned round = 0; round < kRounds; ++round) {
+    REQUIRE(send_bulk(*link.a, bulk));
+    std::vector<Bytes> shown;
+    for (unsigned burst = 0; burst < kBursts && shown.empty(); ++burst) shown = receive(*link.b);
+    at_once += shown.empty() ? 0 : 1;
+    const Bytes prompt = random_bytes(64, round);
+    REQUIRE(send(*link.a, prompt));
+    REQUIRE(receive(*link.b) == std::vector<Bytes>{prompt});
+    if (shown.empty()) shown = receive(*link.b);
+    REQUIRE(shown == std::vector<Bytes>{bulk});
+  }
+  CHECK(at_once <= kRounds / 100);  // where the ring begins again
+  REQUIRE(send_bulk(*link.a, bulk));
+  REQUIRE(receive(*link.b).empty());
+  link.b->spare_others(false);
+  CHECK(receive(*link.b) == std::vector<Bytes>{bulk});
+}
+
+TEST_CASE("bulk that spares others gets its turn however many short frames come", "[shm][lanes]") {
+  const Pair link("spare-turn");
+  link.b->spare_others(true);
+  REQUIRE(send_bulk(*link.a, random_bytes(4000, 1)));
+  std::size_t bulk = 0;
+  for (unsigned burst = 0; burst < 3; ++burst) {
+    REQUIRE(send(*link.a, random_bytes(64, burst)));
+    for (const Bytes& frame : receive(*link.b)) bulk += frame.size() == 4000 ? 1 : 0;
+  }
+  CHECK(bulk == 1);
+}
+
+TEST_CASE("room for bulk is prepared in parts, and again behind each frame", "[shm][lanes]") {
+  const Pair link("prepare");
+  const Bytes frame = random_bytes(4000, 1);
+  constexpr unsigned kParts = (63 + shm::kLinesBetweenLooks - 1) / shm::kLinesBetweenLooks;
+  auto& bulk = link.a->bulk_sink();
+  unsigned unprepared = 0;
+  for (unsigned round = 0; round < kRounds; ++round) {
+    unsigned parts = 0;
+    while (!bulk.prepare(4000) && parts < 100) ++parts;
+    unprepared += parts == 0 ? 1 : 0;
+    REQUIRE((parts == 0 || parts == kParts));
+    REQUIRE(bulk.prepare(4000));
+    REQUIRE(send_bulk(*link.a, frame));
+    REQUIRE(receive(*link.b) == std::vector<Bytes>{frame});
+  }
+  CHECK(unprepared <= kRounds / 100);  // where the writer has yet to look how much the peer has given back
+  while (send_bulk(*link.a, frame)) {
+  }
+  CHECK(bulk.prepare(4000));  // no room, nothing to fetch: lines that the peer has yet to read are left alone
 }
 
 TEST_CASE("a full bulk lane leaves the other one free", "[shm][lanes]") {
