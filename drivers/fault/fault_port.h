@@ -1,6 +1,7 @@
 /// Decorator that loses, duplicates, reorders, corrupts, truncates, delays and marks frames, from a seed.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -103,7 +104,8 @@ class FaultPort final : public port::Port {
   Path rx_;
   Path tx_;
   bool is_inner_showing_ = false;
-  std::vector<Frame*> shown_;  // from rx_.store, until rx_release()
+  std::array<port::RxFrame, port::kBurst> arrived_{};  // a member, so that no burst clears it
+  std::vector<Frame*> shown_;                          // from rx_.store, until rx_release()
   std::byte* claimed_ = nullptr;
   std::uint32_t claimed_len_ = 0;
 };
