@@ -19,8 +19,8 @@ using transport::QueuePair;
 
 namespace {
 
-constexpr unsigned kTurn = 16;                 // packets a QP may send before the next one has its turn
-constexpr unsigned kCrowdedTurn = 1;           // likewise, of a bulk transfer that has others beside it
+constexpr unsigned kTurn = 16;                // packets a QP may send before the next one has its turn
+constexpr std::uint32_t kCrowdedTurn = 4096;  // bytes, likewise, of a bulk transfer that has others beside it
 constexpr std::uint64_t kCrowdNs = 1'000'000;  // since the others sent last
 constexpr std::uint32_t kShortFrame = 1200;    // bytes
 constexpr unsigned kMostPostponed = 4;         // iterations
@@ -164,15 +164,15 @@ transport::TxContext PollLoop::turn(const QueuePair& qp, Ticks now) const noexce
   return {.port = sink,
           .bulk = &sink == &port_ ? bulk_ : sink,
           .now = now,
-          .budget = is_short ? kCrowdedTurn : kTurn};
+          .budget = is_short ? std::max(1U, kCrowdedTurn / ctx.mtu) : kTurn};
 }
 
 void PollLoop::note_turn(const QueuePair& qp, bool asks, Ticks now) noexcept {
   const transport::QpContext& ctx = qp.context();
-  if (!has_lanes() || ctx.sends_bulk()) return;
+  if (ctx.sends_bulk()) return;
   crowded_until_ = now + kCrowdNs;
   prompt_qp_ = &qp;
-  if (asks && ctx.in_flight == transport::InFlight::kShort) asked_until_ = crowded_until_;
+  if (asks && has_lanes() && ctx.in_flight == transport::InFlight::kShort) asked_until_ = crowded_until_;
 }
 
 /// Something short has come that may be the answer of a request, or the request.
@@ -286,7 +286,7 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
   const bool had_better = std::any_of(burst_.begin(), burst_.begin() + received, is_short);
   if (had_better && ++bulk_waits_ < 3) return 0;
   constexpr std::uint32_t kHeaders = 128;  // bytes, and ICRC
-  const std::uint32_t longest = bulk_ready_.first()->context().mtu + kHeaders;
+  const std::uint32_t longest = std::max(bulk_ready_.first()->context().mtu, kCrowdedTurn) + kHeaders;
   if (now < asked_until_ && !had_better && !bulk_.prepare(longest)) return 1;
   bulk_waits_ = 0;
   unsigned work = 0;
