@@ -167,12 +167,14 @@ transport::TxContext PollLoop::turn(const QueuePair& qp, Ticks now) const noexce
           .budget = is_short ? std::max(1U, kCrowdedTurn / ctx.mtu) : kTurn};
 }
 
+/// On a port without lanes what only answers counts for nothing: it may be the ACKs of bulk that comes.
 void PollLoop::note_turn(const QueuePair& qp, bool asks, Ticks now) noexcept {
   const transport::QpContext& ctx = qp.context();
-  if (ctx.sends_bulk()) return;
+  const bool is_message = asks && ctx.in_flight == transport::InFlight::kShort;
+  if (ctx.sends_bulk() || (!is_message && !has_lanes())) return;
   crowded_until_ = now + kCrowdNs;
   prompt_qp_ = &qp;
-  if (asks && has_lanes() && ctx.in_flight == transport::InFlight::kShort) asked_until_ = crowded_until_;
+  if (is_message) asked_until_ = crowded_until_;
 }
 
 /// Something short has come that may be the answer of a request, or the request.

@@ -264,6 +264,25 @@ TEST_CASE("bulk has whole turns while it is alone, and 4 KiB at a time beside ot
   CHECK(sink.count() == kTurn);
 }
 
+TEST_CASE("bulk is alone on a port without lanes while others only answer, or ask for bulk",
+          "[loop][lanes]") {
+  Lanes lanes(false);
+  auto& bulk = lanes.qp(0x10);
+  auto& other = lanes.qp(0x11);
+  lanes.post_write(bulk, 200 * kMtu);
+  lanes.give_write(other, 0);
+  lanes.turn();
+  lanes.turn();
+  lanes.port.prompt.count();
+  lanes.turn();
+  CHECK(lanes.port.prompt.count() == kTurn);
+  lanes.post_read(other, 16 * kMtu);
+  lanes.turn();
+  lanes.port.prompt.count();
+  lanes.turn();
+  CHECK(lanes.port.prompt.count() == kTurn);
+}
+
 TEST_CASE("beside others bulk waits for iterations without short packets, but not for ever",
           "[loop][lanes]") {
   Lanes lanes;
