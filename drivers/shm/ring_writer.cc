@@ -27,7 +27,8 @@ RingWriter::RingWriter(const Place& place, PeerWatch& watch, const Bell& bell,
       offer_(place.control->producer.offer.load(std::memory_order_relaxed)),
       private_room_(std::make_unique<CacheLine[]>(record_bytes(place.max_frame) / sizeof(CacheLine))) {}
 
-std::byte* RingWriter::claim_crowded(std::uint32_t len) noexcept {
+/// How much the consumer has given back by now.
+void RingWriter::look_at_released() noexcept {
   const std::uint64_t before = clock_ns();
   // pairs with RingReader::release
   const std::uint64_t released = place_.control->release.bytes.load(std::memory_order_acquire);
@@ -37,8 +38,12 @@ std::byte* RingWriter::claim_crowded(std::uint32_t len) noexcept {
   } else {
     counters_.rx_malformed.add();  // a peer gone wrong; what it says is not believed
   }
+}
+
+std::byte* RingWriter::claim_crowded(std::uint32_t len) noexcept {
+  look_at_released();
   const std::uint64_t start = start_of(len);
-  if (start + record_bytes(len) + kCacheLine - cached_released_ > place_.ring_bytes) return refuse(len);
+  if (!has_room(start + record_bytes(len))) return refuse(len);
   waiting_since_ns_ = 0;
   return lend(start, len);
 }

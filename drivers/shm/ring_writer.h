@@ -40,10 +40,7 @@ class RingWriter {
     if (len < kMinFrame || len > place_.max_frame) return refuse_length();
     if (consumer().ack.load(std::memory_order_acquire) != live_offer_) return claim_unsynchronised(len);
     const std::uint64_t start = start_of(len);
-    // One cache line more: the header behind the record is cleared with it.
-    if (start + record_bytes(len) + kCacheLine - cached_released_ > place_.ring_bytes)
-      return claim_crowded(len);
-    return lend(start, len);
+    return has_room(start + record_bytes(len)) ? lend(start, len) : claim_crowded(len);
   }
 
   /// FrameSink::prepare(): takes lines of the next record from the consumer's cache, but for the first, which
@@ -51,7 +48,9 @@ class RingWriter {
   [[nodiscard]] bool prepare(std::uint32_t len) noexcept {
     const std::uint64_t start = start_of(len);
     const std::uint64_t end = start + record_bytes(len);
-    if (live_offer_ == kNever || end + kCacheLine - cached_released_ > place_.ring_bytes) return true;
+    if (live_offer_ == kNever) return true;
+    if (!has_room(end)) look_at_released();
+    if (!has_room(end)) return true;
     fetched_ = std::max(fetched_, start + kCacheLine);
     if (fetched_ >= end) return true;
     const std::uint64_t until = std::min<std::uint64_t>(end, fetched_ + kLinesBetweenLooks * kCacheLine);
@@ -117,6 +116,10 @@ class RingWriter {
     return offset + record_bytes(len) <= place_.ring_bytes ? position_
                                                            : position_ + place_.ring_bytes - offset;
   }
+  /// For a record up to `end`, as far as is known. One cache line more: the header behind it is cleared, too.
+  [[nodiscard]] bool has_room(std::uint64_t end) const noexcept {
+    return end + kCacheLine - cached_released_ <= place_.ring_bytes;
+  }
   [[nodiscard]] std::byte* lend(std::uint64_t start, std::uint32_t len) noexcept {
     claimed_start_ = start;
     claimed_len_ = len;
@@ -146,6 +149,7 @@ class RingWriter {
     claimed_len_ = 0;
     return nullptr;
   }
+  void look_at_released() noexcept;
   [[nodiscard]] std::byte* claim_crowded(std::uint32_t len) noexcept;
   [[nodiscard]] std::byte* claim_unsynchronised(std::uint32_t len) noexcept;
   [[nodiscard]] std::byte* refuse(std::uint32_t len) noexcept;

@@ -79,15 +79,16 @@ unsigned ShmPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
   const bool insists = has_bulk && bulk_waits_ >= kBulkWaits && most > 1;
   const unsigned prompt = reader_.read(frames.first(insists ? most - 1 : most));
   // Others wait for a bulk frame less long if its lines are fetched between looks at their lane.
-  shows_bulk_ = insists || (has_bulk && prompt == 0 && (!spares_others_ || bulk_reader_.prepare()));
+  is_preparing_ = spares_others_ && has_bulk && prompt == 0 && !bulk_reader_.prepare();
+  shows_bulk_ = insists || (has_bulk && prompt == 0 && !is_preparing_);
   if (shows_bulk_) {
     bulk_waits_ = 0;
     return prompt + bulk_reader_.read(frames.subspan(prompt, 1));
   }
-  if (prompt == 0) {
-    bulk_reader_.keep_up();
-  } else {
+  if (prompt != 0) {
     ++bulk_waits_;
+  } else if (!has_bulk) {
+    bulk_reader_.keep_up();
   }
   return prompt;
 }

@@ -27,9 +27,9 @@ class ShmPort final : public port::Port {
     reader_.release();
     if (shows_bulk_) bulk_reader_.release();
   }
-  /// Of a ring full of bulk each burst shows one frame; so does the first one that is not empty.
+  /// Of a ring full of bulk each burst shows one frame, or none; so does the first one that is not empty.
   [[nodiscard]] bool shows_more() const noexcept override {
-    return (shows_bulk_ && bulk_reader_.has_next()) || reader_.has_left_some();
+    return is_preparing_ || (shows_bulk_ && bulk_reader_.has_next()) || reader_.has_left_some();
   }
   void leave_fetching_to(FetchAhead* ahead) noexcept override {
     reader_.leave_fetching_to(ahead);
@@ -86,6 +86,7 @@ class ShmPort final : public port::Port {
   unsigned bulk_waits_ = 0;
   bool shows_bulk_ = false;
   bool spares_others_ = false;
+  bool is_preparing_ = false;  // a bulk frame is there, and was not shown
 };
 
 /// Opens an end of a link. Options: ring=BYTES, side=0|1.

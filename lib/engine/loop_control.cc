@@ -188,6 +188,8 @@ Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
 /// What arrived before a QP receives is meant for a former connection of it, perhaps with the same PSNs: it
 /// passes while the QP drops it.
 void PollLoop::let_pass_what_is_old(Ticks now) noexcept {
+  asked_until_ = Ticks{};  // or bursts could be empty that are not the last
+  if (spares_others_) spare_others(false);
   constexpr unsigned kMost = 1024;  // bursts; others may keep coming
   for (unsigned i = 0; i < kMost && receive(now) > 0; ++i) {
   }
@@ -214,6 +216,7 @@ void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   bulk_ready_.remove(qp);
   if (prompt_qp_ == &qp) prompt_qp_ = nullptr;
   if (owing_ == &qp) owing_ = nullptr;
+  if (bulk_qp_ == &qp) bulk_qp_ = nullptr;
   order_.forget(qp);
   wheel_.cancel(qp);
   qp.context().wheel_due = Ticks{};

@@ -19,11 +19,8 @@ using transport::QueuePair;
 
 namespace {
 
-constexpr unsigned kTurn = 16;                // packets a QP may send before the next one has its turn
-constexpr std::uint32_t kCrowdedTurn = 4096;  // bytes, likewise, of a bulk transfer that has others beside it
-constexpr std::uint64_t kCrowdNs = 1'000'000;  // since the others sent last
-constexpr std::uint32_t kShortFrame = 1200;    // bytes
-constexpr unsigned kMostPostponed = 4;         // iterations
+constexpr unsigned kTurn = 16;          // packets a QP may send before the next one has its turn
+constexpr unsigned kMostPostponed = 4;  // iterations
 
 /// The counter of a frame that parse_packet() did not take.
 constexpr Count drop_counter(wire::ParseResult result) noexcept {
@@ -121,6 +118,7 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   if (spares_others_ && (asked_until_ <= now || came_until_ <= now)) spare_others(false);
   const unsigned received = receive(now);
   work += received;
+  if (spares_others_ && received == 0 && port_.shows_more()) ++work;
   if (own_frames_ != nullptr) work += take_frames(*own_frames_, now);
   if (!inbox_.empty()) work += receive_handed_over(now);
   if (answers_now_) answer_now(now);
@@ -164,7 +162,7 @@ transport::TxContext PollLoop::turn(const QueuePair& qp, Ticks now) const noexce
   return {.port = sink,
           .bulk = &sink == &port_ ? bulk_ : sink,
           .now = now,
-          .budget = is_short ? std::max(1U, kCrowdedTurn / ctx.mtu) : kTurn};
+          .budget = is_short ? crowded_turn(ctx.mtu) : kTurn};
 }
 
 /// On a port without lanes what only answers counts for nothing: it may be the ACKs of bulk that comes.
@@ -175,20 +173,6 @@ void PollLoop::note_turn(const QueuePair& qp, bool asks, Ticks now) noexcept {
   crowded_until_ = now + kCrowdNs;
   prompt_qp_ = &qp;
   if (is_message) asked_until_ = crowded_until_;
-}
-
-/// Something short has come that may be the answer of a request, or the request.
-[[gnu::always_inline]] inline void PollLoop::note_short(const wire::PacketView& packet, Ticks now) noexcept {
-  if (!has_lanes() || packet.frame_len > kShortFrame || !packet.op->is_only() || packet.op->is_ack) return;
-  came_until_ = now + kCrowdNs;
-  if (!spares_others_ && now < asked_until_) spare_others(true);
-}
-
-/// Short messages are under way both ways, or no longer: bulk that comes is handled such that they wait for
-/// it no longer than they must.
-[[gnu::cold]] void PollLoop::spare_others(bool yes) noexcept {
-  spares_others_ = yes;
-  port_.spare_others(yes);
 }
 
 /// @return whether it was the QP's turn at once
@@ -279,17 +263,18 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
   return work + (is_crowded(*bulk_ready_.last(), now) ? 0 : take_turns(bulk_ready_, now));
 }
 
-/// Bulk transfers that are not alone send a packet in iterations that had nothing better to do, and in every
-/// third at least.
+/// Bulk transfers that are not alone have a short turn in iterations that had nothing better to do, and in
+/// every third of the others. Before it the port prepares for it, as long as there is nothing better.
 /// @param received  frames of this iteration
 [[gnu::noinline]] unsigned PollLoop::transmit_bulk(unsigned received, Ticks now) noexcept {
   if (!is_crowded(*bulk_ready_.last(), now)) return 0;
   const auto is_short = [](const port::RxFrame& frame) { return frame.len <= kShortFrame; };
   const bool had_better = std::any_of(burst_.begin(), burst_.begin() + received, is_short);
   if (had_better && ++bulk_waits_ < 3) return 0;
-  constexpr std::uint32_t kHeaders = 128;  // bytes, and ICRC
-  const std::uint32_t longest = std::max(bulk_ready_.first()->context().mtu, kCrowdedTurn) + kHeaders;
-  if (now < asked_until_ && !had_better && !bulk_.prepare(longest)) return 1;
+  constexpr std::uint32_t kHeaders = 128;  // bytes, with the ICRC
+  const std::uint32_t mtu = bulk_ready_.first()->context().mtu;
+  const bool prepares = now < asked_until_ && !had_better;
+  if (prepares && !bulk_.prepare(crowded_turn(mtu) * (mtu + kHeaders))) return 1;
   bulk_waits_ = 0;
   unsigned work = 0;
   take_turn(*bulk_ready_.pop(), now, work);
@@ -321,7 +306,7 @@ unsigned PollLoop::receive(Ticks now) noexcept {
 /// An answer may have come and not been looked at, while the application had the core or because of all that
 /// came before it: timers wait for that, since what they would send again makes it worse.
 void PollLoop::expire_timers(unsigned received, Ticks now) noexcept {
-  const bool is_behind = received == port::kBurst || (received > 0 && port_.shows_more());
+  const bool is_behind = received == port::kBurst || ((received > 0 || spares_others_) && port_.shows_more());
   if (is_behind) {
     if (behind_since_ == 0) behind_since_ = std::max<std::uint64_t>(handled_, 1);
     if (handled_ - behind_since_ < kRxBacklog) return;
@@ -484,7 +469,7 @@ void PollLoop::look_at_postponed() noexcept {
     count_refused(packet, refusal);
     return;
   }
-  if (deliver(*qp, packet, local.gid, now)) note_short(packet, now);
+  if (deliver(*qp, packet, local.gid, now) && has_lanes()) note_come(*qp, packet, now);
 }
 
 /// Only QPN 0xffffff is for groups.

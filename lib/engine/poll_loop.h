@@ -165,6 +165,13 @@ class PollLoop {
   void set_sleeper(Sleeper* sleeper) noexcept { sleeper_ = sleeper; }
 
  private:
+  static constexpr std::uint64_t kCrowdNs = 1'000'000;  // since others than bulk sent last
+  static constexpr std::uint32_t kShortFrame = 1200;    // bytes
+  /// Packets that a bulk transfer may send in its turn if it has others beside it: 4 KiB.
+  [[nodiscard]] static constexpr unsigned crowded_turn(std::uint32_t mtu) noexcept {
+    return std::max(1U, 4096 / mtu);
+  }
+
   /// The way to another loop.
   struct Outbox {
     FrameRing* ring = nullptr;
@@ -192,7 +199,7 @@ class PollLoop {
   /// It has sent something; if that was not bulk, bulk is not alone for a while.
   /// @param asks  not only answers
   void note_turn(const transport::QueuePair& qp, bool asks, Ticks now) noexcept;
-  void note_short(const wire::PacketView& packet, Ticks now) noexcept;
+  void note_come(const transport::QueuePair& qp, const wire::PacketView& packet, Ticks now) noexcept;
   void spare_others(bool yes) noexcept;
   bool take_turn(transport::QueuePair& qp, Ticks now, unsigned& work) noexcept;
   unsigned take_turns(ReadyList& ready, Ticks now) noexcept;
@@ -283,6 +290,7 @@ class PollLoop {
   Ticks crowded_until_;                              // bulk transfers do not have the loop to themselves
   const transport::QueuePair* prompt_qp_ = nullptr;  // because of this QP, or others besides
   Ticks asked_until_;                                // nor may they hold up what was sent last, no bulk
+  const transport::QueuePair* bulk_qp_ = nullptr;    // of the last long frame
   Ticks came_until_;                                 // nor what came last
   bool spares_others_ = false;                       // the port knows
   unsigned bulk_waits_ = 0;                          // iterations in a row that had no bulk for it

@@ -109,7 +109,7 @@ class Port : public FrameSink {
   /// Gives all shown frames back.
   virtual void rx_release() noexcept = 0;
   /// The next burst probably shows more of what the last one, which had less than it could, has shown some
-  /// of.
+  /// of; or, while it spares others, none.
   [[nodiscard]] virtual bool shows_more() const noexcept { return false; }
   /// From now on the cache lines of what the next burst will show are not fetched by rx_burst(), but set in
   /// `ahead` for the caller to fetch while it works on this one. A port that fetches none lets it be.

@@ -196,7 +196,7 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
     return false;
   }
   if (in_flight() == 0) {
-    const bool is_long = wqe.length > kLongestPrompt;
+    const bool is_long = wqe.length > kLongestPrompt && (!answered || wqe.is_read());
     qp_.in_flight = !is_long ? InFlight::kShort : answered ? InFlight::kAsksForLong : InFlight::kLong;
   }
   const std::uint32_t packets = packets_of(wqe);

@@ -60,7 +60,13 @@ class LanePort final : public port::Port {
  public:
   explicit LanePort(bool has_lanes) : has_lanes_(has_lanes) {}
   const port::PortInfo& info() const noexcept override { return info_; }
-  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override { return given.show(frames); }
+  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override {
+    is_preparing = spares_others && to_prepare > 0;
+    if (!is_preparing) return given.show(frames);
+    --to_prepare;
+    return 0;
+  }
+  bool shows_more() const noexcept override { return is_preparing; }
   void rx_release() noexcept override {}
   std::byte* tx_claim(std::uint32_t len) noexcept override { return prompt.tx_claim(len); }
   void tx_commit() noexcept override { prompt.tx_commit(); }
@@ -74,6 +80,8 @@ class LanePort final : public port::Port {
 
   GivenFrames given;
   bool spares_others = false;
+  unsigned to_prepare = 0;  ///< bursts that show nothing while others are spared
+  bool is_preparing = false;
   Sink prompt;
   Sink bulk;
 
@@ -143,6 +151,12 @@ class Lanes {
               .ack_req = true,
               .reth = wire::Reth{.va = memory.addr(), .rkey = memory.rkey(), .length = bytes}});
   }
+  /// A message of two packets, the first one of path MTU and headers that no short frame has.
+  void give_long_write(transport::RcQp& qp, std::uint32_t psn) {
+    const wire::Reth reth{.va = memory.addr(), .rkey = memory.rkey(), .length = kMtu + 8};
+    give(qp, {.opcode = Opcode::kRcWriteFirst, .psn = psn, .payload = kMtu, .reth = reth});
+    give(qp, {.opcode = Opcode::kRcWriteLast, .psn = psn + 1, .payload = 8, .ack_req = true});
+  }
   void give_write(transport::RcQp& qp, std::uint32_t psn) {
     give(qp, {.opcode = Opcode::kRcWriteOnly,
               .psn = psn,
@@ -150,9 +164,9 @@ class Lanes {
               .ack_req = true,
               .reth = wire::Reth{.va = memory.addr(), .rkey = memory.rkey(), .length = 8}});
   }
-  void turn(std::uint64_t ns = 1000) {
+  unsigned turn(std::uint64_t ns = 1000) {
     now_ns_ += ns;
-    static_cast<void>(loop.run_once(now()));
+    return loop.run_once(now());
   }
   [[nodiscard]] Ticks now() const { return Ticks{now_ns_}; }
 
@@ -335,9 +349,11 @@ TEST_CASE("the port spares others as long as short messages have gone both ways 
   Lanes lanes;
   auto& bulk = lanes.qp(0x10);
   auto& other = lanes.qp(0x11);
+  lanes.port.bulk.to_prepare = 1000;
   lanes.post_write(bulk, 200 * kMtu);
   lanes.give_write(other, 0);
   for (int i = 0; i < 3; ++i) lanes.turn();
+  CHECK(lanes.port.bulk.to_prepare == 1000);  // nor prepared for
   CHECK(lanes.port.prompt.opcodes == std::vector{Opcode::kRcAck});
   CHECK_FALSE(lanes.port.spares_others);  // answers only
   lanes.post_write(other, 8);
@@ -346,13 +362,55 @@ TEST_CASE("the port spares others as long as short messages have gone both ways 
   lanes.give_write(other, 1);
   lanes.turn();
   CHECK(lanes.port.spares_others);
-  lanes.turn(kCrowdNs + 1);
+  lanes.turn(kCrowdNs - 3000);
+  lanes.give_write(other, 2);
+  lanes.turn(500);
+  CHECK(lanes.port.spares_others);
+  lanes.turn(3000);  // since the request; not since what came
   CHECK_FALSE(lanes.port.spares_others);
+  lanes.turn(kCrowdNs);
   lanes.give(other, Ack{.psn = 0});
   lanes.post_write(other, 8);
   lanes.turn();
   lanes.turn();
   CHECK_FALSE(lanes.port.spares_others);  // an ACK is no message
+  lanes.give_write(other, 3);
+  lanes.turn();
+  CHECK(lanes.port.spares_others);
+  lanes.turn(kCrowdNs - 3000);
+  lanes.post_write(other, 8);
+  lanes.turn(500);
+  CHECK(lanes.port.spares_others);
+  lanes.turn(3000);  // since what came; not since the request
+  CHECK_FALSE(lanes.port.spares_others);
+}
+
+TEST_CASE("a QP that has long and short messages is no other to itself", "[loop][lanes]") {
+  Lanes lanes;
+  auto& qp = lanes.qp(0x10);
+  const bool is_mixed = GENERATE(true, false);
+  lanes.post_write(qp, 8);
+  lanes.turn();
+  if (is_mixed) lanes.give_long_write(qp, 0);
+  lanes.turn();
+  lanes.give_write(qp, is_mixed ? 2 : 0);
+  lanes.turn();
+  CHECK(lanes.port.spares_others != is_mixed);
+}
+
+TEST_CASE("bursts that only prepare for bulk are work", "[loop][lanes]") {
+  Lanes lanes;
+  auto& qp = lanes.qp(0x10);
+  lanes.post_write(qp, 8);
+  lanes.turn();
+  lanes.give_write(qp, 0);
+  lanes.turn();
+  lanes.turn();
+  REQUIRE(lanes.port.spares_others);
+  CHECK(lanes.turn() == 0);
+  lanes.port.to_prepare = 1;
+  CHECK(lanes.turn() == 1);
+  CHECK(lanes.turn() == 0);
 }
 
 TEST_CASE("who asks for bulk by a READ is no other that must be spared", "[loop][lanes]") {
@@ -438,6 +496,18 @@ TEST_CASE("what waited in the port for a former connection of a QP does not reac
           "[loop][lanes]") {
   Lanes lanes;
   auto& qp = lanes.qp(0x10);
+  const bool spares_others = GENERATE(false, true);
+  if (spares_others) {
+    auto& other = lanes.qp(0x11);
+    lanes.post_write(other, 8);
+    lanes.turn();
+    lanes.give_write(other, 0);
+    lanes.turn();
+    lanes.turn();
+    REQUIRE(lanes.port.spares_others);
+    lanes.port.prompt.count();
+    lanes.port.to_prepare = 1;
+  }
   lanes.give_write(qp, 0);
   lanes.give_write(qp, 1);
   lanes.connect_again(qp);
