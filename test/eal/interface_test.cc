@@ -193,12 +193,18 @@ std::string send_through_an_interruption(const std::string& options) {
   auto peer = open_port("af_packet:sb");
   if (!port || !peer) return "not open";
   std::string lens;
-  const auto take = [&lens](port::Port& from) {
+  const auto take = [&lens](port::Port& from) {  // but for what the kernel may have to say, as MLD reports
     std::array<port::RxFrame, port::kBurst> frames;
     const unsigned count = from.rx_burst(frames);
-    for (unsigned i = 0; i < count; ++i) lens += ' ' + std::to_string(frames[i].len);
+    bool any = false;
+    for (unsigned i = 0; i < count; ++i) {
+      const std::uint32_t len = frames[i].len;
+      if (len < 100 || !is_frame(frames[i], len, len / 100, false)) continue;
+      lens += ' ' + std::to_string(len);
+      any = true;
+    }
     from.rx_release();
-    return count > 0;
+    return any;
   };
   const auto wait_for_one = [&](port::Port& from) {
     while (!take(from)) (void)is_readable(from.rx_fd(), 10'000);
