@@ -168,6 +168,18 @@ class Lanes {
     now_ns_ += ns;
     return loop.run_once(now());
   }
+  /// Twelve iterations that have short packets. @return the packets of bulk that left
+  std::size_t busy_turns(transport::RcQp& other) {
+    std::size_t sent = 0;
+    for (std::uint32_t psn = 0; psn < 12; ++psn) {
+      give_write(other, psn);
+      turn();
+      const std::size_t now = port.bulk.count();
+      CHECK(now <= kCrowdedTurn);
+      sent += now;
+    }
+    return sent;
+  }
   [[nodiscard]] Ticks now() const { return Ticks{now_ns_}; }
 
   mem::KeyTable keys{1, [] {}};
@@ -303,15 +315,7 @@ TEST_CASE("beside others bulk waits for iterations without short packets, but no
   auto& bulk = lanes.qp(0x10);
   auto& other = lanes.qp(0x11);
   lanes.start_beside(bulk, other);
-  std::size_t sent = 0;
-  for (std::uint32_t psn = 0; psn < 12; ++psn) {
-    lanes.give_write(other, psn);
-    lanes.turn();
-    const std::size_t now = lanes.port.bulk.count();
-    CHECK(now <= kCrowdedTurn);
-    sent += now;
-  }
-  CHECK(sent == 4 * kCrowdedTurn);  // every third
+  CHECK(lanes.busy_turns(other) == 4 * kCrowdedTurn);  // every third
   lanes.turn();
   CHECK(lanes.port.bulk.count() == kCrowdedTurn);
 }
@@ -332,13 +336,7 @@ TEST_CASE("beside requests of this end bulk is prepared in iterations that have 
   CHECK(lanes.port.bulk.prepared_len > kCrowdedTurn * kMtu);
 
   lanes.port.bulk.to_prepare = 1000;
-  std::size_t sent = 0;
-  for (std::uint32_t psn = 0; psn < 12; ++psn) {  // others keep the loop busy: as it is, and not for ever
-    lanes.give_write(other, psn);
-    lanes.turn();
-    sent += lanes.port.bulk.count();
-  }
-  CHECK(sent == 4 * kCrowdedTurn);
+  CHECK(lanes.busy_turns(other) == 4 * kCrowdedTurn);  // as it is, and not for ever
   lanes.turn();
   lanes.port.bulk.count();
   lanes.turn(kCrowdNs + 1);
