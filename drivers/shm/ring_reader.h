@@ -35,7 +35,8 @@ class RingReader {
     return (record_header(next()).load(std::memory_order_acquire) & kTagMask) == tag_;
   }
   /// From now on, or no longer, prepare() fetches what is long, and read() does not.
-  void leave_to_prepare(bool yes) noexcept { fetches_next_ = !yes; }
+  void leave_to_prepare(bool yes) noexcept { leaves_to_prepare_ = yes; }
+  [[nodiscard]] bool leaves_to_prepare() const noexcept { return leaves_to_prepare_; }
   /// Fetches some lines of the next record, which is there. @return whether none was left
   [[nodiscard]] bool prepare() noexcept {
     const std::uint32_t header = record_header(next()).load(std::memory_order_relaxed);
@@ -86,7 +87,7 @@ class RingReader {
       position_ += taken;
       if (len > kLongRecord) {
         shows_long_ = true;
-        if (has_next_ = has_some(); has_next_ && fetches_next_) prefetch_record(taken);
+        if (has_next_ = has_some(); has_next_ && !leaves_to_prepare_) prefetch_record(taken);
       }
     }
     was_idle_ = count == 0;
@@ -187,7 +188,7 @@ class RingReader {
   std::uint64_t ack_ = 0;       // the offer being read; 0: none
   std::uint32_t tag_ = kNoTag;
   bool is_broken_ = false;
-  bool fetches_next_ = true;
+  bool leaves_to_prepare_ = false;
   bool has_next_ = false;    // there was another one behind the last long record
   bool was_idle_ = false;    // the last read() found nothing
   bool shows_one_ = false;   // the one before had found nothing

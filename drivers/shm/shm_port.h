@@ -35,10 +35,7 @@ class ShmPort final : public port::Port {
     reader_.leave_fetching_to(ahead);
     bulk_reader_.leave_fetching_to(ahead);
   }
-  void spare_others(bool yes) noexcept override {
-    spares_others_ = yes;
-    bulk_reader_.leave_to_prepare(yes);
-  }
+  void spare_others(bool yes) noexcept override { bulk_reader_.leave_to_prepare(yes); }
   [[nodiscard]] port::FrameSink& bulk_sink() noexcept override { return bulk_; }
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override { return writer_.claim(len); }
   [[nodiscard]] std::byte* tx_claim_lines(std::uint32_t len) noexcept override {
@@ -85,7 +82,6 @@ class ShmPort final : public port::Port {
   shm::RingReader bulk_reader_;
   unsigned bulk_waits_ = 0;
   bool shows_bulk_ = false;
-  bool spares_others_ = false;
   bool is_preparing_ = false;  // a bulk frame is there, and was not shown
 };
 
