@@ -31,6 +31,7 @@ Result<std::vector<Judged>> run_tests(Stage& stage) {
       return Error{.code = found.error().code, .text = fmt::format("{}: {}", test.name, found.error().text)};
     }
     figures.insert(figures.end(), found->begin(), found->end());
+    stage.end_test();
   }
   return figures;
 }
@@ -38,9 +39,11 @@ Result<std::vector<Judged>> run_tests(Stage& stage) {
 int run(const SharedOptions& shared, const ScaleOptions& options) {
   const auto config = shared.resolve();
   if (!config) return fail(config.error());
-  if (!config->port.starts_with("shm:") && !config->port.starts_with("memif:")) {
-    return fail(
-        {.code = Errc::kInvalid, .text = "bench scale opens several links: --port shm:NAME or memif:PATH"});
+  const bool makes_links = config->port.starts_with("shm:") || config->port.starts_with("memif:");
+  if (!makes_links && options.peer_port.empty()) {
+    return fail({.code = Errc::kInvalid,
+                 .text = "bench scale opens several links: --port shm:NAME or memif:PATH; or name the other "
+                         "end of one, --peer-port af_packet:IFACE"});
   }
   const auto cores = cores_from(config->lcores);
   if (!cores) return fail(cores.error());
@@ -76,6 +79,11 @@ void add_bench_scale(CLI::App& bench, int& exit_code) {
   command->add_option("--only", options->only, "tests to run")
       ->delimiter(',')
       ->check(CLI::IsMember(test_names()));
+  command
+      ->add_option("--peer-port", options->peer_port,
+                   "port of the other end, for tests that need one link, e.g. --only fairness,noisy "
+                   "(default: links made from --port)")
+      ->type_name("SPEC");
   command->add_option("--qps", options->qps, "QPs of the tests with many")->check(CLI::Range(1U, 1U << 20U));
   command->add_option("--regions", options->regions, "memory regions of the test with many")
       ->check(CLI::Range(1U, 4U << 20U));

@@ -22,6 +22,7 @@ void add_bench_scale(CLI::App& bench, int& exit_code);
 
 struct ScaleOptions {
   std::vector<std::string> only{};  ///< names of tests; empty: all
+  std::string peer_port{};          ///< the servers' port; empty: each pair has a link of its own
   std::uint32_t qps = 10'000;
   std::uint32_t regions = 300'000;
   unsigned rounds = 5;
@@ -57,9 +58,14 @@ class Stage {
         std::function<void(const std::string&)> on_step);
 
   /// @param name  of the pair, and the end of its link's name
+  /// @return kBusy: there is one link, and another pair has it
   Result<Pair*> pair(const std::string& name, const PairPlan& plan);
   /// Ends a pair: loops with threads of their own would spin beside what is measured next.
   void end(const std::string& name) { pairs_.erase(name); }
+  /// Between two tests: where there is one link, the next pair needs it.
+  void end_test() {
+    if (has_one_link()) pairs_.clear();
+  }
   /// The pair that measures two loops in one process.
   Result<Pair*> loops();
   [[nodiscard]] const SetUpCost& cost(const std::string& name) const { return costs_.at(name); }
@@ -70,6 +76,9 @@ class Stage {
   Result<std::map<std::string, Samples>> in_turns(std::span<const Turn> turns) const;
 
  private:
+  [[nodiscard]] bool has_one_link() const noexcept { return !options_.peer_port.empty(); }
+  [[nodiscard]] std::string port_of(const std::string& pair, bool server) const;
+  [[nodiscard]] Status check_room() const;
   Status add_qps(Pair& pair, const PairPlan& plan, SetUpCost& cost);
   Status add_regions(Pair& pair, std::uint32_t count, SetUpCost& cost);
 

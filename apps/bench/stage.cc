@@ -17,9 +17,7 @@ namespace {
 constexpr std::uint32_t kChunk = 1000;  // QPs or keys in one request: it must fit into a message
 
 /// One end's configuration.
-Config end_config(Config config, const PairPlan& plan, int core, const std::string& name,
-                  const std::string& fault, bool server) {
-  config.port = port_spec_for_end(another_link(config.port, "-" + name), server);
+Config end_config(Config config, const PairPlan& plan, int core, const std::string& fault) {
   config.mode = plan.mode;
   config.lcores = plan.loop_on_core && core >= 0 ? std::to_string(core) : "";
   config.fault = fault;
@@ -36,12 +34,15 @@ Stage::Stage(Config config, const CorePair& cores, const ScaleOptions& options,
 
 Result<Pair*> Stage::pair(const std::string& name, const PairPlan& plan) {
   if (const auto known = pairs_.find(name); known != pairs_.end()) return &known->second;
+  if (auto checked = check_room(); !checked) return checked.error();
   on_step_(name + ": setting up");
   const bool give_way = cores_.shared || plan.loop_on_core;
   const auto end = [&](int core, const std::string& fault, bool server) {
     return [=, this] {  // in the process of that end
       if (!plan.with_icrc) wire::leave_out_crc32();
-      return std::make_unique<ScaleService>(end_config(config_, plan, core, name, fault, server), give_way);
+      Config config = end_config(config_, plan, core, fault);
+      config.port = port_of(name, server);
+      return std::make_unique<ScaleService>(std::move(config), give_way);
     };
   };
   auto pair = Pair::spawn(name, cores_.client, cores_.server, end(cores_.client, plan.client_fault, false),
@@ -53,6 +54,19 @@ Result<Pair*> Stage::pair(const std::string& name, const PairPlan& plan) {
   if (auto made = add_regions(*pair, plan.regions, cost); !made) return made.error();
   costs_[name] = cost;
   return &pairs_.emplace(name, std::move(*pair)).first->second;
+}
+
+std::string Stage::port_of(const std::string& pair, bool server) const {
+  if (has_one_link()) return server ? options_.peer_port : config_.port;
+  return port_spec_for_end(another_link(config_.port, "-" + pair), server);
+}
+
+Status Stage::check_room() const {
+  if (!has_one_link() || pairs_.empty()) return {};
+  return Error{.code = Errc::kBusy,
+               .text =
+                   "compares several links, and --peer-port names one: choose others by --only, e.g. "
+                   "--only fairness,noisy"};
 }
 
 Status Stage::add_qps(Pair& pair, const PairPlan& plan, SetUpCost& cost) {
@@ -94,9 +108,10 @@ Status Stage::add_regions(Pair& pair, std::uint32_t count, SetUpCost& cost) {
 Result<Pair*> Stage::loops() {
   const std::string name = "loops";
   if (const auto known = pairs_.find(name); known != pairs_.end()) return &known->second;
+  if (auto checked = check_room(); !checked) return checked.error();
   on_step_(name + ": setting up");
   Config config = config_;
-  config.port = port_spec_for_end(another_link(config.port, "-" + name), true);
+  config.port = port_of(name, true);
   auto pair = Pair::spawn(
       name, cores_.client, cores_.server, [&] { return std::make_unique<LocalLoops>(config, cores_); },
       [] { return std::make_unique<NoService>(); });

@@ -187,6 +187,21 @@ class BenchScale(unittest.TestCase):
         rows = json.loads(self.scale("--json", "--only", "tail", "--sample-ms", "20").stdout)["rows"]
         self.assertGreater(rows[0]["value"], 100, "no sooner than the margin before a probe")
 
+    def test_one_link_serves_one_pair_after_the_other(self):
+        same_link = ("--peer-port", f"shm:scale-test-{os.getpid()}")
+        result = self.scale("--json", "--only", "memory,tail,fairness", *same_link)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual({row["test"] for row in json.loads(result.stdout)["rows"]},
+                         {"memory", "tail", "fairness"})
+        result = self.scale("--only", "icrc", *same_link)
+        self.assertEqual(result.returncode, 14, result.stderr)
+        self.assertIn("icrc: compares several links", result.stderr)
+
+    def test_a_link_that_must_be_there_needs_its_other_end_named(self):
+        result = run("bench", "scale", "--port", "af_packet:lo", "--quick")
+        self.assertEqual(result.returncode, 10, result.stderr)
+        self.assertIn("--peer-port", result.stderr)
+
     def test_text_is_one_table_that_fits_a_terminal(self):
         result = self.scale("--only", "memory,idle-qps")
         self.assertEqual(result.returncode, 0, result.stderr)
