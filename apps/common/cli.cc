@@ -2,38 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>
 
 namespace uroce::apps {
-namespace {
-
-/// Two configurations that differ in every key: what a file sets is equal in both after reading it.
-Result<bool> is_set_in_file(const std::string& path, const ConfigKey& key) {
-  Config other;
-  other.port = "none:";
-  other.ip = {"192.0.2.1/32"};
-  other.gateway = "192.0.2.1";
-  other.mtu = 1;
-  other.mode = Mode::kAuto;
-  other.lcores = "1023";
-  other.no_huge = true;
-  other.fault = "?";
-  other.pcap = "?";
-  other.seed = 1;
-  other.max_qp = 1;
-  other.max_unacked = 1;
-  other.arp_timeout_ms = 1;
-  const auto one = load_config_file(path, Config{});
-  if (!one) return one.error();
-  const auto two = load_config_file(path, other);
-  if (!two) return two.error();
-  return key.get(*one) == key.get(*two);
-}
-
-}  // namespace
-
 std::string_view to_string(Origin origin) noexcept {
   constexpr std::array<std::string_view, 4> kNames = {"default", "file", "environment", "flag"};
   return kNames[static_cast<std::size_t>(origin)];
@@ -100,8 +74,9 @@ Origin SharedOptions::origin(const ConfigKey& key) const {
   if (std::getenv(environment_name(key).c_str()) != nullptr) return Origin::kEnvironment;
   const auto path = file();
   if (path.empty()) return Origin::kDefault;
-  const auto in_file = is_set_in_file(path, key);
-  return in_file && *in_file ? Origin::kFile : Origin::kDefault;
+  const auto set = keys_in_config_file(path);
+  const bool is_set = set && std::ranges::find(*set, key.name) != set->end();
+  return is_set ? Origin::kFile : Origin::kDefault;
 }
 
 int fail(const Error& error) {

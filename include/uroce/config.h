@@ -97,6 +97,10 @@ struct ConfigKey {
 ///         wrong types and values that are not allowed.
 [[nodiscard]] Result<Config> load_config_file(const std::string& path, Config base = {});
 
+/// The names that a TOML file gives values to, known keys or not.
+/// @return kNotFound and kConfig as load_config_file(), but for what concerns single keys.
+[[nodiscard]] Result<std::vector<std::string>> keys_in_config_file(const std::string& path);
+
 /// Environment variable of a key: "no-huge" -> "UROCE_NO_HUGE".
 [[nodiscard]] std::string environment_name(const ConfigKey& key);
 

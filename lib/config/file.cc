@@ -121,21 +121,34 @@ std::string key_of_line(const std::string& text, std::size_t line) {
   return one.find('=') == std::string::npos || name.empty() ? std::string() : name + ": ";
 }
 
-}  // namespace
-
-Result<Config> load_config_file(const std::string& path, Config base) {
+Result<toml::table> parse_file(const std::string& path) {
   const auto text = read_file(path);
   if (!text) return text.error();
   try {
-    const toml::table table = toml::parse(*text, path);
-    for (const auto& [name, value] : table) {
-      if (auto status = apply_entry(base, path, name, value); !status) return status.error();
-    }
+    return toml::parse(*text, path);
   } catch (const toml::parse_error& error) {
     return failed_at(path, error.source(),
                      key_of_line(*text, error.source().begin.line) + std::string(error.description()));
   }
+}
+
+}  // namespace
+
+Result<Config> load_config_file(const std::string& path, Config base) {
+  const auto table = parse_file(path);
+  if (!table) return table.error();
+  for (const auto& [name, value] : *table) {
+    if (auto status = apply_entry(base, path, name, value); !status) return status.error();
+  }
   return base;
+}
+
+Result<std::vector<std::string>> keys_in_config_file(const std::string& path) {
+  const auto table = parse_file(path);
+  if (!table) return table.error();
+  std::vector<std::string> names;
+  for (const auto& [name, value] : *table) names.emplace_back(name.str());
+  return names;
 }
 
 }  // namespace uroce

@@ -122,7 +122,13 @@ class Configuration(Case):
             keys = self.config("--config", file.name)
         self.assertEqual(keys["mode"]["origin"], "file")
         self.assertEqual(keys["mode"]["from"], file.name)
-        self.assertEqual(keys["port"]["origin"], "default")
+
+    def test_a_file_is_the_origin_of_what_it_names_and_of_nothing_else(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+            file.write('mode = "app"\ncredits = true\n')
+            file.flush()
+            keys = self.config("--config", file.name)
+        self.assertEqual({name for name, key in keys.items() if key["origin"] == "file"}, {"mode", "credits"})
 
     def test_addresses_may_be_repeated_or_listed(self):
         keys = self.config("--ip", "10.0.0.1/24", "--ip", "fd00::1/64")
