@@ -146,7 +146,7 @@ TEST_CASE("only UD QPs are attached, to groups only", "[api][multicast]") {
   CHECK_FALSE(rc.qp.connect(to_group));
 }
 
-TEST_CASE("a device is in no more groups than its limit says", "[api][multicast][R1]") {
+TEST_CASE("a device is in no more groups than its limit says", "[api][multicast]") {
   Joined link(Mode::kApp);
   Side ud(link.a, QpType::kUd);
   Gid group = kGroup6;
