@@ -42,7 +42,7 @@ int run(const SharedOptions& shared, const ScaleOptions& options) {
   const bool makes_links = config->port.starts_with("shm:") || config->port.starts_with("memif:");
   if (!makes_links && options.peer_port.empty()) {
     return fail({.code = Errc::kInvalid,
-                 .text = "bench scale opens several links: --port shm:NAME or memif:PATH; or name the other "
+                 .text = "bench scale opens several links: --port shm:NAME or memif:/PATH; or name the other "
                          "end of one, --peer-port af_packet:IFACE"});
   }
   const auto cores = cores_from(config->lcores);

@@ -78,7 +78,8 @@ class Stage {
  private:
   [[nodiscard]] bool has_one_link() const noexcept { return !options_.peer_port.empty(); }
   [[nodiscard]] std::string port_of(const std::string& pair, bool server) const;
-  [[nodiscard]] Status check_room() const;
+  /// Says that a pair is set up now, if there is room for it.
+  [[nodiscard]] Status begin(const std::string& pair) const;
   Status add_qps(Pair& pair, const PairPlan& plan, SetUpCost& cost);
   Status add_regions(Pair& pair, std::uint32_t count, SetUpCost& cost);
 

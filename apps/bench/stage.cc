@@ -34,8 +34,7 @@ Stage::Stage(Config config, const CorePair& cores, const ScaleOptions& options,
 
 Result<Pair*> Stage::pair(const std::string& name, const PairPlan& plan) {
   if (const auto known = pairs_.find(name); known != pairs_.end()) return &known->second;
-  if (auto checked = check_room(); !checked) return checked.error();
-  on_step_(name + ": setting up");
+  if (auto begun = begin(name); !begun) return begun.error();
   const bool give_way = cores_.shared || plan.loop_on_core;
   const auto end = [&](int core, const std::string& fault, bool server) {
     return [=, this] {  // in the process of that end
@@ -61,12 +60,15 @@ std::string Stage::port_of(const std::string& pair, bool server) const {
   return port_spec_for_end(another_link(config_.port, "-" + pair), server);
 }
 
-Status Stage::check_room() const {
-  if (!has_one_link() || pairs_.empty()) return {};
-  return Error{.code = Errc::kBusy,
-               .text =
-                   "compares several links, and --peer-port names one: choose others by --only, e.g. "
-                   "--only fairness,noisy"};
+Status Stage::begin(const std::string& pair) const {
+  if (has_one_link() && !pairs_.empty()) {
+    return Error{.code = Errc::kBusy,
+                 .text =
+                     "compares several links, and --peer-port names one: choose others by --only, e.g. "
+                     "--only fairness,noisy"};
+  }
+  on_step_(pair + ": setting up");
+  return {};
 }
 
 Status Stage::add_qps(Pair& pair, const PairPlan& plan, SetUpCost& cost) {
@@ -108,8 +110,7 @@ Status Stage::add_regions(Pair& pair, std::uint32_t count, SetUpCost& cost) {
 Result<Pair*> Stage::loops() {
   const std::string name = "loops";
   if (const auto known = pairs_.find(name); known != pairs_.end()) return &known->second;
-  if (auto checked = check_room(); !checked) return checked.error();
-  on_step_(name + ": setting up");
+  if (auto begun = begin(name); !begun) return begun.error();
   Config config = config_;
   config.port = port_of(name, true);
   auto pair = Pair::spawn(

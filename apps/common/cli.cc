@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 namespace uroce::apps {
+
 std::string_view to_string(Origin origin) noexcept {
   constexpr std::array<std::string_view, 4> kNames = {"default", "file", "environment", "flag"};
   return kNames[static_cast<std::size_t>(origin)];

@@ -122,6 +122,7 @@ class Configuration(Case):
             keys = self.config("--config", file.name)
         self.assertEqual(keys["mode"]["origin"], "file")
         self.assertEqual(keys["mode"]["from"], file.name)
+        self.assertEqual(keys["port"]["origin"], "default")
 
     def test_a_file_is_the_origin_of_what_it_names_and_of_nothing_else(self):
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
