@@ -9,6 +9,7 @@
 #include "base/fetch_ahead.h"
 #include "base/prefetch.h"
 #include "drivers/shm/layout.h"
+#include "drivers/shm/pace.h"
 #include "drivers/shm/peer_watch.h"
 #include "port/port_counters.h"
 
@@ -54,6 +55,8 @@ class RingReader {
   void leave_fetching_to(FetchAhead* ahead) noexcept { ahead_ = ahead; }
   /// The last read() has shown one record and not looked behind it, where there is another one.
   [[nodiscard]] bool has_left_some() const noexcept { return shows_one_ && has_some(); }
+  /// The next read() looks, however little time has passed since the last one.
+  void hurry() noexcept { pace_.hurry(); }
   /// What read() does besides when it has nothing to show.
   void keep_up() noexcept {
     if (is_broken_) resynchronise();
@@ -66,9 +69,10 @@ class RingReader {
   /// behind it, p99 0.78 -> 0.72 us; each with an ACK 0.79 -> 0.73.
   unsigned read(std::span<port::RxFrame> frames) noexcept {
     if (is_broken_) resynchronise();
+    if (pace_.waits()) return 0;
     unsigned count = 0;
     std::uint64_t bytes = 0;
-    shows_one_ = was_idle_;
+    shows_one_ = was_idle_ && !is_paced_;
     const std::size_t most = shows_one_ ? std::min<std::size_t>(frames.size(), 1) : frames.size();
     while (count < most) {
       const auto offset = static_cast<std::uint32_t>(position_ & (place_.ring_bytes - 1));
@@ -81,7 +85,8 @@ class RingReader {
         if (skip(header, offset)) continue;
         break;
       }
-      prefetch_lines<kLinesOfRecord>();
+      if (!is_paced_) [[likely]]
+        prefetch_lines<kLinesOfRecord>();
       frames[count++] = {.data = place_.ring + offset + kHeaderBytes, .len = len};
       bytes += len;
       position_ += taken;
@@ -91,8 +96,11 @@ class RingReader {
       }
     }
     was_idle_ = count == 0;
+    shows_long_ ? pace_.saw_long() : pace_.saw(count, counters_.tx_frames.get());
+    is_paced_ = pace_.is_stream() && wants_lines();
+    if (is_paced_ && count < most) pace_.wait();
     if (count == 0) {
-      prefetch_lines<kLinesWhileIdle>();
+      if (!is_paced_) prefetch_lines<kLinesWhileIdle>();
       check_agreement();
       return 0;
     }
@@ -104,13 +112,13 @@ class RingReader {
 
   /// Gives the room of all shown frames back to the producer.
   ///
-  /// Long records are handed over if it wants that: a byte is written to each line, which takes the line away
-  /// from the producer's core. That then fetches it when it next stores there, many lines at a time; a line
-  /// that both have it has to wait for, one by one. Measured: 64 KiB WRITEs 15 -> 79 Gb/s between cores that
-  /// do not share a cache. Between others this loses a tenth.
+  /// Long records, and those of a stream, are handed over if it wants that: a byte is written to each line,
+  /// which takes the line away from the producer's core. That then fetches it when it next stores there, many
+  /// lines at a time; a line that both have it has to wait for, one by one. Measured: 64 KiB WRITEs 15 -> 79
+  /// Gb/s between cores that do not share a cache. Between others this loses a tenth.
   void release() noexcept {
     if (ack_ == 0) return;
-    if (shows_long_ && place_.control->producer.wants_lines.load(std::memory_order_relaxed) != 0) hand_over();
+    if (is_paced_ || (shows_long_ && wants_lines())) hand_over();
     shows_long_ = false;
     released_ = position_;
     place_.control->release.frames.store(frames_, std::memory_order_relaxed);
@@ -125,6 +133,10 @@ class RingReader {
   void detach() noexcept;
 
  private:
+  /// The producer is far away.
+  [[nodiscard]] bool wants_lines() const noexcept {
+    return place_.control->producer.wants_lines.load(std::memory_order_relaxed) != 0;
+  }
   [[nodiscard]] std::byte* next() const noexcept {
     return place_.ring + (position_ & (place_.ring_bytes - 1));
   }
@@ -193,6 +205,8 @@ class RingReader {
   bool was_idle_ = false;    // the last read() found nothing
   bool shows_one_ = false;   // the one before had found nothing
   bool shows_long_ = false;  // among what was read since the last release
+  Pace pace_;
+  bool is_paced_ = false;  // records of a stream whose producer is far away
   std::uint64_t presence_ = 0;
   std::uint64_t frames_ = 0;  // of the stream
   port::LivePortCounters& counters_;

@@ -76,6 +76,7 @@ unsigned ShmPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
   const std::size_t most = std::min<std::size_t>(frames.size(), port::kBurst);
   // Looked at first: what was sent before it is shown before it, unless there is too much of that.
   const bool has_bulk = bulk_reader_.has_some();
+  if (has_bulk) reader_.hurry();
   const bool insists = has_bulk && bulk_waits_ >= kBulkWaits && most > 1;
   const unsigned prompt = reader_.read(frames.first(insists ? most - 1 : most));
   // Others wait for a bulk frame less long if its lines are fetched between looks at their lane.

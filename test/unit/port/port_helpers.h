@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <span>
@@ -67,6 +68,16 @@ inline bool send(port::Port& port, std::span<const std::byte> frame) {
   return true;
 }
 
+/// Likewise, as bulk.
+inline bool send_bulk(port::Port& port, std::span<const std::byte> frame) {
+  std::byte* room = port.bulk_sink().tx_claim(static_cast<std::uint32_t>(frame.size()));
+  if (room == nullptr) return false;
+  std::memcpy(room, frame.data(), frame.size());
+  port.bulk_sink().tx_commit();
+  port.tx_flush();
+  return true;
+}
+
 /// Likewise, by whole cache lines, the first one last.
 inline bool send_lines(port::Port& port, std::span<const std::byte> frame) {
   constexpr std::size_t kLine = 64;
@@ -89,6 +100,15 @@ inline std::vector<Bytes> receive(port::Port& port, std::size_t limit = port::kB
   std::vector<Bytes> frames;
   for (unsigned i = 0; i < count; ++i) frames.emplace_back(shown[i].data, shown[i].data + shown[i].len);
   if (count > 0) port.rx_release();
+  return frames;
+}
+
+/// Likewise, of the first burst that shows any: a port may wait a moment between its looks. None after a
+/// second.
+inline std::vector<Bytes> receive_soon(port::Port& port) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
+  std::vector<Bytes> frames = receive(port);
+  while (frames.empty() && std::chrono::steady_clock::now() < deadline) frames = receive(port);
   return frames;
 }
 
