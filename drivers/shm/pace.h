@@ -64,7 +64,11 @@ class Pace {
   static constexpr int kPause = 64;      // records
 
   void saw_none() noexcept {
-    if (++empty_ > kMostEmpty) score_ = 0;
+    if (empty_ < kMostEmpty) {
+      ++empty_;
+    } else {
+      score_ = 0;
+    }
     if (has_waited_) pause_ = kPause;
     has_waited_ = false;
   }
