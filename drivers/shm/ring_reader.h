@@ -72,7 +72,8 @@ class RingReader {
     if (pace_.waits()) return 0;
     unsigned count = 0;
     std::uint64_t bytes = 0;
-    shows_one_ = was_idle_ && !is_paced_;
+    const bool paced = is_paced();
+    shows_one_ = was_idle_ && !paced;
     const std::size_t most = shows_one_ ? std::min<std::size_t>(frames.size(), 1) : frames.size();
     while (count < most) {
       const auto offset = static_cast<std::uint32_t>(position_ & (place_.ring_bytes - 1));
@@ -85,7 +86,7 @@ class RingReader {
         if (skip(header, offset)) continue;
         break;
       }
-      if (!is_paced_) [[likely]]
+      if (!paced) [[likely]]
         prefetch_lines<kLinesOfRecord>();
       frames[count++] = {.data = place_.ring + offset + kHeaderBytes, .len = len};
       bytes += len;
@@ -97,10 +98,9 @@ class RingReader {
     }
     was_idle_ = count == 0;
     shows_long_ ? pace_.saw_long() : pace_.saw(count, counters_.tx_frames.get());
-    is_paced_ = pace_.is_stream() && wants_lines();
-    if (is_paced_ && count < most) pace_.wait();
+    if (is_paced() && count < most) pace_.wait();
     if (count == 0) {
-      if (!is_paced_) prefetch_lines<kLinesWhileIdle>();
+      if (!is_paced()) prefetch_lines<kLinesWhileIdle>();
       check_agreement();
       return 0;
     }
@@ -118,7 +118,7 @@ class RingReader {
   /// Gb/s between cores that do not share a cache. Between others this loses a tenth.
   void release() noexcept {
     if (ack_ == 0) return;
-    if (is_paced_ || (shows_long_ && wants_lines())) hand_over();
+    if (is_paced() || (shows_long_ && wants_lines())) hand_over();
     shows_long_ = false;
     released_ = position_;
     place_.control->release.frames.store(frames_, std::memory_order_relaxed);
@@ -137,6 +137,8 @@ class RingReader {
   [[nodiscard]] bool wants_lines() const noexcept {
     return place_.control->producer.wants_lines.load(std::memory_order_relaxed) != 0;
   }
+  /// The records are a stream whose producer is far away.
+  [[nodiscard]] bool is_paced() const noexcept { return pace_.is_stream() && wants_lines(); }
   [[nodiscard]] std::byte* next() const noexcept {
     return place_.ring + (position_ & (place_.ring_bytes - 1));
   }
@@ -206,7 +208,6 @@ class RingReader {
   bool shows_one_ = false;   // the one before had found nothing
   bool shows_long_ = false;  // among what was read since the last release
   Pace pace_;
-  bool is_paced_ = false;  // records of a stream whose producer is far away
   std::uint64_t presence_ = 0;
   std::uint64_t frames_ = 0;  // of the stream
   port::LivePortCounters& counters_;

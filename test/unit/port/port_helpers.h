@@ -112,11 +112,12 @@ inline std::vector<Bytes> receive_soon(port::Port& port) {
   return frames;
 }
 
-/// Polls both ends until each has seen the other.
+/// Polls both ends until each has seen the other, in the lane for bulk, too.
 inline void settle(port::Port& a, port::Port& b) {
   for (int i = 0; i < 4; ++i) {
     for (port::Port* port : {&a, &b}) {
       static_cast<void>(port->tx_claim(64));  // never committed
+      static_cast<void>(port->bulk_sink().tx_claim(64));
       receive(*port);
     }
   }

@@ -14,13 +14,7 @@ using namespace uroce::test;
 namespace {
 
 struct Pair {
-  explicit Pair(const std::string& what) : name(unique_name(what)), a(open()), b(open()) {
-    settle(*a, *b);
-    for (int i = 0; i < 4; ++i) {  // and for bulk
-      static_cast<void>(a->bulk_sink().tx_claim(64));
-      receive(*b);
-    }
-  }
+  explicit Pair(const std::string& what) : name(unique_name(what)), a(open()), b(open()) { settle(*a, *b); }
   std::unique_ptr<port::Port> open() const {
     PortOptions options;
     options.spec = "shm:" + name;

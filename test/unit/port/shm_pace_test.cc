@@ -23,10 +23,6 @@ void see_stream(shm::Pace& pace) {
 struct Pair {
   explicit Pair(bool wants_lines) : name(unique_name("pace")), a(open()), b(open()), shared(name) {
     settle(*a, *b);
-    for (int i = 0; i < 4; ++i) {  // and for bulk
-      static_cast<void>(a->bulk_sink().tx_claim(64));
-      receive(*b);
-    }
     shared.store32(kGeometry.control_at(0, 0) + offsetof(shm::ProducerLine, wants_lines), wants_lines);
   }
   std::unique_ptr<port::Port> open() const {
