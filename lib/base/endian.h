@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <type_traits>
 
@@ -16,10 +17,26 @@ using UintOf =
                        std::conditional_t<Bytes == 2, std::uint16_t,
                                           std::conditional_t<(Bytes <= 4), std::uint32_t, std::uint64_t>>>;
 
+/// `value` with its bytes in opposite order.
+template <typename Uint>
+[[nodiscard]] constexpr Uint swap_bytes(Uint value) noexcept {
+  if constexpr (sizeof(Uint) == 8) return __builtin_bswap64(value);
+  if constexpr (sizeof(Uint) == 4) return __builtin_bswap32(value);
+  if constexpr (sizeof(Uint) == 2) return __builtin_bswap16(value);
+  return value;
+}
+
 /// Reads `Bytes` bytes at `Offset`, most significant first.
 template <std::size_t Offset, std::size_t Bytes, std::size_t Extent>
 [[nodiscard]] constexpr UintOf<Bytes> load_be(std::span<const std::byte, Extent> in) noexcept {
   static_assert(Bytes >= 1 && Bytes <= 8 && Extent != std::dynamic_extent && Offset + Bytes <= Extent);
+  if constexpr (Bytes == sizeof(UintOf<Bytes>) && std::endian::native == std::endian::little) {
+    if (!std::is_constant_evaluated()) {  // gcc often does not see that the loop is this
+      UintOf<Bytes> there = 0;
+      std::memcpy(&there, in.data() + Offset, sizeof there);
+      return swap_bytes(there);
+    }
+  }
   std::uint64_t value = 0;
   for (std::size_t i = 0; i < Bytes; ++i) {
     value = value << 8 | std::to_integer<std::uint64_t>(in[Offset + i]);
@@ -40,7 +57,7 @@ constexpr void store_be(std::span<std::byte, Extent> out,
 
 /// Host to network byte order and back.
 [[nodiscard]] constexpr std::uint32_t network_order(std::uint32_t value) noexcept {
-  return std::endian::native == std::endian::little ? __builtin_bswap32(value) : value;
+  return std::endian::native == std::endian::little ? swap_bytes(value) : value;
 }
 
 /// `value` moved to bit `Bit` of a byte.

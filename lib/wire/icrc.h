@@ -1,9 +1,12 @@
 /// Invariant CRC: CRC-32 (IEEE 802.3) over all of a packet that no router may change. IBA 7.8.1, A17.3.3.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
+#include <type_traits>
 
 #include "base/fetch_ahead.h"
 
@@ -31,6 +34,11 @@ constexpr void store_icrc(std::span<std::byte, kIcrcSize> out, std::uint32_t icr
 }
 
 [[nodiscard]] constexpr std::uint32_t load_icrc(std::span<const std::byte, kIcrcSize> in) noexcept {
+  if (!std::is_constant_evaluated() && std::endian::native == std::endian::little) {
+    std::uint32_t there = 0;
+    std::memcpy(&there, in.data(), sizeof there);
+    return there;
+  }
   std::uint32_t icrc = 0;
   for (std::size_t i = 0; i < kIcrcSize; ++i) icrc |= std::to_integer<std::uint32_t>(in[i]) << (8 * i);
   return icrc;
