@@ -18,6 +18,7 @@
 #include "engine/frame_ring.h"
 #include "engine/group_listener.h"
 #include "engine/groups.h"
+#include "engine/known_packets.h"
 #include "engine/local_port.h"
 #include "engine/neighbours.h"
 #include "engine/paths.h"
@@ -84,6 +85,7 @@ class PollLoop {
     keys_ = &qp.context().keys;
     qp.context().handles = &handles_;
     qp.lead(nowhere_);
+    known_.forget_qps();
   }
   /// Lets go of a QP: afterwards nothing in the loop refers to it.
   void remove(transport::QueuePair& qp, Ticks now) noexcept;
@@ -214,10 +216,13 @@ class PollLoop {
   unsigned take_frames(FrameRing& ring, Ticks now) noexcept;
   [[nodiscard]] bool has_frames() const noexcept;
   void on_frame(std::span<const std::byte> frame, Ticks now) noexcept;
+  void on_known(transport::QueuePair& qp, const wire::PacketView& packet, Ticks now) noexcept;
   void on_roce(const wire::PacketView& packet, Ticks now) noexcept;
+  [[nodiscard]] bool is_intact(const wire::PacketView& packet) noexcept;
   void on_multicast(const wire::PacketView& packet, Ticks now) noexcept;
-  [[nodiscard]] bool deliver(transport::QueuePair& qp, const wire::PacketView& packet, const Gid& local,
-                             Ticks now) noexcept;
+  template <typename Take>
+  [[nodiscard]] bool deliver(transport::QueuePair& qp, const wire::PacketView& packet, Ticks now,
+                             Take&& take) noexcept;
   bool postpones_ack(transport::QueuePair& qp, std::uint32_t frame_len, Ticks now) noexcept;
   void look_at_postponed() noexcept;
   void count_refused(const wire::PacketView& packet, Count why) noexcept;
@@ -303,6 +308,7 @@ class PollLoop {
   bool was_handed_over_ = false;                     // the frame in hand came from another loop
   const mem::KeyTable* keys_ = nullptr;              // of the QPs, which are of one device
   transport::QueuePair* last_qp_ = nullptr;          // of the packet before: bursts mostly belong to one QP
+  KnownPackets known_;
 
   std::vector<std::unique_ptr<FrameRing>> inbox_;  // from the other loops
   std::vector<Outbox> outbox_;                     // by receiving loop

@@ -39,18 +39,11 @@ class QueuePairOf final : public QueuePair {
       return on_foreign_packet(packet, local, now);
     Count verdict = refuse(packet);
     if (verdict == Count::kRxRoce) verdict = Receiver::refuse_addresses(ctx_, packet, local);
-    if (verdict != Count::kRxRoce) return verdict;
-    ctx_.heard = true;
-    if (ctx_.congestion != nullptr) [[unlikely]]
-      note_mark(packet, now);
-    if (packet.op->is_response) {
-      sender_.on_response(packet, now);
-    } else {
-      if (Receiver::kIsConnected && state() == QpState::kRtr) note_established();
-      receiver_.on_request(packet);
-    }
-    settle(now);
-    return Count::kRxRoce;
+    return verdict == Count::kRxRoce ? take(packet, now) : verdict;
+  }
+
+  Count on_known_packet(const wire::PacketView& packet, Ticks now) noexcept override {
+    return may_take(packet) ? take(packet, now) : Count::kDropQpState;
   }
 
   /// Requests leave first: a reply that the application waits for goes out before the ACK of what it answers.
@@ -157,11 +150,30 @@ class QueuePairOf final : public QueuePair {
   [[nodiscard]] Count refuse(const wire::PacketView& packet) const noexcept {
     const wire::OpcodeInfo& op = *packet.op;
     if (op.is_response ? !Sender::kSends : !Receiver::kReceives) return Count::kDropWrongTransport;
-    const QpState now = state();
-    const bool receives =
-        now == QpState::kRtr || now == QpState::kRts || now == QpState::kSqd || now == QpState::kSqe;
-    if (!receives || (op.is_response && now == QpState::kRtr)) return Count::kDropQpState;
+    if (!may_take(packet)) return Count::kDropQpState;
     if (!pkeys_match(packet.bth.pkey, kDefaultPkey)) return Count::kDropBadPkey;
+    return Count::kRxRoce;
+  }
+
+  /// Whether the QP's state is one for such packets.
+  [[nodiscard]] bool may_take(const wire::PacketView& packet) const noexcept {
+    const QpState now = state();
+    if (now == QpState::kRts) [[likely]]
+      return true;
+    return (now == QpState::kRtr && !packet.op->is_response) || now == QpState::kSqd || now == QpState::kSqe;
+  }
+
+  Count take(const wire::PacketView& packet, Ticks now) noexcept {
+    ctx_.heard = true;
+    if (ctx_.congestion != nullptr) [[unlikely]]
+      note_mark(packet, now);
+    if (packet.op->is_response) {
+      sender_.on_response(packet, now);
+    } else {
+      if (Receiver::kIsConnected && state() == QpState::kRtr) note_established();
+      receiver_.on_request(packet);
+    }
+    settle(now);
     return Count::kRxRoce;
   }
 

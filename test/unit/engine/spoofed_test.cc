@@ -13,9 +13,12 @@ constexpr Gid kOtherOwn = Gid::from_v4({10, 0, 0, 7});
 constexpr std::size_t kIp = 14;  // offsets in an untagged IPv4 frame
 constexpr std::size_t kUdp = 34;
 
-/// A connected QP on a port with two IPv4 addresses; it talks from the first to the peer.
+/// A connected QP on a port with two IPv4 addresses; it talks from the first to the peer. It has taken a
+/// packet of the peer before, so that others are compared with that, or not.
 struct Target {
   explicit Target(std::uint32_t hardened = 0) : qp(f.make_qp(0x10)) {
+    const bool has_taken = GENERATE(false, true);
+    CAPTURE(has_taken);
     QpAttr attr;
     attr.dest_qpn = LoopFixture::kPeerQpn;
     attr.dgid = LoopFixture::peer_v4();
@@ -34,17 +37,24 @@ struct Target {
     qp->context().path->head = wire::FrameTemplate{back};
     qp->set_resolved();
     const Sge none{};
-    REQUIRE(qp->context().receives.own.put({.wr_id = 1, .sges = {&none, 0}}, 0));
-    qp->context().receives.own.publish(1);
+    for (std::uint64_t wr_id = 1; wr_id <= 2; ++wr_id) {
+      REQUIRE(qp->context().receives.own.put({.wr_id = wr_id, .sges = {&none, 0}}, 0));
+      qp->context().receives.own.publish(1);
+    }
     f.run(1000);
     f.taken();  // it asks for the peer's Ethernet address
+    if (has_taken) takes(frame());
   }
   ~Target() { f.loop.remove(*qp, f.now()); }
   Target(const Target&) = delete;
   Target& operator=(const Target&) = delete;
 
   [[nodiscard]] Packet packet(std::uint32_t payload = 0) const {
-    return {.opcode = wire::Opcode::kRcSendOnly, .payload = payload, .ack_req = true, .dest_qpn = Qpn{0x10}};
+    return {.opcode = wire::Opcode::kRcSendOnly,
+            .psn = qp->responder().expected_psn().value(),
+            .payload = payload,
+            .ack_req = true,
+            .dest_qpn = Qpn{0x10}};
   }
   [[nodiscard]] Bytes frame() const { return frame_of(packet(), f.from_peer(), {}); }
   [[nodiscard]] Bytes frame_from(const wire::FrameAddress& address) const {
@@ -64,6 +74,7 @@ struct Target {
   /// after.
   void drops(const Bytes& frame, Count reason) {
     INFO(kCounterNames[static_cast<std::size_t>(reason)]);
+    const Psn expected = qp->responder().expected_psn();
     f.give(frame);
     f.run(5000);
     CHECK(f.loop.counters().get(reason) == 1);
@@ -71,7 +82,7 @@ struct Target {
     CHECK(f.taken().empty());
     CHECK(f.cq.is_empty());
     CHECK(qp->state() == QpState::kRts);
-    CHECK(qp->responder().expected_psn() == Psn{0});
+    CHECK(qp->responder().expected_psn() == expected);
     takes(this->frame());
     CHECK(drops() == 1);
   }
@@ -296,4 +307,61 @@ TEST_CASE("a packet tagged for a VLAN that the QP is not in is dropped", "[engin
   CHECK(target.drops() == 1);
   CHECK(target.f.loop.counters().get(Count::kDropWrongVlan) == 1);
   CHECK(target.f.cq.is_empty());
+}
+
+TEST_CASE("a packet like those before is judged anew once something has changed", "[engine][loop][S8]") {
+  Target target;
+  target.takes(target.frame());
+  const Bytes next = target.frame();
+  Count reason = Count::kDropWrongAddress;
+  SECTION("the QP has another peer") {
+    QpAttr attr;
+    attr.state = QpState::kReset;
+    REQUIRE(target.f.loop.modify(*target.qp, attr, qp_attr::kState, {}, target.f.now()));
+    REQUIRE(target.f.connect(*target.qp, Gid::from_v4({10, 0, 0, 3})));
+  }
+  SECTION("the QP talks from another address") {
+    QpAttr attr;
+    attr.state = QpState::kReset;
+    REQUIRE(target.f.loop.modify(*target.qp, attr, qp_attr::kState, {}, target.f.now()));
+    REQUIRE(target.f.connect(*target.qp, LoopFixture::peer_v4(), 2));
+  }
+  SECTION("the port has another address there") {
+    engine::Addresses others({{*Gid::parse("fe80::1"), 64}, {kOtherOwn, 24}, {LoopFixture::local_v4(), 24}},
+                             {});
+    target.f.loop.set_addresses(std::move(others), target.f.now());
+  }
+  SECTION("the QP receives nothing any more") {
+    QpAttr attr;
+    attr.state = QpState::kReset;
+    REQUIRE(target.f.loop.modify(*target.qp, attr, qp_attr::kState, {}, target.f.now()));
+    reason = Count::kDropQpState;
+  }
+  SECTION("the QP is gone") {
+    target.f.loop.remove(*target.qp, target.f.now());
+    reason = Count::kDropUnknownQpn;
+  }
+  SECTION("the QP has failed") {
+    target.qp->context().fail(transport::Fault::kFlushed);
+    target.f.give(next);
+    target.f.run(5000);
+    REQUIRE(target.qp->state() == QpState::kError);
+    reason = Count::kDropQpState;
+  }
+  target.f.give(next);
+  target.f.run(5000);
+  CHECK(target.f.loop.counters().get(reason) == 1);
+  CHECK(target.drops() == 1);
+}
+
+TEST_CASE("a packet like those before is none if its ICRC is wrong", "[engine][loop][S8]") {
+  Target target;
+  Bytes frame = target.frame();
+  const std::size_t at = GENERATE(kUdp + 8 + 5, kUdp + 8 + 8, kUdp + 8 + 11, kUdp + 8 + 12);  // QPN to ICRC
+  frame[at] ^= std::byte{1};
+  target.f.give(frame);
+  target.f.run(5000);
+  CHECK(target.f.loop.counters().get(Count::kDropBadIcrc) == 1);
+  CHECK(target.drops() == 1);
+  target.takes(target.frame());
 }
