@@ -33,17 +33,15 @@ class FrameWriter {
   /// @return false if the port has no room now; nothing has happened then.
   [[nodiscard]] bool begin(const QpContext& qp, TxContext& tx, wire::Opcode opcode, Psn psn,
                            std::uint32_t payload_len, bool ack_req = false, bool solicited = false) noexcept {
-    const auto spoken = wire::Opcode{static_cast<std::uint8_t>(raw(opcode) | qp.opcode_base)};
-    const wire::Bth bth{.opcode = spoken,
+    const wire::Bth bth{.opcode = opcode,
                         .solicited = solicited,
                         .pkey = kDefaultPkey,
                         .dest_qpn = qp.dest_qpn,
                         .ack_req = ack_req,
                         .psn = psn};
-    if (!begin(qp.path->head, qp.udp_src_port, bth, payload_len, tx)) return false;
-    if (qp.opcode_base != 0 && wire::info(spoken).has_xrceth()) [[unlikely]]
-      put(wire::Xrceth{.srq = qp.remote_srq});
-    return true;
+    if (qp.opcode_base != 0) [[unlikely]]
+      return begin_xrc(qp, bth, payload_len, tx);
+    return begin(qp.path->head, qp.udp_src_port, bth, payload_len, tx);
   }
   /// Likewise, to somebody else than the QP's peer.
   /// @param bth  all but the pad count
@@ -99,8 +97,15 @@ class FrameWriter {
       wire::FrameTemplate::kMaxOverhead + wire::kMaxPayloadHeaders + bytes(PathMtu::k4096) + wire::kIcrcSize;
   static constexpr std::array<std::byte, 3> kZeros{};
 
-  [[nodiscard]] bool begin(const wire::FrameTemplate& head, std::uint16_t source_port, wire::Bth bth,
-                           std::uint32_t payload_len, TxContext& tx) noexcept {
+  [[gnu::noinline]] bool begin_xrc(const QpContext& qp, wire::Bth bth, std::uint32_t payload_len,
+                                   TxContext& tx) noexcept {
+    bth.opcode = wire::Opcode{static_cast<std::uint8_t>(raw(bth.opcode) | qp.opcode_base)};
+    if (!begin(qp.path->head, qp.udp_src_port, bth, payload_len, tx)) return false;
+    if (wire::info(bth.opcode).has_xrceth()) put(wire::Xrceth{.srq = qp.remote_srq});
+    return true;
+  }
+  [[gnu::always_inline]] bool begin(const wire::FrameTemplate& head, std::uint16_t source_port, wire::Bth bth,
+                                    std::uint32_t payload_len, TxContext& tx) noexcept {
     head_ = &head;
     parts_.header_bytes = wire::info(bth.opcode).header_bytes;
     parts_.payload_bytes = payload_len;

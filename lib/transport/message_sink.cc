@@ -1,101 +1,17 @@
 #include "transport/message_sink.h"
 
 #include "base/copy.h"
-#include "base/endian.h"
-#include "uroce/access.h"
 #include "uroce/ece.h"
 
 namespace uroce::transport {
-
-namespace {
-
-constexpr std::uint32_t kMaxMessage = 1U << 31;  // bytes
-
-std::uint32_t flush_access(const wire::Feth& feth) noexcept {
-  const std::uint32_t global = (feth.placement & wire::Feth::kGlobal) != 0 ? access::kFlushGlobal : 0;
-  return global | ((feth.placement & wire::Feth::kPersistent) != 0 ? access::kFlushPersistent : 0);
-}
-
-std::uint32_t access_needed(const wire::PacketView& packet) noexcept {
-  const wire::OpcodeInfo& op = *packet.op;
-  if (op.is_send) return 0;
-  if (op.is_write || op.is_atomic_write) return access::kRemoteWrite;
-  if (op.is_read_request) return access::kRemoteRead;
-  if (op.is_atomic_request) return access::kRemoteAtomic;
-  return flush_access(packet.feth());
-}
-
-}  // namespace
-
-/// IBA 9.7.4, table 57.
-Fault MessageSink::check(const wire::PacketView& packet) const noexcept {
-  const wire::OpcodeInfo& op = *packet.op;
-  Fault fault = check_opcode_sequence(op);
-  if (fault == Fault::kNone) fault = check_access(packet);
-  if (fault == Fault::kNone) fault = check_resources(op);
-  if (fault == Fault::kNone) fault = check_length(packet);
-  if (fault == Fault::kNone) fault = check_remote_key(packet);
-  if (fault == Fault::kNone && op.has_ieth && !qp_.keys.may_invalidate(raw(packet.ieth().rkey), qp_.user())) {
-    fault = Fault::kInvalidateRefused;
-  }
-  return fault;
-}
-
-/// A message is First Middle* Last or Only, without anything between. IBA C9-60 ?
-Fault MessageSink::check_opcode_sequence(const wire::OpcodeInfo& op) const noexcept {
-  if (op.starts_message) return message_ == Message::kNone ? Fault::kNone : Fault::kOpcodeSequence;
-  if (op.is_send) return message_ == Message::kSend ? Fault::kNone : Fault::kOpcodeSequence;
-  return message_ == Message::kWrite ? Fault::kNone : Fault::kOpcodeSequence;
-}
 
 /// Extensions are for peers that agreed on them; there are only masked atomics.
 Fault MessageSink::check_extension() const noexcept {
   return (qp_.ece & ece::kMaskedAtomics) != 0 ? Fault::kNone : Fault::kOpcodeForQp;
 }
 
-Fault MessageSink::check_access(const wire::PacketView& packet) const noexcept {
-  const std::uint32_t needed = access_needed(packet);
-  return (qp_.access_flags & needed) == needed ? Fault::kNone : Fault::kAccessDisabled;
-}
-
-Fault MessageSink::check_resources(const wire::OpcodeInfo& op) const noexcept {
-  if (op.is_remembered() && qp_.max_dest_rd_atomic == 0) return Fault::kReadDepth;
-  if (op.takes_recv && !has_receive()) return Fault::kRnr;
-  return Fault::kNone;
-}
-
-Fault MessageSink::check_length(const wire::PacketView& packet) const noexcept {
-  const wire::OpcodeInfo& op = *packet.op;
-  const std::size_t size = packet.payload.size();
-  if (op.has_payload) {
-    if (op.payload_is_mtu ? size != qp_.mtu : size > qp_.mtu) return Fault::kBadLength;
-    if (!op.payload_is_mtu && size == 0 && !op.payload_may_be_empty()) return Fault::kBadLength;
-  }
-  if (op.is_write) return check_write_length(packet);
-  if (op.is_read_request) return packet.reth().length <= kMaxMessage ? Fault::kNone : Fault::kBadLength;
-  if (op.is_send) {
-    const std::uint64_t before = op.starts_message ? 0 : partial_.cursor.position();
-    return before + size > qp_.receives.front().length ? Fault::kReceiveTooSmall : Fault::kNone;
-  }
-  if (op.is_atomic_write) return size == 8 && packet.reth().length == 8 ? Fault::kNone : Fault::kBadLength;
-  if (op.is_masked()) return check_extension();
-  return op.is_flush && !packet.feth().is_valid() ? Fault::kBadFlush : Fault::kNone;
-}
-
-/// The payloads of a WRITE add up to the RETH's length exactly. IBA C9-66 ?
-Fault MessageSink::check_write_length(const wire::PacketView& packet) const noexcept {
-  const wire::OpcodeInfo& op = *packet.op;
-  const std::uint32_t left = op.starts_message ? packet.reth().length : partial_.write_left;
-  if (left > kMaxMessage) return Fault::kBadLength;
-  const std::size_t size = packet.payload.size();
-  const bool fits = op.ends_message ? size == left : size < left;
-  return fits ? Fault::kNone : Fault::kBadLength;
-}
-
 Fault MessageSink::check_remote_key(const wire::PacketView& packet) const noexcept {
   const wire::OpcodeInfo& op = *packet.op;
-  const std::uint32_t needed = access_needed(packet);
-  if (needed == 0) return Fault::kNone;
   if (op.is_flush) return check_flush_key(packet);
   std::uint64_t va = 0;
   std::uint64_t length = 0;
@@ -118,7 +34,7 @@ Fault MessageSink::check_remote_key(const wire::PacketView& packet) const noexce
   if ((op.is_atomic_request || op.is_atomic_write) && va % 8 != 0) return Fault::kMisalignedAtomic;
   if (length == 0) return Fault::kNone;  // IBA C9-88 ?: no bytes, no key
   mem::KeyFault fault{};
-  const std::byte* memory = qp_.resolve_remote(rkey, needed, va, length, fault);
+  const std::byte* memory = qp_.resolve_remote(rkey, access_needed(op), va, length, fault);
   if (memory == nullptr) return Fault::kRemoteKey;
   const bool is_atomic = op.is_atomic_request || op.is_atomic_write;
   // A place that counts from 0 says nothing about the address.
@@ -148,8 +64,7 @@ void MessageSink::reset_message() noexcept {
   partial_ = {};
 }
 
-Fault MessageSink::place_send(const wire::PacketView& packet) noexcept {
-  const wire::OpcodeInfo& op = *packet.op;
+Fault MessageSink::place_send(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept {
   const bool is_only = op.is_only();
   mem::SgeCursor start;
   if (op.starts_message && !is_only) partial_ = {};
@@ -165,8 +80,7 @@ Fault MessageSink::place_send(const wire::PacketView& packet) noexcept {
   return Fault::kNone;
 }
 
-Fault MessageSink::place_write(const wire::PacketView& packet) noexcept {
-  const wire::OpcodeInfo& op = *packet.op;
+Fault MessageSink::place_write(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept {
   if (op.starts_message) {
     const wire::Reth reth = packet.reth();
     if (op.is_only()) return write(reth.va, raw(reth.rkey), packet.payload, reth.length);
@@ -192,30 +106,6 @@ Fault MessageSink::write(std::uint64_t va, std::uint32_t rkey, std::span<const s
   if (memory == nullptr) return Fault::kRemoteKey;
   copy_part(memory, in.data(), in.size(), whole);
   return Fault::kNone;
-}
-
-void MessageSink::complete_receive(const wire::PacketView& packet) noexcept {
-  const wire::OpcodeInfo& op = *packet.op;
-  if (op.is_write && !op.has_imm) return;
-  const auto bytes = [&] {
-    if (op.is_only()) return static_cast<std::uint32_t>(packet.payload.size());
-    return op.is_write ? partial_.write_length : static_cast<std::uint32_t>(partial_.cursor.position());
-  };
-  const RecvWqe& wqe = qp_.receives.front();
-  Wc wc{.wr_id = wqe.wr_id,
-        .byte_len = bytes(),
-        .qpn = qp_.qpn,
-        .src_qpn = qp_.dest_qpn,
-        .opcode = op.is_write ? WcOpcode::kRecvRdmaWithImm : WcOpcode::kRecv};
-  if (op.has_imm) {
-    wc.imm_data = network_order(packet.imm().value);
-    wc.flags = wc_flag::kWithImm;
-  } else if (op.has_ieth) {
-    wc.imm_data = raw(packet.ieth().rkey);
-    wc.flags = wc_flag::kWithInv;
-  }
-  qp_.receives.pop();
-  qp_.complete(*qp_.recv_cq, wc, packet.bth.solicited);
 }
 
 void MessageSink::fail_receive(Fault fault) noexcept {

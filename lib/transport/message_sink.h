@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <span>
 
+#include "base/endian.h"
 #include "mem/sge_cursor.h"
 #include "transport/context.h"
+#include "uroce/access.h"
 #include "wire/packet.h"
 
 namespace uroce::transport {
@@ -26,8 +28,23 @@ struct PartialMessage {
   std::uint32_t write_rkey = 0;
 };
 
+/// The access that a request needs.
+[[nodiscard]] inline std::uint32_t flush_access(const wire::Feth& feth) noexcept {
+  const std::uint32_t global = (feth.placement & wire::Feth::kGlobal) != 0 ? access::kFlushGlobal : 0;
+  return global | ((feth.placement & wire::Feth::kPersistent) != 0 ? access::kFlushPersistent : 0);
+}
+/// Likewise, of all but FLUSH.
+[[nodiscard]] constexpr std::uint32_t access_needed(const wire::OpcodeInfo& op) noexcept {
+  if (op.is_write || op.is_atomic_write) return access::kRemoteWrite;
+  if (op.is_read_request) return access::kRemoteRead;
+  return op.is_atomic_request ? access::kRemoteAtomic : 0;
+}
+
 /// The message that is coming in, and what is true of its packets whether somebody acknowledges them or not.
 /// A packet is judged by ordered checks that change nothing, and then placed whole. IBA 9.7.4, 9.8.2.
+///
+/// `op` is the packet's: a caller who knows the opcode when it is compiled lets the compiler leave out what
+/// others need.
 ///
 /// Threads: loop.
 class MessageSink {
@@ -40,13 +57,14 @@ class MessageSink {
   /// Forgets the message and all that is posted.
   void reset_message() noexcept;
   /// The checks of a request, in order; the first fault counts.
-  [[nodiscard]] Fault check(const wire::PacketView& packet) const noexcept;
+  [[nodiscard]] Fault check(const wire::PacketView& packet, const wire::OpcodeInfo& op) const noexcept;
   /// Puts the payload of a checked SEND or WRITE packet where it belongs, and notes how far the message is.
-  [[nodiscard]] Fault place(const wire::PacketView& packet) noexcept {
-    return packet.op->is_send ? place_send(packet) : place_write(packet);
+  [[nodiscard]] Fault place(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept {
+    if (!op.is_send) return place_write(packet, op);
+    return op.is_only() && !op.has_ieth ? place_whole(packet) : place_send(packet, op);
   }
   /// The message has come to its end: completes the receive that it takes, if any.
-  void complete_receive(const wire::PacketView& packet) noexcept;
+  void complete_receive(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
   /// The receive in use completes with `fault`.
   void fail_receive(Fault fault) noexcept;
   /// Completes every posted receive with WR_FLUSH_ERR.
@@ -61,16 +79,20 @@ class MessageSink {
   QpContext& qp_;
 
  private:
+  static constexpr std::uint32_t kMaxMessage = 1U << 31;  // bytes
+
   [[nodiscard]] Fault check_opcode_sequence(const wire::OpcodeInfo& op) const noexcept;
   [[nodiscard]] Fault check_extension() const noexcept;
-  [[nodiscard]] Fault check_access(const wire::PacketView& packet) const noexcept;
+  [[nodiscard]] Fault check_access(const wire::PacketView& packet, const wire::OpcodeInfo& op) const noexcept;
   [[nodiscard]] Fault check_resources(const wire::OpcodeInfo& op) const noexcept;
-  [[nodiscard]] Fault check_length(const wire::PacketView& packet) const noexcept;
-  [[nodiscard]] Fault check_write_length(const wire::PacketView& packet) const noexcept;
+  [[nodiscard]] Fault check_length(const wire::PacketView& packet, const wire::OpcodeInfo& op) const noexcept;
+  [[nodiscard]] Fault check_write_length(const wire::PacketView& packet,
+                                         const wire::OpcodeInfo& op) const noexcept;
   [[nodiscard]] Fault check_remote_key(const wire::PacketView& packet) const noexcept;
   [[nodiscard]] Fault check_flush_key(const wire::PacketView& packet) const noexcept;
-  [[nodiscard]] Fault place_send(const wire::PacketView& packet) noexcept;
-  [[nodiscard]] Fault place_write(const wire::PacketView& packet) noexcept;
+  [[nodiscard]] Fault place_whole(const wire::PacketView& packet) noexcept;
+  [[nodiscard]] Fault place_send(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
+  [[nodiscard]] Fault place_write(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
   [[nodiscard]] Fault write(std::uint64_t va, std::uint32_t rkey, std::span<const std::byte> in,
                             std::uint32_t whole) noexcept;
 
@@ -79,5 +101,98 @@ class MessageSink {
  protected:
   Message message_ = Message::kNone;
 };
+
+/// IBA 9.7.4, table 57.
+[[gnu::always_inline]] inline Fault MessageSink::check(const wire::PacketView& packet,
+                                                       const wire::OpcodeInfo& op) const noexcept {
+  Fault fault = check_opcode_sequence(op);
+  if (fault == Fault::kNone) fault = check_access(packet, op);
+  if (fault == Fault::kNone) fault = check_resources(op);
+  if (fault == Fault::kNone) fault = check_length(packet, op);
+  if (fault == Fault::kNone && !op.is_send) fault = check_remote_key(packet);
+  if (fault == Fault::kNone && op.has_ieth && !qp_.keys.may_invalidate(raw(packet.ieth().rkey), qp_.user())) {
+    fault = Fault::kInvalidateRefused;
+  }
+  return fault;
+}
+
+/// A message is First Middle* Last or Only, without anything between. IBA C9-60 ?
+[[gnu::always_inline]] inline Fault MessageSink::check_opcode_sequence(
+    const wire::OpcodeInfo& op) const noexcept {
+  if (op.starts_message) return message_ == Message::kNone ? Fault::kNone : Fault::kOpcodeSequence;
+  if (op.is_send) return message_ == Message::kSend ? Fault::kNone : Fault::kOpcodeSequence;
+  return message_ == Message::kWrite ? Fault::kNone : Fault::kOpcodeSequence;
+}
+
+[[gnu::always_inline]] inline Fault MessageSink::check_access(const wire::PacketView& packet,
+                                                              const wire::OpcodeInfo& op) const noexcept {
+  const std::uint32_t needed = op.is_flush ? flush_access(packet.feth()) : access_needed(op);
+  return (qp_.access_flags & needed) == needed ? Fault::kNone : Fault::kAccessDisabled;
+}
+
+[[gnu::always_inline]] inline Fault MessageSink::check_resources(const wire::OpcodeInfo& op) const noexcept {
+  if (op.is_remembered() && qp_.max_dest_rd_atomic == 0) return Fault::kReadDepth;
+  if (op.takes_recv && !has_receive()) return Fault::kRnr;
+  return Fault::kNone;
+}
+
+[[gnu::always_inline]] inline Fault MessageSink::check_length(const wire::PacketView& packet,
+                                                              const wire::OpcodeInfo& op) const noexcept {
+  const std::size_t size = packet.payload.size();
+  if (op.has_payload) {
+    if (op.payload_is_mtu ? size != qp_.mtu : size > qp_.mtu) return Fault::kBadLength;
+    if (!op.payload_is_mtu && size == 0 && !op.payload_may_be_empty()) return Fault::kBadLength;
+  }
+  if (op.is_write) return check_write_length(packet, op);
+  if (op.is_read_request) return packet.reth().length <= kMaxMessage ? Fault::kNone : Fault::kBadLength;
+  if (op.is_send) {
+    const std::uint64_t before = op.starts_message ? 0 : partial_.cursor.position();
+    return before + size > qp_.receives.front().length ? Fault::kReceiveTooSmall : Fault::kNone;
+  }
+  if (op.is_atomic_write) return size == 8 && packet.reth().length == 8 ? Fault::kNone : Fault::kBadLength;
+  if (op.is_masked()) return check_extension();
+  return op.is_flush && !packet.feth().is_valid() ? Fault::kBadFlush : Fault::kNone;
+}
+
+/// The payloads of a WRITE add up to the RETH's length exactly. IBA C9-66 ?
+[[gnu::always_inline]] inline Fault MessageSink::check_write_length(
+    const wire::PacketView& packet, const wire::OpcodeInfo& op) const noexcept {
+  const std::uint32_t left = op.starts_message ? packet.reth().length : partial_.write_left;
+  if (left > kMaxMessage) return Fault::kBadLength;
+  const std::size_t size = packet.payload.size();
+  const bool fits = op.ends_message ? size == left : size < left;
+  return fits ? Fault::kNone : Fault::kBadLength;
+}
+
+[[gnu::always_inline]] inline Fault MessageSink::place_whole(const wire::PacketView& packet) noexcept {
+  mem::SgeCursor start;
+  const mem::KeyFault fault =
+      start.scatter(qp_.receives.front().sges(), qp_.keys, qp_.recv_pd, 0, packet.payload);
+  return fault == mem::KeyFault::kNone ? Fault::kNone : Fault::kReceiveKey;
+}
+
+[[gnu::always_inline]] inline void MessageSink::complete_receive(const wire::PacketView& packet,
+                                                                 const wire::OpcodeInfo& op) noexcept {
+  if (op.is_write && !op.has_imm) return;
+  const auto bytes = [&] {
+    if (op.is_only()) return static_cast<std::uint32_t>(packet.payload.size());
+    return op.is_write ? partial_.write_length : static_cast<std::uint32_t>(partial_.cursor.position());
+  };
+  const RecvWqe& wqe = qp_.receives.front();
+  Wc wc{.wr_id = wqe.wr_id,
+        .byte_len = bytes(),
+        .qpn = qp_.qpn,
+        .src_qpn = qp_.dest_qpn,
+        .opcode = op.is_write ? WcOpcode::kRecvRdmaWithImm : WcOpcode::kRecv};
+  if (op.has_imm) {
+    wc.imm_data = network_order(packet.imm().value);
+    wc.flags = wc_flag::kWithImm;
+  } else if (op.has_ieth) {
+    wc.imm_data = raw(packet.ieth().rkey);
+    wc.flags = wc_flag::kWithInv;
+  }
+  qp_.receives.pop();
+  qp_.complete(*qp_.recv_cq, wc, packet.bth.solicited);
+}
 
 }  // namespace uroce::transport

@@ -178,28 +178,14 @@ void Requester::correct_times(Ticks assumed, Ticks actual) noexcept {
 
 /// Gives the next WQE its PSNs. @return false if there is nothing to send: it is local, or cannot be sent.
 bool Requester::start_wqe(const SendWqe& wqe) noexcept {
-  Fault fault = Fault::kNone;
+  if ((!wqe.is_plain() || wqe.malformed != 0) && !may_start(wqe)) [[unlikely]]
+    return false;
   const bool answered = wqe.is_answered();
-  const bool is_common = raw(wqe.opcode) <= raw(WrOpcode::kSendWithInv);
-  if ((!is_common && !is_known(wqe.opcode, qp_)) || (answered && qp_.max_rd_atomic == 0) ||
-      ((wqe.is_read() || wqe.is_atomic()) && wqe.has(send_flag::kInline))) {
-    fault = Fault::kLocalOpcode;
-  } else if (wqe.malformed != 0 || (is_word(wqe) && wqe.length != 8)) {
-    fault = Fault::kLocalLength;
-  }
-  if (fault != Fault::kNone) {
-    break_wqe(fault);
-    return false;
-  }
-  if (wqe.is_local()) [[unlikely]] {
-    run_local(wqe);
-    return false;
-  }
   if (in_flight() == 0) {
     const bool is_long = wqe.length > kLongestPrompt && (!answered || wqe.is_read());
     qp_.in_flight = !is_long ? InFlight::kShort : answered ? InFlight::kAsksForLong : InFlight::kLong;
   }
-  const std::uint32_t packets = packets_of(wqe);
+  const std::uint32_t packets = wqe.length <= qp_.mtu ? 1 : packets_of(wqe);
   next_wqe_psn_ = next_wqe_psn_ + packets;
   ++started_;
   if (uses_credits_) [[unlikely]]
@@ -210,6 +196,25 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   qp_.awaits_reply = false;
   qp_.counters.add(Count::kRequesterMessages);
   return true;
+}
+
+/// @return false: it is broken, or local and run now.
+[[gnu::noinline]] bool Requester::may_start(const SendWqe& wqe) noexcept {
+  Fault fault = Fault::kNone;
+  const bool is_common = raw(wqe.opcode) <= raw(WrOpcode::kSendWithInv);
+  if ((!is_common && !is_known(wqe.opcode, qp_)) || (wqe.is_answered() && qp_.max_rd_atomic == 0) ||
+      ((wqe.is_read() || wqe.is_atomic()) && wqe.has(send_flag::kInline))) {
+    fault = Fault::kLocalOpcode;
+  } else if (wqe.malformed != 0 || (is_word(wqe) && wqe.length != 8)) {
+    fault = Fault::kLocalLength;
+  }
+  if (fault != Fault::kNone) {
+    break_wqe(fault);
+    return false;
+  }
+  if (!wqe.is_local()) return true;
+  run_local(wqe);
+  return false;
 }
 
 [[gnu::cold]] void Requester::take_credit(const SendWqe& wqe, std::uint32_t packets) noexcept {
@@ -257,8 +262,8 @@ bool Requester::asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks no
   if (is_last) {
     const bool has_queue_room =
         2 * (started_ - oldest_) <= qp_.sq.depth() || 4 * (since_ack_req_ + 1U) < qp_.sq.depth();
-    const bool is_quiet = now < quiet_until_ && !wqe.has(send_flag::kSignaled) && psn == sent_psn_ &&
-                          has_queue_room && !wqe.is_answered();
+    const bool is_quiet =
+        now < quiet_until_ && !wqe.has(send_flag::kSignaled) && psn == sent_psn_ && has_queue_room;
     if (!is_quiet) return true;
   }
   const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;
@@ -267,22 +272,38 @@ bool Requester::asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks no
          (qp_.congestion != nullptr && qp_.congestion->rate.should_ask(now));
 }
 
+/// Most messages are SENDs or WRITEs of one packet: of these the compiler knows what follows of the opcode.
 bool Requester::emit_data(const SendWqe& wqe, TxContext& tx) noexcept {
+  if (wqe.length <= qp_.mtu) [[likely]] {
+    if (wqe.opcode == WrOpcode::kSend) [[likely]]
+      return emit_part(wqe, {.opcode = Opcode::kRcSendOnly, .bytes = wqe.length}, tx);
+    if (wqe.opcode == WrOpcode::kRdmaWrite)
+      return emit_part(wqe, {.opcode = Opcode::kRcWriteOnly, .bytes = wqe.length}, tx);
+  }
   const std::uint64_t at = std::uint64_t{sent_packets_} * qp_.mtu;
-  const auto payload = static_cast<std::uint32_t>(std::min<std::uint64_t>(qp_.mtu, wqe.length - at));
-  const bool last = at + payload == wqe.length;
-  const Opcode opcode = rc_opcodes(wqe.opcode).at(sent_packets_ == 0, last);
-  const wire::OpcodeInfo& info = wire::info(opcode);
-  const bool solicited = last && wqe.has(send_flag::kSolicited) && (info.is_send || info.has_imm);
+  const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(qp_.mtu, wqe.length - at));
+  const bool is_last = at + bytes == wqe.length;
+  return emit_part(wqe,
+                   {.opcode = rc_opcodes(wqe.opcode).at(sent_packets_ == 0, is_last),
+                    .at = at,
+                    .bytes = bytes,
+                    .is_last = is_last,
+                    .packets = packets_of(wqe)},
+                   tx);
+}
 
+[[gnu::always_inline]] inline bool Requester::emit_part(const SendWqe& wqe, const Part& part,
+                                                        TxContext& tx) noexcept {
+  const wire::OpcodeInfo& info = wire::info(part.opcode);
+  const bool solicited = part.is_last && wqe.has(send_flag::kSolicited) && (info.is_send || info.has_imm);
   const Psn psn = send_psn();
-  const bool ack_req = asks_for_ack(wqe, psn, last, tx.now);
+  const bool ack_req = info.is_atomic_write || asks_for_ack(wqe, psn, part.is_last, tx.now);
   FrameWriter frame(tx.lane(qp_.is_bulk()));
-  if (!frame.begin(qp_, tx, opcode, psn, payload, ack_req, solicited)) return false;
+  if (!frame.begin(qp_, tx, part.opcode, psn, part.bytes, ack_req, solicited)) return false;
   put_data_headers(frame, wqe, info);
   mem::SgeCursor start;
-  mem::SgeCursor& cursor = payload == wqe.length ? start : cursor_;
-  if (const Fault fault = fill_payload(qp_, cursor, wqe, at, frame); fault != Fault::kNone) {
+  mem::SgeCursor& cursor = part.packets == 1 ? start : cursor_;
+  if (const Fault fault = fill_payload(qp_, cursor, wqe, part.at, frame); fault != Fault::kNone) {
     break_wqe(fault);
     return true;
   }
@@ -292,10 +313,10 @@ bool Requester::emit_data(const SendWqe& wqe, TxContext& tx) noexcept {
     quiet_until_ = tx.now + timer_.quiet_ns();
     tail_due_ = Ticks{};
     asks_tail_ = false;
-  } else if (last) {
+  } else if (part.is_last) {
     tail_due_ = tx.now + LossTimer::kTailNs;
   }
-  on_sent(1, tx.now);
+  on_sent(1, part.packets, tx.now);
   return true;
 }
 
@@ -318,7 +339,7 @@ bool Requester::emit_read(const SendWqe& wqe, TxContext& tx) noexcept {
   frame.send(qp_, tx);
   const std::uint32_t packets = end - sent_packets_;
   note_read_in_flight(psn + (packets - 1));
-  on_sent(packets, tx.now);
+  on_sent(packets, packets_of(wqe), tx.now);
   return true;
 }
 
@@ -337,7 +358,7 @@ bool Requester::emit_atomic(const SendWqe& wqe, TxContext& tx) noexcept {
   }
   frame.send(qp_, tx);
   note_read_in_flight(current_psn_);
-  on_sent(1, tx.now);
+  on_sent(1, 1, tx.now);
   return true;
 }
 
@@ -357,7 +378,7 @@ bool Requester::emit_flush(const SendWqe& wqe, TxContext& tx) noexcept {
   frame.put(wire::Reth{.va = wqe.remote_addr, .rkey = Rkey{wqe.rkey}, .length = wqe.length});
   frame.send(qp_, tx);
   note_read_in_flight(current_psn_);
-  on_sent(1, tx.now);
+  on_sent(1, 1, tx.now);
   return true;
 }
 
@@ -408,10 +429,12 @@ void Requester::note_read_in_flight(Psn last_psn) noexcept {
   ++reads_in_flight_;
 }
 
-void Requester::on_sent(std::uint32_t packets, Ticks now) noexcept {
+/// @param of  so many PSNs are the current WQE's
+[[gnu::always_inline]] inline void Requester::on_sent(std::uint32_t packets, std::uint32_t of,
+                                                      Ticks now) noexcept {
   qp_.counters.add(Count::kRequesterPackets);
   sent_packets_ += packets;
-  if (sent_packets_ == packets_of(current_)) {
+  if (sent_packets_ == of) {
     ++current_;
     current_psn_ = current_psn_ + sent_packets_;
     if (sent_packets_ > 1) cursor_.rewind();

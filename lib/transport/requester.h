@@ -111,11 +111,21 @@ class Requester {
 
   // requester.cc: sending
   bool start_wqe(const SendWqe& wqe) noexcept;
+  bool may_start(const SendWqe& wqe) noexcept;
   void run_local(const SendWqe& wqe) noexcept;
   void skip_local() noexcept;
   bool emit_current(TxContext& tx) noexcept;
   [[nodiscard]] bool asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks now) noexcept;
+  /// What one packet carries of a message: all of it, if nothing else is said.
+  struct Part {
+    wire::Opcode opcode{};
+    std::uint64_t at = 0;     // bytes before it
+    std::uint32_t bytes = 0;  // of it
+    bool is_last = true;
+    std::uint32_t packets = 1;  // of the message
+  };
   bool emit_data(const SendWqe& wqe, TxContext& tx) noexcept;
+  bool emit_part(const SendWqe& wqe, const Part& part, TxContext& tx) noexcept;
   bool emit_read(const SendWqe& wqe, TxContext& tx) noexcept;
   bool emit_atomic(const SendWqe& wqe, TxContext& tx) noexcept;
   bool emit_atomic_write(const SendWqe& wqe, TxContext& tx) noexcept;
@@ -127,7 +137,7 @@ class Requester {
   bool ask_about_tail(TxContext& tx) noexcept;
   [[nodiscard]] std::uint32_t read_chunk() const noexcept { return std::max(1U, qp_.max_unacked / 2); }
   void note_read_in_flight(Psn last_psn) noexcept;
-  void on_sent(std::uint32_t packets, Ticks now) noexcept;
+  void on_sent(std::uint32_t packets, std::uint32_t of, Ticks now) noexcept;
   void break_wqe(Fault fault) noexcept;
 
   // completer.cc: responses and loss

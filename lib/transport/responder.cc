@@ -42,7 +42,7 @@ void Responder::on_request(const wire::PacketView& packet) noexcept {
   if (qp_.has_failed()) return;  // in Error requests are dropped silently
   const std::int32_t offset = distance(packet.bth.psn, expected_psn_);
   if (offset == 0) {
-    on_new_request(packet);
+    on_next_request(packet);
     if (held_ != nullptr && !held_->is_empty()) take_held();
   } else if (offset > 0) {
     on_gap(packet);
@@ -64,12 +64,23 @@ void Responder::on_gap(const wire::PacketView& packet) noexcept {
   qp_.counters.add(Count::kResponderSeqNaks);
 }
 
-void Responder::on_new_request(const wire::PacketView& packet) noexcept {
-  const bool is_xrc = qp_.type == QpType::kXrcRecv && qp_.domain != nullptr;  // the latter is far off
+/// Most requests are SENDs or WRITEs of one packet: of these the compiler knows what follows of the opcode.
+[[gnu::always_inline]] inline void Responder::on_next_request(const wire::PacketView& packet) noexcept {
+  if (packet.bth.opcode == Opcode::kRcSendOnly) return on_new(packet, wire::info(Opcode::kRcSendOnly));
+  if (packet.bth.opcode == Opcode::kRcWriteOnly) return on_new(packet, wire::info(Opcode::kRcWriteOnly));
+  on_new_request(packet);
+}
+
+[[gnu::noinline]] void Responder::on_new_request(const wire::PacketView& packet) noexcept {
+  on_new(packet, *packet.op);
+}
+
+[[gnu::always_inline]] inline void Responder::on_new(const wire::PacketView& packet,
+                                                     const wire::OpcodeInfo& op) noexcept {
+  const bool is_xrc = op.has_xrceth() && qp_.domain != nullptr;  // the latter is far off
   Fault fault = is_xrc ? choose_receives(packet) : Fault::kNone;
-  if (fault == Fault::kNone) fault = check(packet);
-  if (fault == Fault::kNone && packet.op->is_remembered() && !resources_.has_room())
-    fault = Fault::kReadDepth;
+  if (fault == Fault::kNone) fault = check(packet, op);
+  if (fault == Fault::kNone && op.is_remembered() && !resources_.has_room()) fault = Fault::kReadDepth;
   if (fault != Fault::kNone && fault != Fault::kRnr && tolerated_ < qp_.hardened) {
     // Perhaps not the peer's: its own packet with this PSN may still come. If it is the peer's, it comes
     // again.
@@ -79,13 +90,17 @@ void Responder::on_new_request(const wire::PacketView& packet) noexcept {
   }
   nak_pending_ = 0;  // a NAK for this PSN that has not left yet is no longer true
   gap_reported_ = refusing_ = false;
-  if (fault != Fault::kNone) {
+  if (fault != Fault::kNone) [[unlikely]] {
     on_fault(packet, fault);
     return;
   }
   tolerated_ = 0;
   qp_.counters.add(Count::kResponderPackets);
-  execute(packet);
+  if (op.is_send || op.is_write) {
+    execute_message(packet, op);
+  } else {
+    execute(packet);
+  }
 }
 
 /// XRC: receives, their CQ and the protection domain are those of the queue that the request names; one and
@@ -127,9 +142,7 @@ void Responder::fail(Fault fault, bool blames_recv) noexcept {
 
 void Responder::execute(const wire::PacketView& packet) noexcept {
   const wire::OpcodeInfo& op = *packet.op;
-  if (op.is_send || op.is_write) {
-    execute_message(packet);
-  } else if (op.is_read_request) {
+  if (op.is_read_request) {
     execute_read(packet);
   } else if (op.is_atomic_request) {
     execute_atomic(packet);
@@ -149,15 +162,16 @@ std::uint32_t Responder::finish_message() noexcept {
   return ++msn_;
 }
 
-void Responder::execute_message(const wire::PacketView& packet) noexcept {
-  if (const Fault fault = place(packet); fault != Fault::kNone) return fail(fault, packet.op->is_send);
+[[gnu::always_inline]] inline void Responder::execute_message(const wire::PacketView& packet,
+                                                              const wire::OpcodeInfo& op) noexcept {
+  if (const Fault fault = place(packet, op); fault != Fault::kNone) return fail(fault, op.is_send);
   ack_psn_ = expected_psn_;
   advance(1);
   ack_pending_ |= packet.bth.ack_req;
   is_unasked_ = !packet.bth.ack_req;
-  if (!packet.op->ends_message) return;
+  if (!op.ends_message) return;
   finish_message();
-  complete_receive(packet);
+  complete_receive(packet, op);
   if (counts_receives_) [[unlikely]]
     note_credit_used();
 }

@@ -68,12 +68,14 @@ class Responder : private MessageSink {
 
  private:
   // responder.cc: act
+  void on_next_request(const wire::PacketView& packet) noexcept;
   void on_new_request(const wire::PacketView& packet) noexcept;
+  void on_new(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
   [[nodiscard]] Fault choose_receives(const wire::PacketView& packet) noexcept;
   void on_gap(const wire::PacketView& packet) noexcept;
   void on_fault(const wire::PacketView& packet, Fault fault) noexcept;
   void execute(const wire::PacketView& packet) noexcept;
-  void execute_message(const wire::PacketView& packet) noexcept;
+  void execute_message(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
   void execute_read(const wire::PacketView& packet) noexcept;
   void execute_atomic(const wire::PacketView& packet) noexcept;
   void fail(Fault fault, bool blames_recv) noexcept;

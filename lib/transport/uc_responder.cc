@@ -13,8 +13,8 @@ void UcResponder::on_request(const wire::PacketView& packet) noexcept {
     abandon_message();  // the sender gave up the message before
   }
   expected_psn_ = packet.bth.psn + 1;
-  Fault fault = check(packet);
-  if (fault == Fault::kNone) fault = place(packet);
+  Fault fault = check(packet, op);
+  if (fault == Fault::kNone) fault = place(packet, op);
   if (fault == Fault::kReceiveKey) {  // our own fault, not the peer's
     fail_receive(fault);
     qp_.fail(fault, true);
@@ -29,7 +29,7 @@ void UcResponder::on_request(const wire::PacketView& packet) noexcept {
   qp_.counters.add(Count::kResponderPackets);
   if (!op.ends_message) return;
   qp_.counters.add(Count::kResponderMessages);
-  complete_receive(packet);
+  complete_receive(packet, op);
 }
 
 void UcResponder::abandon_message() noexcept {

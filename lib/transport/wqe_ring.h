@@ -51,6 +51,8 @@ struct SendWqe {
   }
 
   [[nodiscard]] bool has(std::uint8_t flag) const noexcept { return (flags & flag) != 0; }
+  /// SEND or RDMA WRITE, with or without immediate.
+  [[nodiscard]] bool is_plain() const noexcept { return raw(opcode) <= raw(WrOpcode::kSendWithImm); }
   [[nodiscard]] bool is_read() const noexcept { return opcode == WrOpcode::kRdmaRead; }
   [[nodiscard]] bool is_atomic() const noexcept {
     constexpr std::uint32_t kAtomic =
@@ -74,7 +76,7 @@ struct SendWqe {
         1U << raw(WrOpcode::kRdmaRead) | 1U << raw(WrOpcode::kAtomicCmpAndSwp) |
         1U << raw(WrOpcode::kAtomicFetchAndAdd) | 1U << raw(WrOpcode::kFlush) |
         1U << raw(WrOpcode::kAtomicWrite) | kMasked;
-    return raw(opcode) < 32 && (kAnswered >> raw(opcode) & 1) != 0;
+    return !is_plain() && raw(opcode) < 32 && (kAnswered >> raw(opcode) & 1) != 0;
   }
   /// Whether the peer needs a receive for it: SENDs and WRITE with immediate.
   [[nodiscard]] bool takes_receive() const noexcept {

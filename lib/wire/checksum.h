@@ -32,6 +32,14 @@ namespace uroce::wire {
   return static_cast<std::uint16_t>(~fold_sum(sum));
 }
 
+/// Likewise, of two parts by the sums that fold_sum() gave of them.
+[[nodiscard]] constexpr std::uint16_t finish_sums(std::uint16_t a, std::uint16_t b) noexcept {
+  const std::uint32_t sum = std::uint32_t{a} + b;
+  return static_cast<std::uint16_t>(~(sum + (sum >> 16)));
+}
+
+static_assert(finish_sums(0xffff, 0xffff) == finish_sum(0x1'fffe) &&
+              finish_sums(1, 0xffff) == finish_sum(0x1'0000));
 static_assert(fold_sum(0x1'fffe) == 0xffff && fold_sum(0xffff'ffff'ffff'ffff) == 0xffff &&
               finish_sum(0) == 0xffff);
 

@@ -203,7 +203,7 @@ UROCE_WIDE void FrameTemplate::write_lines(std::byte* frame, const FrameParts& p
   std::uint64_t ip = be_word<0, 2>(underlay_ == Underlay::kGrh ? roce_len : udp_len);
   if (underlay_ == Underlay::kIpv4) {
     const auto total = static_cast<std::uint16_t>(Ipv4::kSize + udp_len);
-    ip = be_word<0, 2>(total) | be_word<2, 2>(finish_sum(std::uint64_t{ip_sum_} + total));
+    ip = be_word<0, 2>(total) | be_word<2, 2>(finish_sums(ip_sum_, total));
   }
   const std::uint64_t udp = be_word<4, 2>(parts.udp_source_port) | be_word<6, 2>(udp_len);
   __m512i fields = _mm512_zextsi128_si512(

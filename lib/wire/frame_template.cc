@@ -65,7 +65,7 @@ std::byte* FrameTemplate::put_ipv4(std::byte* at, const FrameAddress& address) n
                                           .ttl = hop_limit_of(address),
                                           .src = v4_part(address.sgid),
                                           .dst = v4_part(address.dgid)});
-  ip_sum_ = static_cast<std::uint32_t>(add_words(bytes_at<Ipv4::kSize>(at)));
+  ip_sum_ = fold_sum(add_words(bytes_at<Ipv4::kSize>(at)));
   return end;
 }
 
@@ -78,7 +78,7 @@ std::byte* FrameTemplate::emit_head(std::byte* frame, std::uint32_t roce_len) co
     const auto ip = bytes_at<Ipv4::kSize + Udp::kSize>(l3);
     const auto total = static_cast<std::uint16_t>(Ipv4::kSize + udp_len);
     store_be<2, 2>(ip, total);
-    store_be<10, 2>(ip, finish_sum(std::uint64_t{ip_sum_} + total));
+    store_be<10, 2>(ip, finish_sums(ip_sum_, total));
     store_be<Ipv4::kSize + 4, 2>(ip, udp_len);
   } else if (underlay_ == Underlay::kIpv6) {
     std::memcpy(frame, head_.data(), kCopyV6);

@@ -93,7 +93,7 @@ class FrameTemplate {
   std::byte* put_ipv4(std::byte* at, const FrameAddress& address) noexcept;
 
   // All that emit_head() needs of IPv4 lies in the first 64 bytes.
-  std::uint32_t ip_sum_ = 0;  ///< sum of the IPv4 header's words with total length and checksum 0
+  std::uint16_t ip_sum_ = 0;  ///< of the IPv4 header with total length and checksum 0, folded
   std::uint16_t overhead_ = 0;
   std::uint16_t l3_offset_ = 0;
   Underlay underlay_ = Underlay::kIpv4;
