@@ -287,14 +287,20 @@ void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcep
 void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
   const Ticks due = as_rc(qp, [](auto& one) { return one.deadline(); });
   // A later deadline is left to the wheel, which asks again when the earlier one comes up.
-  Ticks& armed = qp.context().wheel_due;
-  if (due.is_set() && (!armed.is_set() || due < armed)) {
-    armed = due < now ? now : due;
-    wheel_.arm(qp, armed);
-  }
-  wake(qp.context().send_cq);
-  wake(*qp.context().recv_cq);
-  if (const std::uint32_t events = qp.take_events(); events != 0) report(qp, events);
+  const Ticks armed = qp.context().wheel_due;
+  if (due.is_set() && (!armed.is_set() || due < armed)) [[unlikely]]
+    arm(qp, due < now ? now : due);
+  if (qp.context().send_cq.has_news()) [[unlikely]]
+    wake(qp.context().send_cq);
+  if (qp.context().recv_cq->has_news()) [[unlikely]]
+    wake(*qp.context().recv_cq);
+  if (const std::uint32_t events = qp.take_events(); events != 0) [[unlikely]]
+    report(qp, events);
+}
+
+[[gnu::noinline]] void PollLoop::arm(QueuePair& qp, Ticks due) noexcept {
+  qp.context().wheel_due = due;
+  wheel_.arm(qp, due);
 }
 
 /// Likewise, of a request: its responder has no timer.
@@ -302,11 +308,12 @@ void PollLoop::after_request(QueuePair& qp, Ticks now) noexcept {
   const transport::QpContext& ctx = qp.context();
   if (ctx.events != 0 || ctx.congestion != nullptr) [[unlikely]]
     return after_step(qp, now);
-  wake(*ctx.recv_cq);
+  if (ctx.recv_cq->has_news()) [[unlikely]]
+    wake(*ctx.recv_cq);
 }
 
-void PollLoop::wake(transport::CqRing& cq) noexcept {
-  if (!cq.has_news()) return;
+/// There is a wake-up, or a new deadline.
+[[gnu::noinline]] void PollLoop::wake(transport::CqRing& cq) noexcept {
   if (cq.take_wake()) signal(cq.event_fd());
   moderation_due_ = earlier(moderation_due_, cq.deadline());
 }
@@ -316,7 +323,7 @@ void PollLoop::moderate(transport::CqRing& cq, std::uint32_t count, std::uint64_
   if (!is_known) moderated_.push_back(&cq);
   cq.moderate(count, period_ns);
   if (!cq.is_moderated()) std::erase(moderated_, &cq);
-  wake(cq);
+  if (cq.has_news()) wake(cq);
 }
 
 /// CQs whose completions have waited long enough for their event.
@@ -324,7 +331,7 @@ void PollLoop::wake_moderated(Ticks now) noexcept {
   moderation_due_ = Ticks{};
   for (transport::CqRing* cq : moderated_) {
     cq->on_timer(now);
-    wake(*cq);
+    if (cq->has_news()) wake(*cq);
     moderation_due_ = earlier(moderation_due_, cq->deadline());
   }
 }

@@ -263,6 +263,7 @@ class PollLoop {
   [[nodiscard]] ReadyList& ready_list_of(const transport::QueuePair& qp) noexcept;
   void make_ready(transport::QueuePair& qp) noexcept;
   void make_ready_to_answer(transport::QueuePair& qp) noexcept;
+  void arm(transport::QueuePair& qp, Ticks due) noexcept;
   void wake(transport::CqRing& cq) noexcept;
   void wake_moderated(Ticks now) noexcept;
   void report(transport::QueuePair& qp, std::uint32_t events) noexcept;

@@ -273,13 +273,23 @@ bool Requester::asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks no
 }
 
 /// Most messages are SENDs or WRITEs of one packet: of these the compiler knows what follows of the opcode.
-bool Requester::emit_data(const SendWqe& wqe, TxContext& tx) noexcept {
+[[gnu::always_inline]] inline bool Requester::emit_data(const SendWqe& wqe, TxContext& tx) noexcept {
   if (wqe.length <= qp_.mtu) [[likely]] {
-    if (wqe.opcode == WrOpcode::kSend) [[likely]]
-      return emit_part(wqe, {.opcode = Opcode::kRcSendOnly, .bytes = wqe.length}, tx);
-    if (wqe.opcode == WrOpcode::kRdmaWrite)
-      return emit_part(wqe, {.opcode = Opcode::kRcWriteOnly, .bytes = wqe.length}, tx);
+    if (wqe.opcode == WrOpcode::kSend) return emit_send_only(wqe, tx);
+    if (wqe.opcode == WrOpcode::kRdmaWrite) return emit_write_only(wqe, tx);
   }
+  return emit_any(wqe, tx);
+}
+
+[[gnu::noinline]] bool Requester::emit_send_only(const SendWqe& wqe, TxContext& tx) noexcept {
+  return emit_part(wqe, {.opcode = Opcode::kRcSendOnly, .bytes = wqe.length}, tx);
+}
+
+[[gnu::noinline]] bool Requester::emit_write_only(const SendWqe& wqe, TxContext& tx) noexcept {
+  return emit_part(wqe, {.opcode = Opcode::kRcWriteOnly, .bytes = wqe.length}, tx);
+}
+
+[[gnu::noinline]] bool Requester::emit_any(const SendWqe& wqe, TxContext& tx) noexcept {
   const std::uint64_t at = std::uint64_t{sent_packets_} * qp_.mtu;
   const auto bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(qp_.mtu, wqe.length - at));
   const bool is_last = at + bytes == wqe.length;

@@ -125,6 +125,9 @@ class Requester {
     std::uint32_t packets = 1;  // of the message
   };
   bool emit_data(const SendWqe& wqe, TxContext& tx) noexcept;
+  bool emit_send_only(const SendWqe& wqe, TxContext& tx) noexcept;
+  bool emit_write_only(const SendWqe& wqe, TxContext& tx) noexcept;
+  bool emit_any(const SendWqe& wqe, TxContext& tx) noexcept;
   bool emit_part(const SendWqe& wqe, const Part& part, TxContext& tx) noexcept;
   bool emit_read(const SendWqe& wqe, TxContext& tx) noexcept;
   bool emit_atomic(const SendWqe& wqe, TxContext& tx) noexcept;
