@@ -158,35 +158,48 @@ struct Lines {
   }
 };
 
-/// Writes all of a frame but its first line, which is returned.
-UROCE_WIDE [[gnu::always_inline]] inline __m512i write_behind_first(std::byte* to, Lines& lines,
-                                                                    std::size_t icrc_at) noexcept {
-  const std::size_t count = (icrc_at + kIcrcSize + kLine - 1) / kLine;
-  // The last two may have a part of the ICRC each.
-  __m512i first = lines.with_headers(0);
-  __m512i before = first;
-  __m512i last = first;
-  for (std::size_t line = 1; line < count; ++line) {
-    if (line > 2) _mm512_store_si512(to + (line - 2) * kLine, before);
-    before = last;
-    last = lines.next(line);
-  }
-  const std::uint32_t icrc = ~lines.sum.rest();
+/// Puts the ICRC into the last line of a frame, and into the one before if it begins there.
+UROCE_WIDE [[gnu::always_inline]] inline void put_icrc(std::uint32_t icrc, std::size_t icrc_at,
+                                                       __m512i& before, __m512i& last) noexcept {
   const __m512i everywhere =
       _mm512_set1_epi32(static_cast<int>(std::rotl(icrc, static_cast<int>(8 * (icrc_at % 4)))));
   const std::size_t in_line = icrc_at % kLine;
   const __mmask64 from_there = __mmask64{0xf} << in_line;
-  if (in_line <= kLine - kIcrcSize) {
+  if (in_line <= kLine - kIcrcSize) [[likely]] {
     last = _mm512_mask_mov_epi8(last, from_there, everywhere);
   } else {
     before = _mm512_mask_mov_epi8(before, from_there, everywhere);
     last = _mm512_mask_mov_epi8(last, __mmask64{0xf} >> (kLine - in_line), everywhere);
   }
-  if (count == 1) return last;
+}
+
+/// Writes a frame, its first line last.
+UROCE_WIDE [[gnu::always_inline]] inline void write(std::byte* to, Lines& lines,
+                                                    std::size_t icrc_at) noexcept {
+  const std::size_t count = (icrc_at + kIcrcSize + kLine - 1) / kLine;
+  __m512i first = lines.with_headers(0);
+  if (count == 1) {
+    put_icrc(~lines.sum.rest(), icrc_at, first, first);
+    _mm512_store_si512(to, first);
+    return;
+  }
+  __m512i last = lines.next(1);
+  if (count == 2) {
+    put_icrc(~lines.sum.rest(), icrc_at, first, last);
+    _mm512_store_si512(to + kLine, last);
+    _mm512_store_si512(to, first);
+    return;
+  }
+  __m512i before = last;
+  for (std::size_t line = 2; line < count; ++line) {
+    if (line > 2) _mm512_store_si512(to + (line - 2) * kLine, before);
+    before = last;
+    last = lines.next(line);
+  }
+  put_icrc(~lines.sum.rest(), icrc_at, before, last);
   _mm512_store_si512(to + (count - 1) * kLine, last);
-  if (count == 2) return before;
   _mm512_store_si512(to + (count - 2) * kLine, before);
-  return first;
+  _mm512_store_si512(to, first);
 }
 
 }  // namespace
@@ -221,8 +234,7 @@ UROCE_WIDE void FrameTemplate::write_lines(std::byte* frame, const FrameParts& p
       .payload_end = payload_end,
       .fields = fields,
       .sum = CrcByPlaces(icrc_at)};
-  std::byte* const to = frame - lead;
-  _mm512_store_si512(to, write_behind_first(to, lines, icrc_at));
+  write(frame - lead, lines, icrc_at);
 }
 
 }  // namespace uroce::wire
