@@ -4,38 +4,39 @@
 #include <array>
 #include <cstddef>
 
-#include "transport/queue_pair.h"
+#include "transport/context.h"
 #include "wire/header_pattern.h"
 
 namespace uroce::engine {
 
-/// The headers of the packets that came last, by their length, and the QP that took one of them for its own.
+/// The headers of the packets that came last, by their length, and the path on which an RC QP took one.
 ///
 /// Threads: loop.
 class KnownPackets {
  public:
   struct alignas(64) Kind {
     wire::HeaderPattern pattern;
-    /// An RC QP that such packets are for, with the right addresses, P_Key and transport; nullptr: none.
-    transport::QueuePair* qp = nullptr;
+    /// Of RC QPs that such packets are for: addresses, P_Key and transport are right; nullptr: of none.
+    const transport::Path* path = nullptr;
 
-    [[nodiscard]] bool is_for_qp(Qpn qpn) const noexcept { return qp != nullptr && qp->context().qpn == qpn; }
+    [[nodiscard]] bool is_for(const transport::QpContext& qp) const noexcept {
+      return qp.path == path && qp.type == QpType::kRc;
+    }
   };
 
   /// What frames of that length were like.
   [[nodiscard]] Kind& of(std::size_t frame_len) noexcept { return kinds_[frame_len / 4 % kKinds]; }
 
-  /// `qp` has taken `packet`.
-  void learn(const wire::PacketView& packet, transport::QueuePair& qp) noexcept {
+  /// A QP has taken `packet`.
+  void learn(const wire::PacketView& packet, const transport::QpContext& qp) noexcept {
     Kind& kind = of(packet.frame_len);
     if (!kind.pattern.is_shown_by(packet)) kind.pattern.learn(packet);
-    const bool is_connected =
-        qp.context().type == QpType::kRc && packet.op->transport == wire::Transport::kRc;
-    kind.qp = is_connected ? &qp : nullptr;
+    const bool is_connected = qp.type == QpType::kRc && packet.op->transport == wire::Transport::kRc;
+    kind.path = is_connected ? qp.path : nullptr;
   }
   /// QPs, their paths or the port's addresses change: who is meant is to be judged anew.
-  void forget_qps() noexcept {
-    for (Kind& kind : kinds_) kind.qp = nullptr;
+  void forget_paths() noexcept {
+    for (Kind& kind : kinds_) kind.path = nullptr;
   }
 
  private:

@@ -148,7 +148,7 @@ void PollLoop::remove_handle(AhId id) noexcept {
 Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
                         const transport::QpBounds& bounds, Ticks now) {
   now_ = now;
-  known_.forget_qps();
+  known_.forget_paths();
   if ((mask & qp_attr::kAv) != 0 && attr.sgid_index < addresses_.own().size() &&
       !can_reach(addresses_.own()[attr.sgid_index], attr.dgid)) {
     return Error{Errc::kInvalid,
@@ -222,7 +222,7 @@ void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   wheel_.cancel(qp);
   qp.context().wheel_due = Ticks{};
   qps_.erase(qp.context().qpn);
-  known_.forget_qps();
+  known_.forget_paths();
   if (qps_.size() == 0) keys_ = nullptr;
   if (last_qp_ == &qp) last_qp_ = nullptr;
   let_go(qp.neighbour);

@@ -41,7 +41,7 @@ void PollLoop::set_addresses(Addresses addresses, Ticks now) {
   const std::vector<Gid> kept = is_first ? addresses.untagged() : std::vector<Gid>{};
   if (listener_ != nullptr) listener_->prepare(addresses, now);
   addresses_ = std::move(addresses);
-  known_.forget_qps();
+  known_.forget_paths();
   if (!is_first) return;
   port_.keep_from_kernel(kept);
   report({.type = AsyncEventType::kGidChange});

@@ -126,8 +126,11 @@ unsigned PollLoop::take_frames(FrameRing& ring, Ticks now) noexcept {
 void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
   KnownPackets::Kind& known = known_.of(frame.size());
   const wire::PacketView* const like = known.pattern.show(frame);
-  if (like != nullptr && known.is_for_qp(like->bth.dest_qpn)) [[likely]]
-    return on_known(*known.qp, *like, now);
+  if (like != nullptr) [[likely]] {
+    QueuePair* const qp = find_again(like->bth.dest_qpn);
+    if (qp != nullptr && known.is_for(qp->context())) [[likely]]
+      return on_known(*qp, *like, now);
+  }
   wire::PacketView parsed;
   const wire::ParseResult result =
       like != nullptr ? wire::ParseResult::kRoce : wire::parse_packet(frame, parsed);
@@ -157,11 +160,19 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
   }
 }
 
-/// A packet like one that the QP took.
+/// The QP with that number, which is often that of the packet before.
+[[gnu::always_inline]] inline QueuePair* PollLoop::find_again(Qpn qpn) noexcept {
+  if (last_qp_ != nullptr && last_qp_->context().qpn == qpn) [[likely]]
+    return last_qp_;
+  QueuePair* const found = qps_.find(qpn);
+  if (found != nullptr) last_qp_ = found;
+  return found;
+}
+
+/// A packet like one that a QP on the same path took.
 [[gnu::always_inline]] inline void PollLoop::on_known(QueuePair& qp, const wire::PacketView& packet,
                                                       Ticks now) noexcept {
   if (!is_intact(packet)) return;
-  last_qp_ = &qp;
   const bool is_taken = deliver(qp, packet, now, [&](auto& one) { return one.on_known_packet(packet, now); });
   if (is_taken && has_lanes()) note_come(qp, packet, now);
 }
@@ -234,15 +245,11 @@ void PollLoop::look_at_postponed() noexcept {
     return;
   }
   if (!is_intact(packet)) return;
-  QueuePair* qp = last_qp_;
-  if (qp == nullptr || qp->context().qpn != qpn) {
-    qp = qps_.find(qpn);
-    if (qp == nullptr) {
-      if (qpn == kMulticastQpn) return on_multicast(packet, now);
-      counters_.add(Count::kDropUnknownQpn);
-      return;
-    }
-    last_qp_ = qp;
+  QueuePair* const qp = find_again(qpn);
+  if (qp == nullptr) {
+    if (qpn == kMulticastQpn) return on_multicast(packet, now);
+    counters_.add(Count::kDropUnknownQpn);
+    return;
   }
   const Address& local = address_of(*qp);
   const bool is_datagram = packet.op->transport == wire::Transport::kUd;
@@ -255,7 +262,7 @@ void PollLoop::look_at_postponed() noexcept {
   const bool is_taken =
       deliver(*qp, packet, now, [&](auto& one) { return one.on_packet(packet, local.gid, now); });
   if (!is_taken) return;
-  known_.learn(packet, *qp);
+  known_.learn(packet, qp->context());
   if (has_lanes()) note_come(*qp, packet, now);
 }
 

@@ -85,7 +85,7 @@ class PollLoop {
     keys_ = &qp.context().keys;
     qp.context().handles = &handles_;
     qp.lead(nowhere_);
-    known_.forget_qps();
+    known_.forget_paths();
   }
   /// Lets go of a QP: afterwards nothing in the loop refers to it.
   void remove(transport::QueuePair& qp, Ticks now) noexcept;
@@ -216,6 +216,7 @@ class PollLoop {
   unsigned take_frames(FrameRing& ring, Ticks now) noexcept;
   [[nodiscard]] bool has_frames() const noexcept;
   void on_frame(std::span<const std::byte> frame, Ticks now) noexcept;
+  [[nodiscard]] transport::QueuePair* find_again(Qpn qpn) noexcept;
   void on_known(transport::QueuePair& qp, const wire::PacketView& packet, Ticks now) noexcept;
   void on_roce(const wire::PacketView& packet, Ticks now) noexcept;
   [[nodiscard]] bool is_intact(const wire::PacketView& packet) noexcept;

@@ -37,7 +37,7 @@ struct Target {
     qp->context().path->head = wire::FrameTemplate{back};
     qp->set_resolved();
     const Sge none{};
-    for (std::uint64_t wr_id = 1; wr_id <= 2; ++wr_id) {
+    for (std::uint64_t wr_id = 1; wr_id <= 4; ++wr_id) {
       REQUIRE(qp->context().receives.own.put({.wr_id = wr_id, .sges = {&none, 0}}, 0));
       qp->context().receives.own.publish(1);
     }
@@ -352,6 +352,41 @@ TEST_CASE("a packet like those before is judged anew once something has changed"
   target.f.run(5000);
   CHECK(target.f.loop.counters().get(reason) == 1);
   CHECK(target.drops() == 1);
+}
+
+TEST_CASE("what one QP takes, another takes only from the same peer", "[engine][loop][S8]") {
+  Target target;
+  target.takes(target.frame());
+  const auto other = target.f.make_qp(0x11);
+  Packet packet = target.packet();
+  packet.psn = 0;
+  packet.dest_qpn = Qpn{0x11};
+  SECTION("of the same path") {
+    REQUIRE(target.f.connect(*other));
+    target.takes(target.frame());  // the path is known again
+    target.f.give(frame_of(packet, target.f.from_peer(), {}));
+    target.f.run(5000);
+    CHECK(target.f.loop.counters().get(Count::kResponderRnrNaks) == 1);  // it has no receive
+    CHECK(target.drops() == 0);
+  }
+  SECTION("of another path") {
+    REQUIRE(target.f.connect(*other, Gid::from_v4({10, 0, 0, 3})));
+    target.f.run(1000);
+    target.f.taken();  // it asks for that peer's Ethernet address
+    target.takes(target.frame());
+    target.f.give(frame_of(packet, target.f.from_peer(), {}));
+    target.f.run(5000);
+    CHECK(target.f.loop.counters().get(Count::kDropWrongAddress) == 1);
+    CHECK(target.drops() == 1);
+  }
+  SECTION("of no path") {
+    target.takes(target.frame());
+    target.f.give(frame_of(packet, target.f.from_peer(), {}));
+    target.f.run(5000);
+    CHECK(target.f.loop.counters().get(Count::kDropQpState) == 1);
+    CHECK(target.drops() == 1);
+  }
+  target.f.loop.remove(*other, target.f.now());
 }
 
 TEST_CASE("a packet like those before is none if its ICRC is wrong", "[engine][loop][S8]") {
