@@ -173,11 +173,12 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
 [[gnu::always_inline]] inline void PollLoop::on_known(QueuePair& qp, const wire::PacketView& packet,
                                                       Ticks now) noexcept {
   if (!is_intact(packet)) return;
-  const bool is_taken = deliver(qp, packet, now, [&](auto& one) { return one.on_known_packet(packet, now); });
+  auto& rc = static_cast<transport::RcQp&>(qp);  // KnownPackets knows of no others
+  const bool is_taken = deliver(qp, packet, now, [&](auto&) { return rc.on_known_packet(packet, now); });
   if (is_taken && has_lanes()) note_come(qp, packet, now);
 }
 
-/// Before any state is looked at. IBA A17.3.3 ?
+/// Before anything acts on it. IBA A17.3.3 ?
 [[gnu::always_inline]] inline bool PollLoop::is_intact(const wire::PacketView& packet) noexcept {
   counters_.add(Count::kRxRoce);
   if (!wire::icrc_ok(packet, &ahead_)) {

@@ -28,12 +28,12 @@ struct PartialMessage {
   std::uint32_t write_rkey = 0;
 };
 
-/// The access that a request needs.
+/// The access that a FLUSH needs.
 [[nodiscard]] inline std::uint32_t flush_access(const wire::Feth& feth) noexcept {
   const std::uint32_t global = (feth.placement & wire::Feth::kGlobal) != 0 ? access::kFlushGlobal : 0;
   return global | ((feth.placement & wire::Feth::kPersistent) != 0 ? access::kFlushPersistent : 0);
 }
-/// Likewise, of all but FLUSH.
+/// The access that any other request needs.
 [[nodiscard]] constexpr std::uint32_t access_needed(const wire::OpcodeInfo& op) noexcept {
   if (op.is_write || op.is_atomic_write) return access::kRemoteWrite;
   if (op.is_read_request) return access::kRemoteRead;
@@ -61,7 +61,7 @@ class MessageSink {
   /// Puts the payload of a checked SEND or WRITE packet where it belongs, and notes how far the message is.
   [[nodiscard]] Fault place(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept {
     if (!op.is_send) return place_write(packet, op);
-    return op.is_only() && !op.has_ieth ? place_whole(packet) : place_send(packet, op);
+    return op.is_only() && !op.has_ieth ? place_send_only(packet) : place_send(packet, op);
   }
   /// The message has come to its end: completes the receive that it takes, if any.
   void complete_receive(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
@@ -90,7 +90,7 @@ class MessageSink {
                                          const wire::OpcodeInfo& op) const noexcept;
   [[nodiscard]] Fault check_remote_key(const wire::PacketView& packet) const noexcept;
   [[nodiscard]] Fault check_flush_key(const wire::PacketView& packet) const noexcept;
-  [[nodiscard]] Fault place_whole(const wire::PacketView& packet) noexcept;
+  [[nodiscard]] Fault place_send_only(const wire::PacketView& packet) noexcept;
   [[nodiscard]] Fault place_send(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
   [[nodiscard]] Fault place_write(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
   [[nodiscard]] Fault write(std::uint64_t va, std::uint32_t rkey, std::span<const std::byte> in,
@@ -164,7 +164,7 @@ class MessageSink {
   return fits ? Fault::kNone : Fault::kBadLength;
 }
 
-[[gnu::always_inline]] inline Fault MessageSink::place_whole(const wire::PacketView& packet) noexcept {
+[[gnu::always_inline]] inline Fault MessageSink::place_send_only(const wire::PacketView& packet) noexcept {
   mem::SgeCursor start;
   const mem::KeyFault fault =
       start.scatter(qp_.receives.front().sges(), qp_.keys, qp_.recv_pd, 0, packet.payload);

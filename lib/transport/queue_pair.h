@@ -61,9 +61,6 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
   /// @param local  the port's address that the QP uses
   /// @return kRxRoce if it was processed, else the counter of its drop reason.
   virtual Count on_packet(const wire::PacketView& packet, const Gid& local, Ticks now) noexcept = 0;
-  /// Likewise a packet like one that on_packet() processed, of this QP or another of its type and path: with
-  /// the same opcode, P_Key and addresses, which neither QPs nor the port have changed since.
-  virtual Count on_known_packet(const wire::PacketView& packet, Ticks now) noexcept = 0;
   /// Sends requests, unless it is ready to answer and for nothing else, then responses. @return true if it
   /// ended for lack of budget or room: call again.
   virtual bool transmit(TxContext& tx) noexcept = 0;

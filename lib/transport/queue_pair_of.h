@@ -42,7 +42,10 @@ class QueuePairOf final : public QueuePair {
     return verdict == Count::kRxRoce ? take(packet, now) : verdict;
   }
 
-  Count on_known_packet(const wire::PacketView& packet, Ticks now) noexcept override {
+  /// on_packet(), for RC: of a packet like one that it took, here or at another QP of this type and path,
+  /// with the same opcode, P_Key and addresses, which neither QPs nor the port have changed since.
+  Count on_known_packet(const wire::PacketView& packet, Ticks now) noexcept {
+    static_assert(Receiver::kTransport == wire::Transport::kRc);
     return may_take(packet) ? take(packet, now) : Count::kDropQpState;
   }
 

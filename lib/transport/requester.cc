@@ -178,7 +178,7 @@ void Requester::correct_times(Ticks assumed, Ticks actual) noexcept {
 
 /// Gives the next WQE its PSNs. @return false if there is nothing to send: it is local, or cannot be sent.
 bool Requester::start_wqe(const SendWqe& wqe) noexcept {
-  if ((!wqe.is_plain() || wqe.malformed != 0) && !may_start(wqe)) [[unlikely]]
+  if ((!wqe.is_plain() || wqe.malformed != 0) && !start_special(wqe)) [[unlikely]]
     return false;
   const bool answered = wqe.is_answered();
   if (in_flight() == 0) {
@@ -198,8 +198,8 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   return true;
 }
 
-/// @return false: it is broken, or local and run now.
-[[gnu::noinline]] bool Requester::may_start(const SendWqe& wqe) noexcept {
+/// What start_wqe() does first with all but SENDs and WRITEs, and with what was posted wrongly.
+[[gnu::noinline]] bool Requester::start_special(const SendWqe& wqe) noexcept {
   Fault fault = Fault::kNone;
   const bool is_common = raw(wqe.opcode) <= raw(WrOpcode::kSendWithInv);
   if ((!is_common && !is_known(wqe.opcode, qp_)) || (wqe.is_answered() && qp_.max_rd_atomic == 0) ||

@@ -111,7 +111,7 @@ class Requester {
 
   // requester.cc: sending
   bool start_wqe(const SendWqe& wqe) noexcept;
-  bool may_start(const SendWqe& wqe) noexcept;
+  bool start_special(const SendWqe& wqe) noexcept;
   void run_local(const SendWqe& wqe) noexcept;
   void skip_local() noexcept;
   bool emit_current(TxContext& tx) noexcept;

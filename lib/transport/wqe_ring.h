@@ -96,6 +96,9 @@ struct SendWqe {
   static constexpr std::uint32_t kMasked =
       1U << raw(WrOpcode::kMaskedCmpAndSwp) | 1U << raw(WrOpcode::kMaskedFetchAndAdd);
 };
+static_assert(raw(WrOpcode::kRdmaWrite) == 0 && raw(WrOpcode::kRdmaWriteWithImm) == 1 &&
+                  raw(WrOpcode::kSend) == 2 && raw(WrOpcode::kSendWithImm) == 3,
+              "is_plain()");
 static_assert(sizeof(SendWqe) == 48 && sizeof(Sge) == 16, "one SGE and its WQE share a cache line");
 
 /// A posted receive; its SGE list follows it in the slot.

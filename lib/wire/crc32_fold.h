@@ -11,6 +11,8 @@
 
 namespace uroce::wire {
 
+inline constexpr std::int64_t kReflected = 0x1'db71'0641;  ///< P, reflected
+
 /// x^kExponent mod P, reflected: what moves bits on by so many. A block of 128 bits moves on by n if its low
 /// half is multiplied by the power n + 32, its high half by n - 32.
 template <unsigned kExponent>
@@ -31,11 +33,10 @@ static_assert(kPowerOfX<64> == 0x1'63cd'6124);
 
 /// The remainder of a folded block: 128 bits to 64 to 32, then Barrett's division.
 [[gnu::target("pclmul,sse4.1")]] inline std::uint32_t reduce(__m128i sum) noexcept {
-  constexpr std::int64_t kPoly = 0x1'db71'0641;     // P
   constexpr std::int64_t kBarrett = 0x1'f701'1641;  // floor(x^64 / P)
   const __m128i low32 = _mm_set_epi32(0, 0, 0, -1);
   const __m128i folds = _mm_set_epi64x(kPowerOfX<64>, kPowerOfX<96>);
-  const __m128i division = _mm_set_epi64x(kBarrett, kPoly);
+  const __m128i division = _mm_set_epi64x(kBarrett, kReflected);
   sum = _mm_xor_si128(_mm_srli_si128(sum, 8), _mm_clmulepi64_si128(sum, folds, 0x00));
   sum = _mm_xor_si128(_mm_srli_si128(sum, 4), _mm_clmulepi64_si128(_mm_and_si128(sum, low32), folds, 0x10));
   const __m128i quotient = _mm_clmulepi64_si128(_mm_and_si128(sum, low32), division, 0x10);

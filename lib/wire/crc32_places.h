@@ -21,17 +21,15 @@ namespace detail {
 
 inline constexpr std::size_t kPlaceWords = kLongestByPlaces / 8;
 
-inline constexpr std::uint64_t kReflected = 0x1'db71'0641;  // the polynomial, as in crc32_fold.h
-
-/// Its inverse modulo 2^64 (carry-less): what 64 bits are multiplied by to find the multiple of the
-/// polynomial that ends in them.
+/// The polynomial's inverse modulo 2^64 (carry-less): what 64 bits are multiplied by to find the multiple of
+/// the polynomial that ends in them.
 inline constexpr std::uint64_t kInverse = [] {
   std::uint64_t inverse = 0;
   std::uint64_t product = 0;
   for (unsigned bit = 0; bit < 64; ++bit) {
     if (((product ^ 1) >> bit & 1) == 0) continue;
     inverse |= std::uint64_t{1} << bit;
-    product ^= kReflected << bit;
+    product ^= std::uint64_t{kReflected} << bit;
   }
   return inverse;
 }();
@@ -49,7 +47,7 @@ alignas(64) inline constexpr PlacePowers kPlacePowers = [] {
   constexpr auto times_x = [](std::uint64_t rest) {
     return rest << 1 ^ ((rest >> 31 & 1) != 0 ? kPolynomial : 0);
   };
-  std::uint64_t power = 1;  // of the last word's place, which is one vector behind the end
+  std::uint64_t power = 1;  // of the last word, the eighth behind the end
   for (unsigned i = 0; i < 512 + 32 - 64; ++i) power = over_x(power);
   PlacePowers powers{};
   for (auto& row : powers) {
@@ -83,13 +81,13 @@ class CrcByPlaces {
                                      _mm512_clmulepi64_epi128(vector, powers, 0x11), 0x96);
   }
   /// The products have 96 bits. Their low 64 vanish when the multiple of the polynomial that ends in them is
-  /// added (Montgomery's reduction); what is left is the remainder over x^64.
+  /// added (Montgomery's reduction); what is left is the remainder.
   /// @return the remainder, not inverted
   [[nodiscard]] UROCE_WIDE [[gnu::always_inline]] std::uint32_t rest() const noexcept {
     const __m256i half = _mm256_xor_si256(_mm512_maskz_extracti64x4_epi64(0xff, sum_, 0),
                                           _mm512_maskz_extracti64x4_epi64(0xff, sum_, 1));
     const __m128i sum = _mm_xor_si128(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
-    const __m128i factors = _mm_set_epi64x(detail::kReflected, static_cast<std::int64_t>(detail::kInverse));
+    const __m128i factors = _mm_set_epi64x(kReflected, static_cast<std::int64_t>(detail::kInverse));
     const __m128i quotient = _mm_clmulepi64_si128(sum, factors, 0x00);
     const __m128i multiple = _mm_clmulepi64_si128(quotient, factors, 0x10);
     return static_cast<std::uint32_t>(_mm_extract_epi32(_mm_xor_si128(sum, multiple), 2));

@@ -14,7 +14,8 @@
 namespace uroce::wire {
 
 /// The headers of a packet that was parsed, to know others of the same length by which differ from it in
-/// nothing but UDP source port, destination QPN, PSN, AckReq and solicited event, and what is behind the BTH.
+/// nothing but UDP source port, destination QPN, AckReq and the reserved bits beside it, PSN, solicited
+/// event, and what is behind the BTH.
 ///
 /// A value. Threads: one.
 class HeaderPattern {
