@@ -154,7 +154,7 @@ Bytes next_frame(Random& random, const Receiver& to) {
 
 TEST_CASE("a loop that knows packets like those before does what one does that knows none",
           "[engine][loop][S8]") {
-  const std::uint64_t seed = GENERATE(range(1, 9));
+  const auto seed = GENERATE(range<std::uint64_t>(1, 9));
   CAPTURE(seed);
   Random random(seed);
   Receiver knows;
