@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <new>
 
 namespace uroce::mem {
 
@@ -17,14 +16,13 @@ namespace uroce::mem {
 void give_block(void* block, std::size_t bytes) noexcept;
 
 /// A base for classes whose objects are such blocks: aligned to cache lines, or to less.
+///
+/// Without forms that take an alignment: the one of delete that also takes the size is not called if a
+/// constructor throws, and the block would be lost. C++20 7.6.2.8 (28).
 class InBlocks {
  public:
   static void* operator new(std::size_t bytes) { return take_block(bytes); }
-  static void* operator new(std::size_t bytes, std::align_val_t) { return take_block(bytes); }
   static void operator delete(void* object, std::size_t bytes) noexcept { give_block(object, bytes); }
-  static void operator delete(void* object, std::size_t bytes, std::align_val_t) noexcept {
-    give_block(object, bytes);
-  }
 };
 
 }  // namespace uroce::mem
