@@ -41,7 +41,7 @@ class KnownPackets {
 
  private:
   static constexpr std::size_t kKinds = 8;
-  static_assert(sizeof(Kind) == 256);
+  static_assert(sizeof(Kind) == 3 * 64, "cache lines");
 
   std::array<Kind, kKinds> kinds_;
 };

@@ -290,10 +290,8 @@ void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
   const Ticks armed = qp.context().wheel_due;
   if (due.is_set() && (!armed.is_set() || due < armed)) [[unlikely]]
     arm(qp, due < now ? now : due);
-  if (qp.context().send_cq.has_news()) [[unlikely]]
-    wake(qp.context().send_cq);
-  if (qp.context().recv_cq->has_news()) [[unlikely]]
-    wake(*qp.context().recv_cq);
+  wake(qp.context().send_cq);
+  wake(*qp.context().recv_cq);
   if (const std::uint32_t events = qp.take_events(); events != 0) [[unlikely]]
     report(qp, events);
 }
@@ -308,12 +306,10 @@ void PollLoop::after_request(QueuePair& qp, Ticks now) noexcept {
   const transport::QpContext& ctx = qp.context();
   if (ctx.events != 0 || ctx.congestion != nullptr) [[unlikely]]
     return after_step(qp, now);
-  if (ctx.recv_cq->has_news()) [[unlikely]]
-    wake(*ctx.recv_cq);
+  wake(*ctx.recv_cq);
 }
 
-/// There is a wake-up, or a new deadline.
-[[gnu::noinline]] void PollLoop::wake(transport::CqRing& cq) noexcept {
+[[gnu::noinline]] void PollLoop::take_news(transport::CqRing& cq) noexcept {
   if (cq.take_wake()) signal(cq.event_fd());
   moderation_due_ = earlier(moderation_due_, cq.deadline());
 }
@@ -323,7 +319,7 @@ void PollLoop::moderate(transport::CqRing& cq, std::uint32_t count, std::uint64_
   if (!is_known) moderated_.push_back(&cq);
   cq.moderate(count, period_ns);
   if (!cq.is_moderated()) std::erase(moderated_, &cq);
-  if (cq.has_news()) wake(cq);
+  wake(cq);
 }
 
 /// CQs whose completions have waited long enough for their event.
@@ -331,7 +327,7 @@ void PollLoop::wake_moderated(Ticks now) noexcept {
   moderation_due_ = Ticks{};
   for (transport::CqRing* cq : moderated_) {
     cq->on_timer(now);
-    if (cq->has_news()) wake(*cq);
+    wake(*cq);
     moderation_due_ = earlier(moderation_due_, cq->deadline());
   }
 }

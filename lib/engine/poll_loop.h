@@ -265,7 +265,11 @@ class PollLoop {
   void make_ready(transport::QueuePair& qp) noexcept;
   void make_ready_to_answer(transport::QueuePair& qp) noexcept;
   void arm(transport::QueuePair& qp, Ticks due) noexcept;
-  void wake(transport::CqRing& cq) noexcept;
+  void wake(transport::CqRing& cq) noexcept {
+    if (cq.has_news()) [[unlikely]]
+      take_news(cq);
+  }
+  void take_news(transport::CqRing& cq) noexcept;
   void wake_moderated(Ticks now) noexcept;
   void report(transport::QueuePair& qp, std::uint32_t events) noexcept;
   void report(const LoopEvent& event) noexcept;

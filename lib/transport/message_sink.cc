@@ -64,22 +64,6 @@ void MessageSink::reset_message() noexcept {
   partial_ = {};
 }
 
-Fault MessageSink::place_send(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept {
-  const bool is_only = op.is_only();
-  mem::SgeCursor start;
-  if (op.starts_message && !is_only) partial_ = {};
-  mem::SgeCursor& cursor = is_only ? start : partial_.cursor;
-  const RecvWqe& wqe = qp_.receives.front();
-  if (cursor.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, cursor.position(), packet.payload) !=
-      mem::KeyFault::kNone)
-    return Fault::kReceiveKey;
-  if (op.has_ieth && !qp_.keys.invalidate(raw(packet.ieth().rkey), qp_.user()))
-    return Fault::kInvalidateRefused;
-  if (is_only) return Fault::kNone;
-  message_ = op.ends_message ? Message::kNone : Message::kSend;
-  return Fault::kNone;
-}
-
 Fault MessageSink::place_write(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept {
   if (op.starts_message) {
     const wire::Reth reth = packet.reth();

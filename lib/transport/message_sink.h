@@ -60,8 +60,7 @@ class MessageSink {
   [[nodiscard]] Fault check(const wire::PacketView& packet, const wire::OpcodeInfo& op) const noexcept;
   /// Puts the payload of a checked SEND or WRITE packet where it belongs, and notes how far the message is.
   [[nodiscard]] Fault place(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept {
-    if (!op.is_send) return place_write(packet, op);
-    return op.is_only() && !op.has_ieth ? place_send_only(packet) : place_send(packet, op);
+    return op.is_send ? place_send(packet, op) : place_write(packet, op);
   }
   /// The message has come to its end: completes the receive that it takes, if any.
   void complete_receive(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
@@ -90,7 +89,6 @@ class MessageSink {
                                          const wire::OpcodeInfo& op) const noexcept;
   [[nodiscard]] Fault check_remote_key(const wire::PacketView& packet) const noexcept;
   [[nodiscard]] Fault check_flush_key(const wire::PacketView& packet) const noexcept;
-  [[nodiscard]] Fault place_send_only(const wire::PacketView& packet) noexcept;
   [[nodiscard]] Fault place_send(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
   [[nodiscard]] Fault place_write(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
   [[nodiscard]] Fault write(std::uint64_t va, std::uint32_t rkey, std::span<const std::byte> in,
@@ -164,11 +162,21 @@ class MessageSink {
   return fits ? Fault::kNone : Fault::kBadLength;
 }
 
-[[gnu::always_inline]] inline Fault MessageSink::place_send_only(const wire::PacketView& packet) noexcept {
+[[gnu::always_inline]] inline Fault MessageSink::place_send(const wire::PacketView& packet,
+                                                            const wire::OpcodeInfo& op) noexcept {
+  const bool is_only = op.is_only();
   mem::SgeCursor start;
-  const mem::KeyFault fault =
-      start.scatter(qp_.receives.front().sges(), qp_.keys, qp_.recv_pd, 0, packet.payload);
-  return fault == mem::KeyFault::kNone ? Fault::kNone : Fault::kReceiveKey;
+  if (op.starts_message && !is_only) partial_ = {};
+  mem::SgeCursor& cursor = is_only ? start : partial_.cursor;
+  const RecvWqe& wqe = qp_.receives.front();
+  if (cursor.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, cursor.position(), packet.payload) !=
+      mem::KeyFault::kNone)
+    return Fault::kReceiveKey;
+  if (op.has_ieth && !qp_.keys.invalidate(raw(packet.ieth().rkey), qp_.user()))
+    return Fault::kInvalidateRefused;
+  if (is_only) return Fault::kNone;
+  message_ = op.ends_message ? Message::kNone : Message::kSend;
+  return Fault::kNone;
 }
 
 [[gnu::always_inline]] inline void MessageSink::complete_receive(const wire::PacketView& packet,

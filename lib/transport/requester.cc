@@ -185,7 +185,7 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
     const bool is_long = wqe.length > kLongestPrompt && (!answered || wqe.is_read());
     qp_.in_flight = !is_long ? InFlight::kShort : answered ? InFlight::kAsksForLong : InFlight::kLong;
   }
-  const std::uint32_t packets = wqe.length <= qp_.mtu ? 1 : packets_of(wqe);
+  const std::uint32_t packets = packets_of(wqe);
   next_wqe_psn_ = next_wqe_psn_ + packets;
   ++started_;
   if (uses_credits_) [[unlikely]]

@@ -36,6 +36,12 @@ class HeaderPattern {
  private:
   static constexpr std::size_t kMost = 66 + Bth::kSize;  // bytes: Ethernet, VLAN, IPv6, UDP, BTH
 
+  // Bits that must be the same, in the eight bytes before the BTH and in its first ones.
+  static constexpr std::uint64_t kUdpBits =
+      ~std::bit_cast<std::uint64_t>(std::array<std::uint8_t, 8>{0xff, 0xff});  // but for the source port
+  static constexpr std::uint64_t kBthBits = ~std::bit_cast<std::uint64_t>(std::array<std::uint8_t, 8>{
+      0, 0x80, 0, 0, 0, 0xff, 0xff, 0xff});  // but for solicited event and destination QPN
+
   [[nodiscard]] static std::uint64_t word_at(const std::byte* at) noexcept {
     std::uint64_t word = 0;
     std::memcpy(&word, at, sizeof word);
@@ -48,9 +54,10 @@ class HeaderPattern {
     const std::size_t bth = view_.bth_offset;
     const std::size_t before = bth - Udp::kSize;
     static_assert(Ether::kSize + Ipv4::kSize > 32);  // the least of it
+    const std::uint64_t udp_bits = view_.gid_type == GidType::kRoceV1 ? ~std::uint64_t{0} : kUdpBits;
     std::uint64_t differ = difference(frame, 0) | difference(frame, 8) | difference(frame, 16) |
                            difference(frame, 24) | difference(frame, before - 8) |
-                           (difference(frame, before) & udp_bits_) | (difference(frame, bth) & bth_bits_);
+                           (difference(frame, before) & udp_bits) | (difference(frame, bth) & kBthBits);
     for (std::size_t at = 32; at + 8 < before; at += 8) differ |= difference(frame, at);
     return differ == 0;
   }
@@ -72,8 +79,6 @@ class HeaderPattern {
   std::uint16_t ext_at_ = 0;  // in the frame, like those below
   std::uint16_t payload_at_ = 0;
   std::uint16_t ip_payload_at_ = 0;
-  std::uint64_t udp_bits_ = 0;                // that must be the same, in the last eight bytes before the BTH
-  std::uint64_t bth_bits_ = 0;                // likewise, in its first ones
   PacketView view_{.frame_len = UINT32_MAX};  // nothing was learned
 };
 

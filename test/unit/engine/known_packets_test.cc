@@ -17,6 +17,7 @@ constexpr std::uint16_t kVlan = 5;
 const Gid kOwnV6 = *Gid::parse("fe80::1");
 const Gid kPeerV6 = *Gid::parse("fe80::2");
 constexpr std::uint32_t kPayload = 16;
+constexpr transport::QpBounds kBounds{.gid_count = 4, .hardened = 255};
 
 /// A loop with QPs that survive what they are sent: two of one path, others of another peer, of IPv6 and in a
 /// VLAN.
@@ -39,20 +40,9 @@ struct Receiver {
   std::unique_ptr<transport::RcQp> connected(std::uint32_t qpn, const Gid& peer,
                                              std::uint32_t sgid_index = 1) {
     auto qp = f.make_qp(qpn);
-    QpAttr attr{.path_mtu = PathMtu::k1024,
-                .dest_qpn = LoopFixture::kPeerQpn,
-                .access_flags = access::kAll,
-                .dgid = peer,
-                .sgid_index = sgid_index};
-    for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
-                                      {QpState::kRtr, qp_attr::kRtrMask},
-                                      {QpState::kRts, qp_attr::kRtsMask}}) {
-      attr.state = state;
-      REQUIRE(f.loop.modify(*qp, attr, mask, bounds(), f.now()));
-    }
+    REQUIRE(f.connect(*qp, peer, sgid_index, 8, kBounds.hardened));
     return qp;
   }
-  [[nodiscard]] static transport::QpBounds bounds() { return {.gid_count = 4, .hardened = 255}; }
 
   /// Each QP has a receive, whatever it has used.
   void post() {
@@ -167,7 +157,7 @@ TEST_CASE("a loop that knows packets like those before does what one does that k
     Random other(chance);
     for (Receiver* to : {&knows, &forgets}) to->post();
     knows.f.give(next_frame(one, knows));
-    static_cast<void>(forgets.f.loop.modify(*forgets.qps[0], {}, 0, Receiver::bounds(), forgets.f.now()));
+    static_cast<void>(forgets.f.loop.modify(*forgets.qps[0], {}, 0, kBounds, forgets.f.now()));
     forgets.f.give(next_frame(other, forgets));
     for (Receiver* to : {&knows, &forgets}) to->f.run(2000);
     REQUIRE(knows.all() == forgets.all());

@@ -70,6 +70,8 @@ struct Target {
     return sum;
   }
 
+  void reset() { REQUIRE(f.loop.modify(*qp, {.state = QpState::kReset}, qp_attr::kState, {}, f.now())); }
+
   /// It is counted under `reason` and nowhere else, and changes nothing; the peer's own packet is taken
   /// after.
   void drops(const Bytes& frame, Count reason) {
@@ -315,15 +317,11 @@ TEST_CASE("a packet like those before is judged anew once something has changed"
   const Bytes next = target.frame();
   Count reason = Count::kDropWrongAddress;
   SECTION("the QP has another peer") {
-    QpAttr attr;
-    attr.state = QpState::kReset;
-    REQUIRE(target.f.loop.modify(*target.qp, attr, qp_attr::kState, {}, target.f.now()));
+    target.reset();
     REQUIRE(target.f.connect(*target.qp, Gid::from_v4({10, 0, 0, 3})));
   }
   SECTION("the QP talks from another address") {
-    QpAttr attr;
-    attr.state = QpState::kReset;
-    REQUIRE(target.f.loop.modify(*target.qp, attr, qp_attr::kState, {}, target.f.now()));
+    target.reset();
     REQUIRE(target.f.connect(*target.qp, LoopFixture::peer_v4(), 2));
   }
   SECTION("the port has another address there") {
@@ -332,9 +330,7 @@ TEST_CASE("a packet like those before is judged anew once something has changed"
     target.f.loop.set_addresses(std::move(others), target.f.now());
   }
   SECTION("the QP receives nothing any more") {
-    QpAttr attr;
-    attr.state = QpState::kReset;
-    REQUIRE(target.f.loop.modify(*target.qp, attr, qp_attr::kState, {}, target.f.now()));
+    target.reset();
     reason = Count::kDropQpState;
   }
   SECTION("the QP is gone") {
