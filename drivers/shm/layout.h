@@ -6,8 +6,12 @@
 ///   then       the rings themselves, [lanes][queues][2], page aligned
 ///
 /// A ring is a stream of records. A record starts on a cache line: a 4-byte header, then the frame. The
-/// header is stored last, with release, and carries the stream's tag; the header behind it is cleared before.
-/// Records never straddle the end of the ring: a skip record sends the reader back to the start.
+/// header is stored last, with release, and carries the tag of the stream and of the lap. Records never
+/// straddle the end of the ring: a skip record sends the reader back to the start.
+///
+/// No line looks like a header of the lap to come: the consumer clears what does before it gives lines back,
+/// read or skipped. Long records alone it does not look through: for a lap behind one, and in the first lap
+/// of a stream, the producer clears the header behind each record before it writes that.
 ///
 /// A stream starts at offset 0 when both ends agree on it: the producer offers (stream id, consumer epoch), a
 /// consumer of that epoch acknowledges it, and only then does the producer write. A restarted end therefore
@@ -23,15 +27,18 @@ namespace uroce::drivers::shm {
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::uint64_t kMagic = 0x6d68'7365'636f'7275;  // "uroceshm"
-inline constexpr std::uint32_t kLayoutVersion = 3;
+inline constexpr std::uint32_t kLayoutVersion = 4;
 
-// Record header: tag:17 skip:1 length:14.
+// Record header: stream:16 lap:1 skip:1 length:14.
 inline constexpr std::uint32_t kHeaderBytes = 4;
 inline constexpr std::uint32_t kLengthMask = 0x3fff;
 inline constexpr std::uint32_t kSkip = 0x4000;
 inline constexpr std::uint32_t kTagMask = 0xffff'8000;
+inline constexpr std::uint32_t kLapBit = 0x8000;  // of the tag: it differs from lap to lap
 /// A tag that no stream has.
 inline constexpr std::uint32_t kNoTag = kTagMask;
+/// The consumer does not look through records of longer frames, bytes.
+inline constexpr std::uint32_t kLongFrame = 1024;
 
 inline constexpr std::uint32_t kMaxLinkMtu = 9600;
 inline constexpr std::uint32_t kFrameOverhead = 18;  // Ethernet header and one VLAN tag
@@ -48,11 +55,15 @@ inline constexpr unsigned kLinesBetweenLooks = 24;
   return (len + kHeaderBytes + (kCacheLine - 1)) & ~static_cast<std::uint32_t>(kCacheLine - 1);
 }
 
-/// The tag that the records of stream `id` carry; neither 0 (a cleared header) nor kNoTag.
+/// The tag that the records of stream `id` carry in its first lap; in no lap 0 (a cleared header) or kNoTag.
 [[nodiscard]] constexpr std::uint32_t stream_tag(std::uint32_t id) noexcept {
-  return (id % 0x1'fffe + 1) << 15;
+  return (id % 0xfffe + 1) << 16;
 }
-static_assert(stream_tag(0) != 0 && stream_tag(0x1'fffd) < kNoTag);
+/// What the tag differs in from that at byte `position` of the stream.
+[[nodiscard]] constexpr std::uint32_t lap_bit(std::uint64_t position, std::uint32_t ring_bytes) noexcept {
+  return (position & ring_bytes) != 0 ? kLapBit : 0;
+}
+static_assert(stream_tag(0) > kLapBit && (stream_tag(0xfffd) | kLapBit) < (kNoTag & ~kLapBit));
 
 [[nodiscard]] constexpr std::uint64_t make_offer(std::uint32_t id, std::uint32_t epoch) noexcept {
   return static_cast<std::uint64_t>(id) << 32 | epoch;

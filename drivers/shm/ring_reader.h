@@ -33,7 +33,7 @@ class RingReader {
   /// There is a record, which read() shows, or refuses.
   [[nodiscard]] bool has_some() const noexcept {
     // pairs with RingWriter::commit
-    return (record_header(next()).load(std::memory_order_acquire) & kTagMask) == tag_;
+    return (record_header(next()).load(std::memory_order_acquire) & kTagMask) == tag(position_);
   }
   /// From now on, or no longer, prepare() fetches what is long, and read() does not.
   void leave_to_prepare(bool yes) noexcept { leaves_to_prepare_ = yes; }
@@ -79,7 +79,7 @@ class RingReader {
       const auto offset = static_cast<std::uint32_t>(position_ & (place_.ring_bytes - 1));
       // pairs with RingWriter::commit
       const std::uint32_t header = record_header(place_.ring + offset).load(std::memory_order_acquire);
-      if ((header & kTagMask) != tag_) break;
+      if ((header & kTagMask) != tag(position_)) break;
       const std::uint32_t len = header & kLengthMask;
       const std::uint32_t taken = record_bytes(len);
       if ((header & kSkip) != 0 || !is_plausible(offset, len, taken)) {
@@ -91,7 +91,9 @@ class RingReader {
       frames[count++] = {.data = place_.ring + offset + kHeaderBytes, .len = len};
       bytes += len;
       position_ += taken;
-      if (len > kLongRecord) {
+      if (len <= kLongFrame) {
+        shows_short_ = true;
+      } else {
         shows_long_ = true;
         if (has_next_ = has_some(); has_next_ && !leaves_to_prepare_) prefetch_record(taken);
       }
@@ -119,7 +121,9 @@ class RingReader {
   void release() noexcept {
     if (ack_ == 0) return;
     if (is_paced() || (shows_long_ && wants_lines())) hand_over();
+    if (shows_short_) look_through();
     shows_long_ = false;
+    shows_short_ = false;
     released_ = position_;
     place_.control->release.frames.store(frames_, std::memory_order_relaxed);
     // pairs with RingWriter::claim_crowded
@@ -139,6 +143,9 @@ class RingReader {
   }
   /// The records are a stream whose producer is far away.
   [[nodiscard]] bool is_paced() const noexcept { return pace_.is_stream() && wants_lines(); }
+  [[nodiscard]] std::uint32_t tag(std::uint64_t position) const noexcept {
+    return tag_ ^ lap_bit(position, place_.ring_bytes);
+  }
   [[nodiscard]] std::byte* next() const noexcept {
     return place_.ring + (position_ & (place_.ring_bytes - 1));
   }
@@ -151,7 +158,6 @@ class RingReader {
   // they travel together with the header's line instead of after it.
   static constexpr std::uint32_t kLinesOfRecord = 2;
   static constexpr std::uint32_t kLinesWhileIdle = 3;
-  static constexpr std::uint32_t kLongRecord = 1024;  // bytes
 
   /// The next record is there, and probably as long as this one: it travels while this one is read, and so
   /// does the header behind it. Measured: 64 KiB WRITEs 104 -> 133 Gb/s, where both cores share a cache.
@@ -173,6 +179,15 @@ class RingReader {
   void hand_over() noexcept {
     for (std::uint64_t line = released_; line < position_; line += kCacheLine) {
       place_.ring[(line + kCacheLine - 1) & (place_.ring_bytes - 1)] = std::byte{0};
+    }
+  }
+
+  /// Clears what looks like a header of the next lap in the lines that are about to be given back.
+  void look_through() noexcept {
+    for (std::uint64_t line = released_; line < position_; line += kCacheLine) {
+      const auto word = record_header(place_.ring + (line & (place_.ring_bytes - 1)));
+      if ((word.load(std::memory_order_relaxed) & kTagMask) == (tag(line) ^ kLapBit)) [[unlikely]]
+        word.store(0, std::memory_order_relaxed);
     }
   }
 
@@ -207,6 +222,7 @@ class RingReader {
   bool was_idle_ = false;    // the last read() found nothing
   bool shows_one_ = false;   // the one before had found nothing
   bool shows_long_ = false;  // among what was read since the last release
+  bool shows_short_ = false;
   Pace pace_;
   std::uint64_t presence_ = 0;
   std::uint64_t frames_ = 0;  // of the stream

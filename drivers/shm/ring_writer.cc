@@ -27,6 +27,14 @@ RingWriter::RingWriter(const Place& place, PeerWatch& watch, const Bell& bell,
       offer_(place.control->producer.offer.load(std::memory_order_relaxed)),
       private_room_(std::make_unique<CacheLine[]>(record_bytes(place.max_frame) / sizeof(CacheLine))) {}
 
+/// What was claimed and not committed may have been written to all the same.
+void RingWriter::forget_claim() noexcept {
+  if (claimed_start_ != kPrivate && !is_staged_) {
+    clears_until_ = claimed_start_ + record_bytes(claimed_len_) + place_.ring_bytes;
+  }
+  claimed_len_ = 0;
+}
+
 /// How much the consumer has given back by now.
 void RingWriter::look_at_released() noexcept {
   const std::uint64_t before = clock_ns();
@@ -126,6 +134,7 @@ void RingWriter::start_stream() noexcept {
   fetched_ = 0;
   flushed_ = 0;
   cached_released_ = 0;
+  clears_until_ = place_.ring_bytes;
   published_ = 0;
   waiting_since_ns_ = 0;
 }

@@ -36,6 +36,7 @@ class RingWriter {
 
   /// @param whole_lines  as FrameSink::tx_claim_lines() says
   [[nodiscard]] std::byte* claim(std::uint32_t len, bool whole_lines = false) noexcept {
+    if (claimed_len_ != 0) forget_claim();
     in_lines_ = whole_lines;
     if (len < kMinFrame || len > place_.max_frame) return refuse_length();
     if (consumer().ack.load(std::memory_order_acquire) != live_offer_) return claim_unsynchronised(len);
@@ -64,16 +65,16 @@ class RingWriter {
     if (claimed_start_ == kPrivate) return drop();
     const std::uint64_t next = claimed_start_ + record_bytes(claimed_len_);
     if (is_staged_) {
-      clear_header(next);
+      if (next < clears_until_) clear_header(next);
       unstage(at(claimed_start_), record_bytes(claimed_len_));
     }
     // pairs with RingReader::read
-    record_header(at(claimed_start_)).store(tag_ | claimed_len_, std::memory_order_release);
+    record_header(at(claimed_start_)).store(tag(claimed_start_) | claimed_len_, std::memory_order_release);
     if (claimed_start_ != position_) {
-      record_header(at(position_)).store(tag_ | kSkip, std::memory_order_release);
+      record_header(at(position_)).store(tag(position_) | kSkip, std::memory_order_release);
     }
     position_ = next;
-    if (next - claimed_start_ <= kShortRecord) fetch_lines(next + kCacheLine, next - claimed_start_);
+    if (claimed_len_ <= kLongFrame) fetch_lines(next + kCacheLine, next - claimed_start_);
     ++published_;
     counters_.tx_frames.add();
     counters_.tx_bytes.add(claimed_len_);
@@ -104,7 +105,6 @@ class RingWriter {
   static constexpr std::uint64_t kNever = ~std::uint64_t{0};    // no acknowledgement has this value
   static constexpr std::uint64_t kPrivate = ~std::uint64_t{0};  // as claimed_start_: not in the ring
   static constexpr std::uint32_t kStageBytes = 512;             // shorter records are built outside the ring
-  static constexpr std::uint32_t kShortRecord = 1024;           // bytes
 
   [[nodiscard]] ConsumerLine& consumer() const noexcept { return place_.control->consumer; }
   [[nodiscard]] std::byte* at(std::uint64_t position) const noexcept {
@@ -124,10 +124,15 @@ class RingWriter {
     claimed_start_ = start;
     claimed_len_ = len;
     is_staged_ = !in_lines_ && record_bytes(len) <= kStageBytes;
+    const std::uint64_t next = start + record_bytes(len);
+    if (len > kLongFrame) clears_until_ = next + place_.ring_bytes;
     // Not behind the record, or the consumer, which polls its first line, would have that between two stores.
     // Staged: not before, or the stage could not be read until the next header's line has come.
-    if (!is_staged_) clear_header(start + record_bytes(len));
+    if (!is_staged_ && next < clears_until_) clear_header(next);
     return (is_staged_ ? stage_.data() : at(start)) + kHeaderBytes;
+  }
+  [[nodiscard]] std::uint32_t tag(std::uint64_t position) const noexcept {
+    return tag_ | lap_bit(position, place_.ring_bytes);
   }
   void clear_header(std::uint64_t position) noexcept {
     record_header(at(position)).store(0, std::memory_order_relaxed);
@@ -149,6 +154,7 @@ class RingWriter {
     claimed_len_ = 0;
     return nullptr;
   }
+  void forget_claim() noexcept;
   void look_at_released() noexcept;
   [[nodiscard]] std::byte* claim_crowded(std::uint32_t len) noexcept;
   [[nodiscard]] std::byte* claim_unsynchronised(std::uint32_t len) noexcept;
@@ -168,6 +174,7 @@ class RingWriter {
   std::uint64_t fetched_ = 0;          // of the stream, bytes that prepare() has fetched room for
   std::uint64_t flushed_ = 0;          // position_ at the last flush
   std::uint64_t cached_released_ = 0;
+  std::uint64_t clears_until_ = 0;  // of the stream: up to there headers are cleared ahead; layout.h
   std::uint64_t claimed_start_ = 0;
   std::uint32_t claimed_len_ = 0;  // 0: nothing is claimed
   bool in_lines_ = false;          // the claimed one: written by whole lines

@@ -85,7 +85,7 @@ inline bool send_lines(port::Port& port, std::span<const std::byte> frame) {
   if (room == nullptr) return false;
   const std::size_t lead = std::bit_cast<std::uintptr_t>(room) % kLine;
   Bytes lines((lead + frame.size() + kLine - 1) / kLine * kLine);
-  std::copy(frame.begin(), frame.end(), lines.begin() + static_cast<std::ptrdiff_t>(lead));
+  std::memcpy(lines.data() + lead, frame.data(), frame.size());
   for (std::size_t at = lines.size(); at > 0; at -= kLine)
     std::memcpy(room - lead + at - kLine, lines.data() + at - kLine, kLine);
   port.tx_commit();

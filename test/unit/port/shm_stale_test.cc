@@ -1,0 +1,145 @@
+/// What an earlier lap has left in the ring is never taken for a record.
+#include <catch2/catch.hpp>
+
+#include <cstring>
+#include <deque>
+
+#include "drivers/shm/shm_port.h"
+#include "port_helpers.h"
+#include "shared_bytes.h"
+
+using namespace uroce;
+using namespace uroce::drivers;
+using namespace uroce::test;
+
+namespace {
+
+constexpr shm::Geometry kGeometry{.queues = 1, .ring_bytes = 1U << 16, .link_mtu = 4200};
+
+/// Both ends of a link whose frames hold headers of its own stream, wherever a line of the ring begins.
+class Forger {
+ public:
+  Forger(std::string name, std::uint64_t seed)
+      : name_(std::move(name)), random_(seed), a_(open_end(name_)), b_(open_end(name_)), shared_(name_) {
+    meet();
+  }
+
+  /// Sends a frame of `len` bytes, in one of the ways that there are, unless there is no room.
+  void forge_and_send(std::uint32_t len) {
+    const Bytes frame = forged(len);
+    const bool by_lines = len <= 640 && random_.below(2) == 0;
+    if (by_lines ? send_lines(*a_, frame) : send(*a_, frame)) under_way_.push_back(frame);
+  }
+  /// Writes to a frame's room without sending it.
+  void forge_and_forget(std::uint32_t len) {
+    const Bytes frame = forged(len);
+    std::byte* const room = len <= 640 ? a_->tx_claim_lines(len) : a_->tx_claim(len);
+    if (room != nullptr) std::memcpy(room, frame.data(), len);
+  }
+  void check_received() {
+    for (const Bytes& frame : receive(*b_)) {
+      REQUIRE_FALSE(under_way_.empty());
+      REQUIRE(frame == under_way_.front());
+      under_way_.pop_front();
+    }
+    REQUIRE(b_->counters().rx_malformed == 0);
+  }
+  void check_all_received() {
+    for (int i = 0; i < 100'000 && !under_way_.empty(); ++i) check_received();
+    REQUIRE(under_way_.empty());
+    check_received();
+  }
+  /// The receiver is another one from now on, which reads the stream that has been forged with the others.
+  void restart_receiver() {
+    const std::uint32_t forged = next_stream();
+    b_.reset();
+    b_ = open_end(name_);
+    meet();
+    REQUIRE(stream_ == forged);
+  }
+  Random& random() { return random_; }
+
+ private:
+  void meet() {
+    settle(*a_, *b_);
+    REQUIRE(send(*a_, random_bytes(14, random_.next())));
+    REQUIRE(receive_soon(*b_).size() == 1);
+    stream_ = shared_.load32(kGeometry.ring_at(0, 0)) & shm::kTagMask & ~shm::kLapBit;
+  }
+  [[nodiscard]] std::uint32_t next_stream() const { return stream_ + 2 * shm::kLapBit; }
+  static std::unique_ptr<port::Port> open_end(const std::string& name) {
+    PortOptions options;
+    options.spec = "shm:" + name + ",ring=64K";
+    auto ports = open_shm(options);
+    if (!ports) FAIL(ports.error().text);
+    return std::move(ports->front());
+  }
+  Bytes forged(std::uint32_t len) {
+    Bytes frame = random_bytes(len, random_.next());
+    for (std::size_t at = 64 - shm::kHeaderBytes; at + sizeof(std::uint32_t) <= len; at += 64) {
+      const std::uint32_t stream = random_.below(2) == 0 ? stream_ : next_stream();
+      const std::uint32_t lap = random_.below(2) == 0 ? shm::kLapBit : 0;
+      const auto header = stream | lap | (14 + static_cast<std::uint32_t>(random_.below(1000)));
+      std::memcpy(frame.data() + at, &header, sizeof(header));
+    }
+    return frame;
+  }
+
+  std::string name_;
+  Random random_;
+  std::unique_ptr<port::Port> a_;
+  std::unique_ptr<port::Port> b_;
+  SharedBytes shared_;
+  std::uint32_t stream_ = 0;
+  std::deque<Bytes> under_way_;
+};
+
+}  // namespace
+
+TEST_CASE("frames that hold record headers cross the link, and nothing else does", "[shm][stale]") {
+  const std::uint64_t seed = Catch::rngSeed() + 1;
+  INFO("seed " << seed);
+  // Of 16 frames so many are longer than the consumer looks through; in the last round few, so that for whole
+  // laps there is none.
+  for (const std::uint64_t long_ones : {0U, 8U, 1U}) {
+    INFO("long ones " << long_ones);
+    Forger link(unique_name("stale"), seed + long_ones);
+    Random& random = link.random();
+    for (int i = 0; i < 60'000; ++i) {
+      const bool is_long = random.below(16) < long_ones && (long_ones > 1 || i % 4000 < 100);
+      link.forge_and_send(is_long ? 1025 + static_cast<std::uint32_t>(random.below(3000))
+                                  : 14 + static_cast<std::uint32_t>(random.below(400)));
+      if (random.below(4) == 0) link.check_received();
+    }
+    link.check_all_received();
+  }
+}
+
+TEST_CASE("what was written and never sent is not taken for a record", "[shm][stale]") {
+  const std::uint64_t seed = Catch::rngSeed() + 1;
+  INFO("seed " << seed);
+  Forger link(unique_name("forgotten"), seed);
+  Random& random = link.random();
+  for (int i = 0; i < 60'000; ++i) {
+    const std::uint64_t most = i % 8000 < 4000 ? 1000 : 3000;
+    if (i % 4000 < 100) link.forge_and_forget(14 + static_cast<std::uint32_t>(random.below(most)));
+    link.forge_and_send(14 + static_cast<std::uint32_t>(random.below(100)));
+    if (random.below(4) == 0) link.check_received();
+  }
+  link.check_all_received();
+}
+
+TEST_CASE("what a stream has left is not taken for records of the next one", "[shm][stale]") {
+  const std::uint64_t seed = Catch::rngSeed() + 1;
+  INFO("seed " << seed);
+  Forger link(unique_name("streams"), seed);
+  Random& random = link.random();
+  for (int stream = 0; stream < 40; ++stream) {
+    for (int i = 0; i < 600; ++i) {
+      link.forge_and_send(14 + static_cast<std::uint32_t>(random.below(400)));
+      if (random.below(4) == 0) link.check_received();
+    }
+    link.check_all_received();
+    link.restart_receiver();
+  }
+}
