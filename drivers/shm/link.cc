@@ -10,14 +10,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <ctime>
+
+#include "drivers/shm/abandoned.h"
+#include "drivers/shm/file_lock.h"
 
 namespace uroce::drivers::shm {
 namespace {
-
-// Bytes of the backing file that locks are laid on; the locks have nothing to do with what is stored there.
-constexpr off_t kSetupLock = 0;
-constexpr off_t kSideLock = 1;  // and 2
 
 constexpr std::uint32_t kMaxQueues = 64;
 constexpr std::uint32_t kMaxRingBytes = 1U << 28;
@@ -27,51 +25,6 @@ constexpr std::uint32_t kRecordsPerRing =
 Error system_error(const std::string& what) {
   const Errc code = errno == EACCES || errno == EPERM ? Errc::kPermission : Errc::kSystem;
   return Error{code, what + ": " + std::strerror(errno)};
-}
-
-/// Open file description locks: they belong to the open file, so two ends in one process exclude each other
-/// too, and the kernel drops them when the process dies.
-struct flock lock_of(off_t byte) noexcept {
-  struct flock lock {};
-  lock.l_type = F_WRLCK;
-  lock.l_whence = SEEK_SET;
-  lock.l_start = byte;
-  lock.l_len = 1;
-  return lock;
-}
-
-bool try_lock(int file, off_t byte) noexcept {
-  struct flock lock = lock_of(byte);
-  return ::fcntl(file, F_OFD_SETLK, &lock) == 0;
-}
-
-void unlock(int file, off_t byte) noexcept {
-  struct flock lock = lock_of(byte);
-  lock.l_type = F_UNLCK;
-  ::fcntl(file, F_OFD_SETLK, &lock);
-}
-
-bool is_locked_by_other(int file, off_t byte) noexcept {
-  struct flock lock = lock_of(byte);
-  return ::fcntl(file, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
-}
-
-/// Waits up to `tries` ms.
-bool lock_within(int file, off_t byte, int tries) noexcept {
-  for (int i = 0; i < tries; ++i) {
-    if (try_lock(file, byte)) return true;
-    const timespec pause{.tv_sec = 0, .tv_nsec = 1'000'000};
-    ::nanosleep(&pause, nullptr);
-  }
-  return try_lock(file, byte);
-}
-
-/// False if somebody has removed or replaced the file since it was opened.
-bool is_still_at(int file, const std::string& path) noexcept {
-  struct stat by_file {};
-  struct stat by_path {};
-  return ::fstat(file, &by_file) == 0 && ::lstat(path.c_str(), &by_path) == 0 &&
-         by_file.st_ino == by_path.st_ino && by_file.st_dev == by_path.st_dev;
 }
 
 bool is_valid_name(std::string_view name) noexcept {
@@ -233,6 +186,7 @@ Status Link::initialise(const LinkConfig& config) {
                .ring_bytes = config.ring_bytes.value_or(default_ring_bytes()),
                .link_mtu = config.link_mtu.value_or(defaults.link_mtu)};
   if (Status limits = check_limits(geometry_); !limits) return limits;
+  remove_abandoned_links(path_);  // before room is taken, which they may have left too little of
   const auto total = static_cast<off_t>(geometry_.total_bytes());
   if (::ftruncate(file_, 0) != 0 || ::ftruncate(file_, total) != 0)
     return system_error("shm: cannot size " + path_);

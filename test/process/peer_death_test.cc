@@ -175,8 +175,9 @@ TEST_CASE("a memif server outlives its client, sees RETRY_EXC_ERR in time and se
 
 TEST_CASE("a memif client outlives its server, sees RETRY_EXC_ERR in time and uses the next",
           "[memif-client]") {
-  const std::string port = "memif:/tmp/uroce-death-" + std::to_string(::getpid()) + ".sock";
-  survive(port + ",role=client", port + ",role=server");
+  const std::string socket = "/tmp/uroce-death-" + std::to_string(::getpid()) + ".sock";
+  survive("memif:" + socket + ",role=client", "memif:" + socket + ",role=server");
+  ::unlink(socket.c_str());  // the last server could not
 }
 
 }  // namespace uroce::test

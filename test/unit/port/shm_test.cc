@@ -1,9 +1,12 @@
 #include <catch2/catch.hpp>
 
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <fstream>
 #include <thread>
 
 #include "drivers/shm/shm_port.h"
@@ -85,6 +88,34 @@ TEST_CASE("the last end to leave removes all files of the link", "[shm][open]") 
     return shm::link_path(link.name);
   }();
   for (const char* suffix : {"", "~0.0", "~1.0"}) CHECK(::access((path + suffix).c_str(), F_OK) != 0);
+}
+
+TEST_CASE("what killed ends leave behind is removed when another link is made", "[shm][open]") {
+  const std::string name = unique_name("killed");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto ends = {open_shm(options_for(name)), open_shm(options_for(name))};
+    ::_exit(std::all_of(ends.begin(), ends.end(), [](const auto& end) { return bool{end}; }) ? 0 : 1);
+  }
+  int status = 1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  const Pair live("live");
+  const PortPtr half = open_one(options_for(unique_name("half")));
+  const PortPtr another = open_one(options_for(unique_name("another")));
+  for (const char* suffix : {"", "~0.0", "~1.0"}) {
+    CHECK(::access((shm::link_path(name) + suffix).c_str(), F_OK) != 0);
+    CHECK(::access((shm::link_path(live.name) + suffix).c_str(), F_OK) == 0);
+    CHECK(::access((shm::link_path(unique_name("half")) + suffix).c_str(), F_OK) == 0);
+  }
+}
+
+TEST_CASE("files that are no link's are left alone", "[shm][open]") {
+  const std::string path = shm::link_path(unique_name("foreign"));
+  { std::ofstream(path) << std::string(4096, 'x'); }
+  const PortPtr port = open_one(options_for(unique_name("other")));
+  CHECK(::access(path.c_str(), F_OK) == 0);
+  ::unlink(path.c_str());
 }
 
 TEST_CASE("ends that disagree about the link are told so", "[shm][open]") {

@@ -1,0 +1,13 @@
+/// What killed programs leave behind.
+#pragma once
+
+#include <string>
+
+namespace uroce::drivers::shm {
+
+/// Removes all files of the links beside `path`, of the same user, that no process holds any more: two ends
+/// that were both killed could not, and nobody may ever open that name again.
+/// Control: any thread. Errors: what cannot be removed stays.
+void remove_abandoned_links(const std::string& path) noexcept;
+
+}  // namespace uroce::drivers::shm
