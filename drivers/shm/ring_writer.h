@@ -37,11 +37,12 @@ class RingWriter {
   /// @param whole_lines  as FrameSink::tx_claim_lines() says
   [[nodiscard]] std::byte* claim(std::uint32_t len, bool whole_lines = false) noexcept {
     if (claimed_len_ != 0) forget_claim();
-    in_lines_ = whole_lines;
     if (len < kMinFrame || len > place_.max_frame) return refuse_length();
-    if (consumer().ack.load(std::memory_order_acquire) != live_offer_) return claim_unsynchronised(len);
+    if (consumer().ack.load(std::memory_order_acquire) != live_offer_)
+      return claim_unsynchronised(len, whole_lines);
     const std::uint64_t start = start_of(len);
-    return has_room(start + record_bytes(len)) ? lend(start, len) : claim_crowded(len);
+    return has_room(start + record_bytes(len)) ? lend(start, len, whole_lines)
+                                               : claim_crowded(len, whole_lines);
   }
 
   /// FrameSink::prepare(): takes lines of the next record from the consumer's cache, but for the first, which
@@ -120,10 +121,10 @@ class RingWriter {
   [[nodiscard]] bool has_room(std::uint64_t end) const noexcept {
     return end + kCacheLine - cached_released_ <= place_.ring_bytes;
   }
-  [[nodiscard]] std::byte* lend(std::uint64_t start, std::uint32_t len) noexcept {
+  [[nodiscard]] std::byte* lend(std::uint64_t start, std::uint32_t len, bool whole_lines) noexcept {
     claimed_start_ = start;
     claimed_len_ = len;
-    is_staged_ = !in_lines_ && record_bytes(len) <= kStageBytes;
+    is_staged_ = !whole_lines && record_bytes(len) <= kStageBytes;
     const std::uint64_t next = start + record_bytes(len);
     if (len > kLongFrame) clears_until_ = next + place_.ring_bytes;
     // Not behind the record, or the consumer, which polls its first line, would have that between two stores.
@@ -156,8 +157,8 @@ class RingWriter {
   }
   void forget_claim() noexcept;
   void look_at_released() noexcept;
-  [[nodiscard]] std::byte* claim_crowded(std::uint32_t len) noexcept;
-  [[nodiscard]] std::byte* claim_unsynchronised(std::uint32_t len) noexcept;
+  [[nodiscard]] std::byte* claim_crowded(std::uint32_t len, bool whole_lines) noexcept;
+  [[nodiscard]] std::byte* claim_unsynchronised(std::uint32_t len, bool whole_lines) noexcept;
   [[nodiscard]] std::byte* refuse(std::uint32_t len) noexcept;
   [[nodiscard]] std::byte* lend_private(std::uint32_t len) noexcept;
   void judge_distance(std::uint64_t ns) noexcept;
@@ -177,7 +178,6 @@ class RingWriter {
   std::uint64_t clears_until_ = 0;  // of the stream: up to there headers are cleared ahead; layout.h
   std::uint64_t claimed_start_ = 0;
   std::uint32_t claimed_len_ = 0;  // 0: nothing is claimed
-  bool in_lines_ = false;          // the claimed one: written by whole lines
   bool is_staged_ = false;         // the claimed one: built beside the ring
   std::uint32_t tag_ = 0;
   std::uint64_t published_ = 0;  // frames of the stream

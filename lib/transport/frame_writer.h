@@ -33,15 +33,10 @@ class FrameWriter {
   /// @return false if the port has no room now; nothing has happened then.
   [[nodiscard]] bool begin(const QpContext& qp, TxContext& tx, wire::Opcode opcode, Psn psn,
                            std::uint32_t payload_len, bool ack_req = false, bool solicited = false) noexcept {
-    const wire::Bth bth{.opcode = opcode,
-                        .solicited = solicited,
-                        .pkey = kDefaultPkey,
-                        .dest_qpn = qp.dest_qpn,
-                        .ack_req = ack_req,
-                        .psn = psn};
     if (qp.opcode_base != 0) [[unlikely]]
-      return begin_xrc(qp, bth, payload_len, tx);
-    return begin(qp.path->head, qp.udp_src_port, bth, payload_len, tx);
+      return begin_xrc(qp, tx, opcode, psn, payload_len, ack_req, solicited);
+    return begin(qp.path->head, qp.udp_src_port, to_peer(qp, opcode, psn, ack_req, solicited), payload_len,
+                 tx);
   }
   /// Likewise, to somebody else than the QP's peer.
   /// @param bth  all but the pad count
@@ -97,11 +92,21 @@ class FrameWriter {
       wire::FrameTemplate::kMaxOverhead + wire::kMaxPayloadHeaders + bytes(PathMtu::k4096) + wire::kIcrcSize;
   static constexpr std::array<std::byte, 3> kZeros{};
 
-  [[gnu::noinline]] bool begin_xrc(const QpContext& qp, wire::Bth bth, std::uint32_t payload_len,
-                                   TxContext& tx) noexcept {
-    bth.opcode = wire::Opcode{static_cast<std::uint8_t>(raw(bth.opcode) | qp.opcode_base)};
+  [[gnu::always_inline]] static wire::Bth to_peer(const QpContext& qp, wire::Opcode opcode, Psn psn,
+                                                  bool ack_req, bool solicited) noexcept {
+    return {.opcode = opcode,
+            .solicited = solicited,
+            .pkey = kDefaultPkey,
+            .dest_qpn = qp.dest_qpn,
+            .ack_req = ack_req,
+            .psn = psn};
+  }
+  [[gnu::noinline]] bool begin_xrc(const QpContext& qp, TxContext& tx, wire::Opcode opcode, Psn psn,
+                                   std::uint32_t payload_len, bool ack_req, bool solicited) noexcept {
+    const wire::Opcode xrc{static_cast<std::uint8_t>(raw(opcode) | qp.opcode_base)};
+    const wire::Bth bth = to_peer(qp, xrc, psn, ack_req, solicited);
     if (!begin(qp.path->head, qp.udp_src_port, bth, payload_len, tx)) return false;
-    if (wire::info(bth.opcode).has_xrceth()) put(wire::Xrceth{.srq = qp.remote_srq});
+    if (wire::info(xrc).has_xrceth()) put(wire::Xrceth{.srq = qp.remote_srq});
     return true;
   }
   [[gnu::always_inline]] bool begin(const wire::FrameTemplate& head, std::uint16_t source_port, wire::Bth bth,
@@ -122,11 +127,16 @@ class FrameWriter {
       return false;
     }
     if (in_lines_) [[likely]] {
-      parts_.extension = {};
+      begin_lines();
     } else {
       begin_pieces();
     }
     return true;
+  }
+  void begin_lines() noexcept {
+    if (parts_.header_bytes > wire::Bth::kSize) parts_.extension = {};
+    extension_bytes_ = 0;
+    gathered_ = 0;
   }
   void begin_pieces() noexcept {
     const std::uint32_t payload_len = parts_.payload_bytes;
@@ -182,21 +192,23 @@ class FrameWriter {
     std::memcpy(frame_, aside_.data(), is_aside_ ? frame_len_ : before_payload_);
   }
 
+  // Set by begin(), or by what it calls.
   port::FrameSink& sink_;
-  const wire::FrameTemplate* head_ = nullptr;
-  std::byte* frame_ = nullptr;
-  std::uint32_t frame_len_ = 0;
-  std::uint32_t extension_bytes_ = 0;  // in parts_
+  const wire::FrameTemplate* head_;
+  std::byte* frame_;
+  std::uint32_t frame_len_;
   wire::FrameParts parts_;
-  bool in_lines_ = false;     // all of it at once, from parts_
-  std::size_t gathered_ = 0;  // of its payload, if that comes in pieces, in aside_
-
-  bool is_long_ = false;
-  bool is_aside_ = false;             // all of it, else a long one's headers only
-  std::byte* next_ = nullptr;         // header
-  std::byte* payload_ = nullptr;      // the next of it
-  std::uint32_t before_payload_ = 0;  // bytes
-  std::uint32_t payload_crc_ = 0;     // of a long one
+  bool in_lines_;  // all of it at once, from parts_
+  // Of one in lines:
+  std::uint32_t extension_bytes_;  // in parts_
+  std::size_t gathered_;           // of its payload, if that comes in pieces, in aside_
+  // Of others:
+  bool is_long_;
+  bool is_aside_;                 // all of it, else a long one's headers only
+  std::byte* next_;               // header
+  std::byte* payload_;            // the next of it
+  std::uint32_t before_payload_;  // bytes
+  std::uint32_t payload_crc_;     // of a long one
   std::array<std::byte, kAside> aside_;
 };
 

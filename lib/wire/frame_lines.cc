@@ -221,7 +221,8 @@ UROCE_WIDE void FrameTemplate::write_lines(std::byte* frame, const FrameParts& p
   const std::uint64_t udp = be_word<4, 2>(parts.udp_source_port) | be_word<6, 2>(udp_len);
   __m512i fields = _mm512_zextsi128_si512(
       _mm_set_epi64x(static_cast<std::int64_t>(parts.bth[1] | udp), static_cast<std::int64_t>(parts.bth[0])));
-  fields = _mm512_inserti64x2(fields, pair(parts.extension[0], parts.extension[1]), 1);
+  if (parts.header_bytes > Bth::kSize)
+    fields = _mm512_inserti64x2(fields, pair(parts.extension[0], parts.extension[1]), 1);
   if (parts.header_bytes > Bth::kSize + 16)
     fields = _mm512_inserti64x2(fields, pair(parts.extension[2], parts.extension[3]), 2);
   fields = _mm512_inserti64x2(fields, _mm_cvtsi64_si128(static_cast<std::int64_t>(ip)), 3);

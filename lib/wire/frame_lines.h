@@ -15,7 +15,7 @@ struct FrameParts {
   static constexpr std::uint32_t kMostPayload = 511;   ///< bytes
 
   Words<Bth::kSize> bth;
-  Words<kMostExtension> extension;  ///< the headers behind the BTH
+  Words<kMostExtension> extension;  ///< the headers behind the BTH, if any, with zeros behind them
   std::uint32_t header_bytes;       ///< the BTH's and theirs
   std::uint32_t payload_bytes;
   const std::byte* payload;
