@@ -134,7 +134,6 @@ class FrameWriter {
     return true;
   }
   void begin_lines() noexcept {
-    if (parts_.header_bytes > wire::Bth::kSize) parts_.extension = {};
     extension_bytes_ = 0;
     gathered_ = 0;
   }
@@ -155,9 +154,14 @@ class FrameWriter {
   template <std::size_t kWords>
   void add(const std::array<std::uint64_t, kWords>& words, std::uint32_t bytes) noexcept {
     if constexpr (kWords <= wire::FrameParts::kMostExtension / 8) {
+      auto& all = parts_.extension;
+      if (extension_bytes_ == 0) [[likely]] {
+        for (std::uint32_t i = 0; i < all.size(); ++i) all[i] = i < kWords ? words[i] : 0;
+        extension_bytes_ = bytes;
+        return;
+      }
       const std::uint32_t first = extension_bytes_ / 8;
       const unsigned shift = 8 * (extension_bytes_ % 8);
-      auto& all = parts_.extension;
       for (std::uint32_t i = 0; i < kWords; ++i) {
         all[first + i] |= words[i] << shift;
         if (shift != 0 && first + i + 1 < all.size()) all[first + i + 1] |= words[i] >> (64 - shift);
