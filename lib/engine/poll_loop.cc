@@ -65,12 +65,18 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   if (answers_now_) answer_now(now);
   if (!bulk_ready_.empty()) [[unlikely]]
     work += transmit_bulk(received, now);
-  if (wheel_.is_due(now)) expire_timers(received, now);
+  if (wheel_.is_due(now)) [[unlikely]]
+    on_tick(received, now);
+  return work;
+}
+
+/// Once in each slot of the timer wheel: what is due by the clock.
+void PollLoop::on_tick(unsigned received, Ticks now) noexcept {
+  expire_timers(received, now);
   neighbours_.on_time(now);
   if (moderation_due_.is_set() && moderation_due_ <= now) wake_moderated(now);
   if (next_link_look_.is_set() && next_link_look_ <= now) look_at_link(now);
   if (listener_ != nullptr) listener_->on_time(now);
-  return work;
 }
 
 /// An application that has its own sends signaled probably waits for the completions, and so does its peer,

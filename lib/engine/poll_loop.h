@@ -208,6 +208,7 @@ class PollLoop {
   unsigned transmit(Ticks now) noexcept;
   unsigned transmit_bulk(unsigned received, Ticks now) noexcept;
   unsigned receive(Ticks now) noexcept;
+  void on_tick(unsigned received, Ticks now) noexcept;
   void expire_timers(unsigned received, Ticks now) noexcept;
   void give_back_frames() noexcept;
   void foresee_frames(unsigned count, bool has_many_regions) noexcept;

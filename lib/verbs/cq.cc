@@ -156,10 +156,11 @@ Status Cq::moderate(std::uint16_t count, std::chrono::microseconds period) {
 }
 
 std::size_t Cq::poll(std::span<Wc> out) noexcept {
-  std::size_t count = impl_->take(out);
-  if (count != 0) return count;
+  if (!impl_->ring.is_empty()) {
+    if (const std::size_t count = impl_->take(out); count != 0) return count;
+  }
   impl_->runner.run_from_application();
-  return impl_->take(out);
+  return impl_->ring.is_empty() ? 0 : impl_->take(out);
 }
 
 void Cq::arm(bool solicited_only) noexcept {

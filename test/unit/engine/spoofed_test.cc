@@ -367,7 +367,7 @@ TEST_CASE("what one QP takes, another takes only from the same peer", "[engine][
   }
   SECTION("of another path") {
     REQUIRE(target.f.connect(*other, Gid::from_v4({10, 0, 0, 3})));
-    target.f.run(1000);
+    target.f.run(5000);
     target.f.taken();  // it asks for that peer's Ethernet address
     target.takes(target.frame());
     target.f.give(frame_of(packet, target.f.from_peer(), {}));
