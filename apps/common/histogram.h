@@ -50,7 +50,32 @@ class Histogram {
     }
     return static_cast<double>(max_);
   }
-  /// The same, but nothing if fewer than `above` samples lie above it: such a percentile is noise.
+  /// Likewise, for a clock that moves in steps of several units: samples are taken to be spread evenly over
+  /// their step, which reaches half-way to the next values on either side that there are.
+  [[nodiscard]] double interpolated(double percent) const noexcept {
+    const double rank = percent / 100.0 * static_cast<double>(total_);
+    double below = 0;      // samples
+    double previous = -1;  // value
+    double at = 0;         // value of the step; the next one ends it
+    double low = 0;        // where the step begins
+    double in_step = 0;    // samples; 0: not found yet
+    for (std::size_t i = 0; i < counts_.size(); ++i) {
+      if (counts_[i] == 0) continue;
+      const double value = middle_of(i);
+      if (in_step != 0) return low + ((at + value) / 2 - low) * (rank - below) / in_step;
+      const auto count = static_cast<double>(counts_[i]);
+      if (below + count < rank) {
+        below += count;
+        previous = value;
+        continue;
+      }
+      at = value;
+      low = previous < 0 ? value : (previous + value) / 2;
+      in_step = count;
+    }
+    return at;
+  }
+  /// As percentile(), but nothing if fewer than `above` samples lie above it: such a percentile is noise.
   [[nodiscard]] std::optional<double> sound_percentile(double percent,
                                                        std::uint64_t above = 10) const noexcept {
     const double beyond = static_cast<double>(total_) * (100.0 - percent) / 100.0;

@@ -71,7 +71,7 @@ struct Sample {
 
 /// Nanoseconds.
 [[nodiscard]] inline Json rtt_result(const Histogram& ticks, const TickClock& clock) {
-  const auto ns = [&](double percent) { return clock.ns(1) * ticks.percentile(percent); };
+  const auto ns = [&](double percent) { return clock.ns(1) * ticks.interpolated(percent); };
   return {{"p50", ns(50)}, {"p99", ns(99)}, {"count", ticks.count()}};
 }
 

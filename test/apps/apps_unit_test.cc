@@ -1,5 +1,6 @@
 #include <array>
 #include <catch2/catch.hpp>
+#include <cmath>
 #include <cstring>
 #include <vector>
 
@@ -35,6 +36,25 @@ TEST_CASE("a histogram holds small values exactly", "[apps][histogram]") {
   CHECK(histogram->percentile(50) == 5);
   CHECK(histogram->percentile(100) == 127);
   CHECK(histogram->stdev() == Approx(55.3).epsilon(0.01));
+}
+
+TEST_CASE("a histogram tells percentiles between the steps of a clock", "[apps][histogram]") {
+  constexpr std::uint64_t kStep = 26;  // units that the clock moves by
+  auto histogram = std::make_unique<Histogram>();
+  for (std::uint64_t value = 900; value < 1100; ++value) {
+    for (std::uint64_t phase = 0; phase < kStep; ++phase) histogram->add((value + phase) / kStep * kStep);
+  }
+  for (const double percent : {10.0, 50.0, 90.0}) {
+    INFO(percent);
+    CHECK(histogram->interpolated(percent) == Approx(900 + 2 * percent).margin(2.5));
+  }
+  CHECK(std::abs(histogram->percentile(50) - 1000) > 10);
+
+  auto same = std::make_unique<Histogram>();
+  CHECK(same->interpolated(50) == 0);
+  for (int i = 0; i < 10; ++i) same->add(100);
+  CHECK(same->interpolated(50) == 100);
+  CHECK(same->interpolated(99) == 100);
 }
 
 TEST_CASE("a histogram refuses percentiles with fewer than ten samples above", "[apps][histogram]") {
