@@ -51,29 +51,27 @@ class Histogram {
     return static_cast<double>(max_);
   }
   /// Likewise, for a clock that moves in steps of several units: samples are taken to be spread evenly over
-  /// their step, which reaches half-way to the next values on either side that there are.
+  /// their step, which reaches half-way to the nearer one of the values beside it.
   [[nodiscard]] double interpolated(double percent) const noexcept {
     const double rank = percent / 100.0 * static_cast<double>(total_);
-    double below = 0;      // samples
-    double previous = -1;  // value
-    double at = 0;         // value of the step; the next one ends it
-    double low = 0;        // where the step begins
-    double in_step = 0;    // samples; 0: not found yet
-    for (std::size_t i = 0; i < counts_.size(); ++i) {
-      if (counts_[i] == 0) continue;
-      const double value = middle_of(i);
-      if (in_step != 0) return low + ((at + value) / 2 - low) * (rank - below) / in_step;
+    double below = 0;  // samples
+    std::size_t previous = kBuckets;
+    for (std::size_t i = 0; i < kBuckets; ++i) {
       const auto count = static_cast<double>(counts_[i]);
+      if (count == 0) continue;
       if (below + count < rank) {
         below += count;
-        previous = value;
+        previous = i;
         continue;
       }
-      at = value;
-      low = previous < 0 ? value : (previous + value) / 2;
-      in_step = count;
+      std::size_t next = i + 1;
+      while (next < kBuckets && counts_[next] == 0) ++next;
+      if (previous == kBuckets || next == kBuckets) break;
+      const double at = middle_of(i);
+      const double half = std::min(at - middle_of(previous), middle_of(next) - at) / 2;
+      return at + half * (2 * (rank - below) / count - 1);
     }
-    return at;
+    return percentile(percent);
   }
   /// As percentile(), but nothing if fewer than `above` samples lie above it: such a percentile is noise.
   [[nodiscard]] std::optional<double> sound_percentile(double percent,

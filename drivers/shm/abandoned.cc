@@ -1,6 +1,7 @@
 #include "drivers/shm/abandoned.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -24,10 +25,20 @@ fs::path backing_file_of(const fs::path& file) {
   return file.parent_path() / name.substr(0, name.find('~'));
 }
 
+bool is_bell_of(const fs::path& file, const fs::path& backing) {
+  struct stat status {};
+  return file != backing && backing_file_of(file) == backing && ::lstat(file.c_str(), &status) == 0 &&
+         S_ISFIFO(status.st_mode);
+}
+
+/// As an end leaves it, or one that was killed while it made it.
 bool is_link(int file) noexcept {
+  struct stat status {};
+  if (::fstat(file, &status) != 0 || !S_ISREG(status.st_mode) || status.st_uid != ::geteuid()) return false;
   LinkHeader header;
-  return ::pread(file, &header, sizeof(header), 0) == static_cast<ssize_t>(sizeof(header)) &&
-         header.magic == kMagic;
+  const ssize_t bytes = ::pread(file, &header, sizeof(header), 0);
+  return bytes == 0 ||
+         (bytes == static_cast<ssize_t>(sizeof(header)) && (header.magic == kMagic || header.magic == 0));
 }
 
 /// Nobody holds a side, nor can take one while the caller holds the setup lock.
@@ -37,14 +48,16 @@ bool is_abandoned(int file, const std::string& path) noexcept {
 }
 
 void remove_if_abandoned(const std::vector<fs::path>& files, const fs::path& backing) {
-  const int file = ::open(backing.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  const std::string path = backing.string();
+  std::vector<fs::path> bells;
+  for (const fs::path& file : files) {
+    if (is_bell_of(file, backing)) bells.push_back(file);
+  }
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return;
-  if (is_abandoned(file, backing.string())) {
-    std::error_code ignored;
-    for (const fs::path& bell : files) {
-      if (bell != backing && backing_file_of(bell) == backing) fs::remove(bell, ignored);
-    }
-    fs::remove(backing, ignored);
+  if (is_abandoned(file, path)) {
+    for (const fs::path& bell : bells) ::unlink(bell.c_str());
+    ::unlink(path.c_str());
   }
   ::close(file);  // drops the lock
 }

@@ -10,8 +10,9 @@
 /// straddle the end of the ring: a skip record sends the reader back to the start.
 ///
 /// No line looks like a header of the lap to come: the consumer clears what does before it gives lines back,
-/// read or skipped. Long records alone it does not look through: for a lap behind one, and in the first lap
-/// of a stream, the producer clears the header behind each record before it writes that.
+/// read or skipped, unless all records that it has read at once are long. So for a lap behind a long record,
+/// or room that was claimed and not used, and in the first lap of a stream, the producer clears the header
+/// behind each record before it writes the record.
 ///
 /// A stream starts at offset 0 when both ends agree on it: the producer offers (stream id, consumer epoch), a
 /// consumer of that epoch acknowledges it, and only then does the producer write. A restarted end therefore
@@ -37,7 +38,7 @@ inline constexpr std::uint32_t kTagMask = 0xffff'8000;
 inline constexpr std::uint32_t kLapBit = 0x8000;  // of the tag: it differs from lap to lap
 /// A tag that no stream has.
 inline constexpr std::uint32_t kNoTag = kTagMask;
-/// The consumer does not look through records of longer frames, bytes.
+/// Records of longer frames the consumer does not look through for their own sake, bytes.
 inline constexpr std::uint32_t kLongFrame = 1024;
 
 inline constexpr std::uint32_t kMaxLinkMtu = 9600;

@@ -52,6 +52,7 @@ void RingReader::take_offer(std::uint64_t offer) noexcept {
   fetched_ = 0;
   released_ = 0;
   shows_long_ = false;
+  shows_short_ = false;
   frames_ = 0;
   ack_ = offer;
   tag_ = stream_tag(offer_id(offer));

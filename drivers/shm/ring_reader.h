@@ -71,6 +71,7 @@ class RingReader {
     if (is_broken_) resynchronise();
     if (pace_.waits()) return 0;
     unsigned count = 0;
+    std::uint64_t bytes = 0;
     const bool paced = is_paced();
     shows_one_ = was_idle_ && !paced;
     const std::size_t most = shows_one_ ? std::min<std::size_t>(frames.size(), 1) : frames.size();
@@ -88,7 +89,7 @@ class RingReader {
       if (!paced) [[likely]]
         prefetch_lines<kLinesOfRecord>();
       frames[count++] = {.data = place_.ring + offset + kHeaderBytes, .len = len};
-      shown_bytes_ += len;
+      bytes += len;
       position_ += taken;
       if (len <= kLongFrame) {
         shows_short_ = true;
@@ -99,8 +100,11 @@ class RingReader {
     }
     was_idle_ = count == 0;
     if (count == 0) return see_nothing();
+    if (count < most && is_paced()) pace_.wait();
     shown_ = count;
-    has_seen_all_ = count < most;
+    frames_ += count;
+    counters_.rx_frames.add(count);
+    counters_.rx_bytes.add(bytes);
     return count;
   }
 
@@ -111,7 +115,9 @@ class RingReader {
   /// lines at a time; a line that both have it has to wait for, one by one. Measured: 64 KiB WRITEs 15 -> 79
   /// Gb/s between cores that do not share a cache. Between others this loses a tenth.
   void release() noexcept {
-    if (shown_ != 0) account();
+    // Not in read(): what the application answers would wait for it.
+    if (shown_ != 0) shows_long_ ? pace_.saw_long() : pace_.saw(shown_, counters_.tx_frames.get());
+    shown_ = 0;
     if (ack_ == 0) return;
     if (is_paced() || (shows_long_ && wants_lines())) hand_over();
     if (shows_short_) look_through();
@@ -140,16 +146,6 @@ class RingReader {
     }
     check_agreement();
     return 0;
-  }
-  /// What the last look has shown. Not there: what the application answers would wait for it.
-  void account() noexcept {
-    shows_long_ ? pace_.saw_long() : pace_.saw(shown_, counters_.tx_frames.get());
-    if (has_seen_all_ && is_paced()) pace_.wait();
-    frames_ += shown_;
-    counters_.rx_frames.add(shown_);
-    counters_.rx_bytes.add(shown_bytes_);
-    shown_ = 0;
-    shown_bytes_ = 0;
   }
   /// The producer is far away.
   [[nodiscard]] bool wants_lines() const noexcept {
@@ -196,9 +192,11 @@ class RingReader {
     }
   }
 
-  /// Clears what looks like a header of the next lap in the lines that are about to be given back.
+  /// Clears what looks like a header of the next lap in the lines that are about to be given back. There are
+  /// no more than a lap of them, unless a peer gone wrong has changed what was read.
   void look_through() noexcept {
-    for (std::uint64_t line = released_; line < position_; line += kCacheLine) {
+    const std::uint64_t lap = position_ - std::min<std::uint64_t>(position_, place_.ring_bytes);
+    for (std::uint64_t line = std::max(released_, lap); line < position_; line += kCacheLine) {
       const auto word = record_header(place_.ring + (line & (place_.ring_bytes - 1)));
       if ((word.load(std::memory_order_relaxed) & kTagMask) == (tag(line) ^ kLapBit)) [[unlikely]]
         word.store(0, std::memory_order_relaxed);
@@ -237,9 +235,7 @@ class RingReader {
   bool shows_one_ = false;   // the one before had found nothing
   bool shows_long_ = false;  // among what was read since the last release
   bool shows_short_ = false;
-  bool has_seen_all_ = false;  // the last look had room for more than it has shown
-  unsigned shown_ = 0;         // frames that are not accounted for yet
-  std::uint64_t shown_bytes_ = 0;
+  unsigned shown_ = 0;  // frames since the last release
   Pace pace_;
   std::uint64_t presence_ = 0;
   std::uint64_t frames_ = 0;  // of the stream

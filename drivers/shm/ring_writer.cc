@@ -27,7 +27,8 @@ RingWriter::RingWriter(const Place& place, PeerWatch& watch, const Bell& bell,
       offer_(place.control->producer.offer.load(std::memory_order_relaxed)),
       private_room_(std::make_unique<CacheLine[]>(record_bytes(place.max_frame) / sizeof(CacheLine))) {}
 
-/// What was claimed and not committed may have been written to all the same.
+/// What was claimed and not committed may have been written to all the same, and lies ahead: it is cleared as
+/// what a long record leaves behind.
 void RingWriter::forget_claim() noexcept {
   if (claimed_start_ != kPrivate && !is_staged_) {
     clears_until_ = claimed_start_ + record_bytes(claimed_len_) + place_.ring_bytes;

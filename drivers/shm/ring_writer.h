@@ -117,7 +117,8 @@ class RingWriter {
     return offset + record_bytes(len) <= place_.ring_bytes ? position_
                                                            : position_ + place_.ring_bytes - offset;
   }
-  /// For a record up to `end`, as far as is known. One cache line more: the header behind it is cleared, too.
+  /// For a record up to `end`, as far as is known. One cache line more: the header behind it may be cleared,
+  /// too.
   [[nodiscard]] bool has_room(std::uint64_t end) const noexcept {
     return end + kCacheLine - cached_released_ <= place_.ring_bytes;
   }
@@ -127,8 +128,8 @@ class RingWriter {
     is_staged_ = !whole_lines && record_bytes(len) <= kStageBytes;
     const std::uint64_t next = start + record_bytes(len);
     if (len > kLongFrame) clears_until_ = next + place_.ring_bytes;
-    // Not behind the record, or the consumer, which polls its first line, would have that between two stores.
-    // Staged: not before, or the stage could not be read until the next header's line has come.
+    // Now, since behind the record the consumer, which polls its first line, would take that away between two
+    // stores. A staged one's in commit(): the stage could not be read until the next header's line has come.
     if (!is_staged_ && next < clears_until_) clear_header(next);
     return (is_staged_ ? stage_.data() : at(start)) + kHeaderBytes;
   }

@@ -53,6 +53,8 @@ class TimerWheel {
 
   /// Whether expire() has anything to look at.
   [[nodiscard]] bool is_due(Ticks now) const noexcept { return now.ns() / kSlotNs != done_slot_; }
+  /// From when on is_due() says so.
+  [[nodiscard]] Ticks next_tick() const noexcept { return Ticks((done_slot_ + 1) * kSlotNs); }
   /// Calls `on_due(node)` for every node whose time has come. The node is out of the wheel by then and may be
   /// armed again from inside; no other node may be cancelled from inside.
   template <typename F>

@@ -70,7 +70,7 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   return work;
 }
 
-/// Once in each slot of the timer wheel: what is due by the clock.
+/// What is due by the clock, once in each slot of the timer wheel; while timers are held back, each time.
 void PollLoop::on_tick(unsigned received, Ticks now) noexcept {
   expire_timers(received, now);
   neighbours_.on_time(now);
@@ -365,8 +365,8 @@ Ticks PollLoop::deadline(Ticks now) const noexcept {
   constexpr std::uint64_t kLookNs = 1'000'000;
   const Ticks timers = wheel_.armed() > 0 ? now + kLookNs : Ticks{};
   const Ticks groups = listener_ == nullptr ? Ticks{} : listener_->deadline();
-  const Ticks control = earlier(neighbours_.deadline(), groups);
-  return earlier(earlier(timers, control), moderation_due_);
+  const Ticks chores = earlier(earlier(neighbours_.deadline(), groups), moderation_due_);
+  return earlier(timers, chores.is_set() ? std::max(chores, wheel_.next_tick()) : Ticks{});
 }
 
 }  // namespace uroce::engine

@@ -196,8 +196,8 @@ class FrameWriter {
     std::memcpy(frame_, aside_.data(), is_aside_ ? frame_len_ : before_payload_);
   }
 
-  // Set by begin(), or by what it calls.
   port::FrameSink& sink_;
+  // Set by begin(), or by what it calls; of the parts, the extension by the first put().
   const wire::FrameTemplate* head_;
   std::byte* frame_;
   std::uint32_t frame_len_;

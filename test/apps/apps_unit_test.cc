@@ -55,6 +55,10 @@ TEST_CASE("a histogram tells percentiles between the steps of a clock", "[apps][
   for (int i = 0; i < 10; ++i) same->add(100);
   CHECK(same->interpolated(50) == 100);
   CHECK(same->interpolated(99) == 100);
+  same->add(90);
+  same->add(10'000);  // far away, so no step
+  CHECK(same->interpolated(50) == Approx(100).margin(5));
+  CHECK(same->interpolated(100) == Approx(10'000).epsilon(0.005));
 }
 
 TEST_CASE("a histogram refuses percentiles with fewer than ten samples above", "[apps][histogram]") {

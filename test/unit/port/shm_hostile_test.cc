@@ -140,8 +140,9 @@ TEST_CASE("a peer that writes garbage everywhere harms nobody but itself", "[shm
       case 1:  // control words
         shared.store64(shm::kPage + random.below(controls / 8) * 8, random.next() >> random.below(64));
         break;
-      case 2: {  // a record header with the right tag
-        const std::uint32_t tag = shared.load32(ring) & shm::kTagMask;
+      case 2: {  // a record header with the right tag, of this lap or the other one
+        const std::uint32_t lap = random.below(2) == 0 ? shm::kLapBit : 0;
+        const std::uint32_t tag = (shared.load32(ring) & shm::kTagMask) ^ lap;
         shared.store32(ring + random.below(kGeometry.ring_bytes / 64) * 64, tag | (random.next32() & 0x7fff));
         break;
       }

@@ -28,7 +28,8 @@ class Forger {
   void forge_and_send(std::uint32_t len) {
     const Bytes frame = forged(len);
     const bool by_lines = len <= 640 && random_.below(2) == 0;
-    if (by_lines ? send_lines(*a_, frame) : send(*a_, frame)) under_way_.push_back(frame);
+    const bool sent = is_bulk_ ? send_bulk(*a_, frame) : by_lines ? send_lines(*a_, frame) : send(*a_, frame);
+    if (sent) under_way_.push_back(frame);
   }
   /// Writes to a frame's room without sending it.
   void forge_and_forget(std::uint32_t len) {
@@ -57,6 +58,17 @@ class Forger {
     meet();
     REQUIRE(stream_ == forged);
   }
+  /// From now on by the lane for bulk.
+  void use_bulk() {
+    is_bulk_ = true;
+    stream_ = 0;
+    while (stream_ == 0) {
+      if (send_bulk(*a_, random_bytes(14, random_.next()))) REQUIRE(receive_soon(*b_).size() == 1);
+      stream_ = stream_in(shm::Lane::kBulk);
+    }
+  }
+  /// The consumer writes to each line that it gives back, as it does for a producer that is far away.
+  void be_far() { shared_.store64(kGeometry.control_at(0, 0) + sizeof(std::uint64_t), 1); }
   Random& random() { return random_; }
 
  private:
@@ -64,7 +76,10 @@ class Forger {
     settle(*a_, *b_);
     REQUIRE(send(*a_, random_bytes(14, random_.next())));
     REQUIRE(receive_soon(*b_).size() == 1);
-    stream_ = shared_.load32(kGeometry.ring_at(0, 0)) & shm::kTagMask & ~shm::kLapBit;
+    stream_ = stream_in(shm::Lane::kPrompt);
+  }
+  [[nodiscard]] std::uint32_t stream_in(shm::Lane lane) const {
+    return shared_.load32(kGeometry.ring_at(0, 0, lane)) & shm::kTagMask & ~shm::kLapBit;
   }
   [[nodiscard]] std::uint32_t next_stream() const { return stream_ + 2 * shm::kLapBit; }
   static std::unique_ptr<port::Port> open_end(const std::string& name) {
@@ -79,7 +94,9 @@ class Forger {
     for (std::size_t at = 64 - shm::kHeaderBytes; at + sizeof(std::uint32_t) <= len; at += 64) {
       const std::uint32_t stream = random_.below(2) == 0 ? stream_ : next_stream();
       const std::uint32_t lap = random_.below(2) == 0 ? shm::kLapBit : 0;
-      const auto header = stream | lap | (14 + static_cast<std::uint32_t>(random_.below(1000)));
+      const std::uint32_t skip = random_.below(8) == 0 ? shm::kSkip : 0;
+      const auto length = 14 + static_cast<std::uint32_t>(random_.below(1000));
+      const std::uint32_t header = stream | lap | (skip != 0 ? skip : length);
       std::memcpy(frame.data() + at, &header, sizeof(header));
     }
     return frame;
@@ -91,6 +108,7 @@ class Forger {
   std::unique_ptr<port::Port> b_;
   SharedBytes shared_;
   std::uint32_t stream_ = 0;
+  bool is_bulk_ = false;
   std::deque<Bytes> under_way_;
 };
 
@@ -102,8 +120,11 @@ TEST_CASE("frames that hold record headers cross the link, and nothing else does
   // Of 16 frames so many are longer than the consumer looks through; in the last round few, so that for whole
   // laps there is none.
   for (const std::uint64_t long_ones : {0U, 8U, 1U}) {
-    INFO("long ones " << long_ones);
+    const auto way = GENERATE(as<std::string>{}, "near", "far", "bulk");
+    INFO("long ones " << long_ones << ", " << way);
     Forger link(unique_name("stale"), seed + long_ones);
+    if (way == "far") link.be_far();
+    if (way == "bulk") link.use_bulk();
     Random& random = link.random();
     for (int i = 0; i < 60'000; ++i) {
       const bool is_long = random.below(16) < long_ones && (long_ones > 1 || i % 4000 < 100);
@@ -136,7 +157,8 @@ TEST_CASE("what a stream has left is not taken for records of the next one", "[s
   Random& random = link.random();
   for (int stream = 0; stream < 40; ++stream) {
     for (int i = 0; i < 600; ++i) {
-      link.forge_and_send(14 + static_cast<std::uint32_t>(random.below(400)));
+      const bool is_long = stream % 2 != 0 && random.below(8) == 0;
+      link.forge_and_send(14 + static_cast<std::uint32_t>(random.below(is_long ? 4000 : 400)));
       if (random.below(4) == 0) link.check_received();
     }
     link.check_all_received();

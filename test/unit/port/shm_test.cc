@@ -110,12 +110,17 @@ TEST_CASE("what killed ends leave behind is removed when another link is made", 
   }
 }
 
-TEST_CASE("files that are no link's are left alone", "[shm][open]") {
+TEST_CASE("files that are no link's are left alone, but for what a link is begun with", "[shm][open]") {
   const std::string path = shm::link_path(unique_name("foreign"));
-  { std::ofstream(path) << std::string(4096, 'x'); }
+  const std::string contents =
+      GENERATE(as<std::string>{}, "text", std::string(4096, 'x'), "", std::string(4096, '\0'));
+  const bool is_begun = contents.find_first_not_of('\0') == std::string::npos;
+  CAPTURE(contents.size(), is_begun);
+  for (const char* suffix : {"", "~", "~notes"}) std::ofstream(path + suffix) << contents;
   const PortPtr port = open_one(options_for(unique_name("other")));
-  CHECK(::access(path.c_str(), F_OK) == 0);
-  ::unlink(path.c_str());
+  CHECK((::access(path.c_str(), F_OK) == 0) != is_begun);
+  for (const char* suffix : {"~", "~notes"}) CHECK(::access((path + suffix).c_str(), F_OK) == 0);
+  for (const char* suffix : {"", "~", "~notes"}) ::unlink((path + suffix).c_str());
 }
 
 TEST_CASE("ends that disagree about the link are told so", "[shm][open]") {
