@@ -37,6 +37,18 @@ class Forger {
     std::byte* const room = len <= 640 ? a_->tx_claim_lines(len) : a_->tx_claim(len);
     if (room != nullptr) std::memcpy(room, frame.data(), len);
   }
+  /// Sends `count` frames, of as many bytes as `length` says when it is called with their number, and takes
+  /// them now and then; then the rest.
+  template <typename Length>
+  void exchange(int count, Length&& length) {
+    for (int i = 0; i < count; ++i) {
+      forge_and_send(static_cast<std::uint32_t>(length(i)));
+      if (random_.below(4) == 0) check_received();
+    }
+    for (int i = 0; i < 100'000 && !under_way_.empty(); ++i) check_received();
+    REQUIRE(under_way_.empty());
+    check_received();
+  }
   void check_received() {
     for (const Bytes& frame : receive(*b_)) {
       REQUIRE_FALSE(under_way_.empty());
@@ -44,11 +56,6 @@ class Forger {
       under_way_.pop_front();
     }
     REQUIRE(b_->counters().rx_malformed == 0);
-  }
-  void check_all_received() {
-    for (int i = 0; i < 100'000 && !under_way_.empty(); ++i) check_received();
-    REQUIRE(under_way_.empty());
-    check_received();
   }
   /// The receiver is another one from now on, which reads the stream that has been forged with the others.
   void restart_receiver() {
@@ -61,14 +68,10 @@ class Forger {
   /// From now on by the lane for bulk.
   void use_bulk() {
     is_bulk_ = true;
-    stream_ = 0;
-    while (stream_ == 0) {
-      if (send_bulk(*a_, random_bytes(14, random_.next()))) REQUIRE(receive_soon(*b_).size() == 1);
-      stream_ = stream_in(shm::Lane::kBulk);
-    }
+    REQUIRE(send_bulk(*a_, random_bytes(14, random_.next())));
+    REQUIRE(receive_soon(*b_).size() == 1);
+    stream_ = stream_in(shm::Lane::kBulk);
   }
-  /// The consumer writes to each line that it gives back, as it does for a producer that is far away.
-  void be_far() { shared_.store64(kGeometry.control_at(0, 0) + sizeof(std::uint64_t), 1); }
   Random& random() { return random_; }
 
  private:
@@ -116,24 +119,18 @@ class Forger {
 
 TEST_CASE("frames that hold record headers cross the link, and nothing else does", "[shm][stale]") {
   const std::uint64_t seed = Catch::rngSeed() + 1;
-  INFO("seed " << seed);
-  // Of 16 frames so many are longer than the consumer looks through; in the last round few, so that for whole
+  // Of 16 frames so many are longer than the consumer looks through; in the last case few, so that for whole
   // laps there is none.
-  for (const std::uint64_t long_ones : {0U, 8U, 1U}) {
-    const auto way = GENERATE(as<std::string>{}, "near", "far", "bulk");
-    INFO("long ones " << long_ones << ", " << way);
-    Forger link(unique_name("stale"), seed + long_ones);
-    if (way == "far") link.be_far();
-    if (way == "bulk") link.use_bulk();
-    Random& random = link.random();
-    for (int i = 0; i < 60'000; ++i) {
-      const bool is_long = random.below(16) < long_ones && (long_ones > 1 || i % 4000 < 100);
-      link.forge_and_send(is_long ? 1025 + static_cast<std::uint32_t>(random.below(3000))
-                                  : 14 + static_cast<std::uint32_t>(random.below(400)));
-      if (random.below(4) == 0) link.check_received();
-    }
-    link.check_all_received();
-  }
+  const auto long_ones = GENERATE(0U, 8U, 1U);
+  const bool by_bulk = GENERATE(false, true);
+  INFO("seed " << seed << ", long ones " << long_ones << (by_bulk ? ", bulk" : ""));
+  Forger link(unique_name("stale"), seed + long_ones);
+  if (by_bulk) link.use_bulk();
+  Random& random = link.random();
+  link.exchange(60'000, [&](int i) {
+    const bool is_long = random.below(16) < long_ones && (long_ones > 1 || i % 4000 < 100);
+    return is_long ? 1025 + random.below(3000) : 14 + random.below(400);
+  });
 }
 
 TEST_CASE("what was written and never sent is not taken for a record", "[shm][stale]") {
@@ -141,13 +138,11 @@ TEST_CASE("what was written and never sent is not taken for a record", "[shm][st
   INFO("seed " << seed);
   Forger link(unique_name("forgotten"), seed);
   Random& random = link.random();
-  for (int i = 0; i < 60'000; ++i) {
+  link.exchange(60'000, [&](int i) {
     const std::uint64_t most = i % 8000 < 4000 ? 1000 : 3000;
     if (i % 4000 < 100) link.forge_and_forget(14 + static_cast<std::uint32_t>(random.below(most)));
-    link.forge_and_send(14 + static_cast<std::uint32_t>(random.below(100)));
-    if (random.below(4) == 0) link.check_received();
-  }
-  link.check_all_received();
+    return 14 + random.below(100);
+  });
 }
 
 TEST_CASE("what a stream has left is not taken for records of the next one", "[shm][stale]") {
@@ -156,12 +151,10 @@ TEST_CASE("what a stream has left is not taken for records of the next one", "[s
   Forger link(unique_name("streams"), seed);
   Random& random = link.random();
   for (int stream = 0; stream < 40; ++stream) {
-    for (int i = 0; i < 600; ++i) {
+    link.exchange(600, [&](int) {
       const bool is_long = stream % 2 != 0 && random.below(8) == 0;
-      link.forge_and_send(14 + static_cast<std::uint32_t>(random.below(is_long ? 4000 : 400)));
-      if (random.below(4) == 0) link.check_received();
-    }
-    link.check_all_received();
+      return 14 + random.below(is_long ? 4000 : 400);
+    });
     link.restart_receiver();
   }
 }
