@@ -65,7 +65,7 @@ Error no_memory(std::uint32_t entries) {
 
 }  // namespace
 
-std::size_t Cq::Impl::take(std::span<Wc> out) noexcept {
+std::size_t Cq::Impl::take_some(std::span<Wc> out) noexcept {
   std::uint32_t first = ring.head();
   std::size_t count = ring.poll(out);
   if (count == 0 || !has_purges_.load(std::memory_order_acquire)) return count;
@@ -156,11 +156,9 @@ Status Cq::moderate(std::uint16_t count, std::chrono::microseconds period) {
 }
 
 std::size_t Cq::poll(std::span<Wc> out) noexcept {
-  if (!impl_->ring.is_empty()) {
-    if (const std::size_t count = impl_->take(out); count != 0) return count;
-  }
+  if (const std::size_t count = impl_->take(out); count != 0) return count;
   impl_->runner.run_from_application();
-  return impl_->ring.is_empty() ? 0 : impl_->take(out);
+  return impl_->take(out);
 }
 
 void Cq::arm(bool solicited_only) noexcept {

@@ -27,7 +27,7 @@ struct Cq::Impl {
   transport::CqRing ring;
 
   /// Takes completions, without those of QPs that are gone.
-  std::size_t take(std::span<Wc> out) noexcept;
+  std::size_t take(std::span<Wc> out) noexcept { return ring.is_empty() ? 0 : take_some(out); }
   /// Removes the completions of `qpn` that are in the ring now. The caller owns the loop.
   void purge(Qpn qpn);
   /// QPs with receives from `shared` may together complete as many as it has, once.
@@ -39,6 +39,7 @@ struct Cq::Impl {
     Qpn qpn;
     std::uint32_t until;  // ring index
   };
+  std::size_t take_some(std::span<Wc> out) noexcept;
   std::size_t filter(std::span<Wc> taken, std::uint32_t first) noexcept;
 
   std::atomic<bool> has_purges_{false};
