@@ -65,9 +65,9 @@ class FrameSink {
   /// or better at the start.
   /// @return nullptr if there is none now (the caller keeps the packet and tries in a later iteration).
   [[nodiscard]] virtual std::byte* tx_claim(std::uint32_t len) noexcept = 0;
-  /// Likewise, of frames of up to 640 bytes, for who writes whole cache lines, each once and the first one
-  /// last: from that in which the room begins, with zeros before it, to that in which it ends. It begins with
-  /// its line, or 4 bytes behind that. Only where lends_lines() says so.
+  /// Likewise, of frames of up to 640 bytes, for who writes the cache line in which the room begins last, and
+  /// at best each line once and whole, from that one, with zeros before the frame, to that in which it ends.
+  /// It begins with its line, or 4 bytes behind that. Only where lends_lines() says so.
   [[nodiscard]] virtual std::byte* tx_claim_lines(std::uint32_t len) noexcept { return tx_claim(len); }
   [[nodiscard]] bool lends_lines() const noexcept { return lends_lines_; }
   /// The frame last claimed is complete and may leave. A claim without commit is forgotten at the next claim.

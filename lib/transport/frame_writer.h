@@ -18,8 +18,8 @@ namespace uroce::transport {
 
 /// A packet under construction: claim, extension headers, payload, send.
 ///
-/// A short one is put together in vector registers, where CPU and port allow it: what is written is not read
-/// again, so that nothing waits until the other side has given up the cache lines of the packets before.
+/// A short one is written at once, where the CPU allows it: what is written is not read again, so that
+/// nothing waits until the other side has given up the cache lines of the packets before.
 ///
 /// The ICRC of a long one is computed while the payload is copied, and its headers are built aside: to read
 /// back what was just written to the link's memory would be to wait, too. Unless the cache lines come fast
@@ -48,7 +48,7 @@ class FrameWriter {
   /// Writes the next extension header.
   template <typename Header>
   void put(const Header& header) noexcept {
-    if (in_lines_) [[likely]] {
+    if (is_at_once_) [[likely]] {
       add(header.words(), Header::kSize);
       return;
     }
@@ -60,7 +60,7 @@ class FrameWriter {
   /// Copies the next bytes of the payload, after the last header.
   /// @param from  must stay as it is until send()
   void append(const std::byte* from, std::size_t size) noexcept {
-    if (in_lines_) [[likely]] {
+    if (is_at_once_) [[likely]] {
       add_payload(from, size);
       return;
     }
@@ -74,8 +74,8 @@ class FrameWriter {
 
   /// Adds pad and ICRC and hands the frame to the port. All of the payload was appended.
   void send(const QpContext& qp, TxContext& tx) noexcept {
-    if (in_lines_) [[likely]] {
-      head_->write_lines(frame_, parts_);
+    if (is_at_once_) [[likely]] {
+      write_at_once();
     } else {
       is_long_ ? finish_long() : seal();
     }
@@ -118,22 +118,23 @@ class FrameWriter {
     bth.pad = wire::pad_for(payload_len);
     parts_.bth = bth.words();  // before the call: fields that are kept apart would be read wider than written
     frame_len_ = head.frame_len(parts_.header_bytes, payload_len, bth.pad);
-    in_lines_ = payload_len < kLong &&
-                parts_.header_bytes <= wire::Bth::kSize + wire::FrameParts::kMostExtension &&
-                sink_.lends_lines() && wire::computes_wide_crc32();
-    frame_ = in_lines_ ? sink_.tx_claim_lines(frame_len_) : sink_.tx_claim(frame_len_);
+    is_at_once_ = payload_len < kLong &&
+                  parts_.header_bytes <= wire::Bth::kSize + wire::FrameParts::kMostExtension &&
+                  wire::computes_crc32_of_parts();
+    frame_ = is_at_once_ && sink_.lends_lines() ? sink_.tx_claim_lines(frame_len_)
+                                                : sink_.tx_claim(frame_len_);
     if (frame_ == nullptr) {
       tx.no_room = true;
       return false;
     }
-    if (in_lines_) [[likely]] {
-      begin_lines();
+    if (is_at_once_) [[likely]] {
+      begin_parts();
     } else {
       begin_pieces();
     }
     return true;
   }
-  void begin_lines() noexcept {
+  void begin_parts() noexcept {
     extension_bytes_ = 0;
     gathered_ = 0;
   }
@@ -180,6 +181,13 @@ class FrameWriter {
     parts_.payload = aside_.data();
   }
 
+  void write_at_once() noexcept {
+    if (sink_.lends_lines() && wire::computes_wide_crc32()) {
+      head_->write_lines(frame_, parts_);
+    } else {
+      head_->write_pieces(frame_, parts_);
+    }
+  }
   void seal() noexcept {
     const std::uint32_t pad = wire::pad_for(parts_.payload_bytes);
     if (pad != 0) std::memset(payload_, 0, pad);
@@ -202,8 +210,8 @@ class FrameWriter {
   std::byte* frame_;
   std::uint32_t frame_len_;
   wire::FrameParts parts_;
-  bool in_lines_;  // all of it at once, from parts_
-  // Of one in lines:
+  bool is_at_once_;  // from parts_
+  // Of such a one:
   std::uint32_t extension_bytes_;  // in parts_
   std::size_t gathered_;           // of its payload, if that comes in pieces, in aside_
   // Of others:

@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "wire/crc32_fold.h"
+#include "wire/crc32_pairs.h"
 #include "wire/crc32_wide.h"
 
 #if defined(__x86_64__)
@@ -127,7 +128,7 @@ std::uint32_t clmul_and_isal_crc32(std::uint32_t crc, std::span<const std::byte>
 #endif
 
 /// kFirst: not known yet, or none of the others.
-enum class Way : std::uint8_t { kFirst, kNone, kClmul, kWide };
+enum class Way : std::uint8_t { kFirst, kNone, kBlocks, kPairs, kWide };
 
 /// What the next packet takes.
 struct alignas(std::uint32_t) Choice {  // loaded and stored as one
@@ -189,8 +190,8 @@ Choice choose_way() noexcept {
   Choice chosen = choice.load(std::memory_order_relaxed);
   if (chosen.way != Way::kFirst) return chosen;
 #if defined(__x86_64__)
-  if (!__builtin_cpu_supports("pclmul") || !__builtin_cpu_supports("sse4.1")) return chosen;
-  chosen = {.way = has_wide_crc32() ? Way::kWide : Way::kClmul};
+  if (!__builtin_cpu_supports("pclmul") || !__builtin_cpu_supports("avx2")) return chosen;
+  chosen = {.way = has_wide_crc32() ? Way::kWide : has_pairs_crc32() ? Way::kPairs : Way::kBlocks};
   choice.store(chosen, std::memory_order_relaxed);
 #endif
   return chosen;
@@ -204,6 +205,8 @@ Choice choose_way() noexcept {
       return 0;
     case Way::kFirst:
       return portable_masked_crc32(crc, in, mask);
+    case Way::kPairs:
+      return pairs_masked_crc32(crc, in, mask);
     default:
       return narrow_masked_crc32(crc, in, mask);
   }
@@ -227,6 +230,10 @@ bool computes_wide_crc32() noexcept {
   return choice.load(std::memory_order_relaxed).way == Way::kWide;
 }
 
+bool computes_crc32_of_parts() noexcept {
+  return choice.load(std::memory_order_relaxed).way >= Way::kBlocks;
+}
+
 bool computes_crc32() noexcept {
   return choice.load(std::memory_order_relaxed).way != Way::kNone;
 }
@@ -238,7 +245,8 @@ std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in, con
   const Choice known = choice.load(std::memory_order_relaxed);
   if (known.way == Way::kWide && in.size() >= known.wide_from) [[likely]]
     return wide_masked_crc32(crc, in, mask, known.folding, ahead);
-  if (known.way >= Way::kClmul && in.size() < kLong) [[likely]]
+  if (known.way == Way::kPairs) return pairs_masked_crc32(crc, in, mask, ahead);
+  if (known.way >= Way::kBlocks && in.size() < kLong) [[likely]]
     return clmul_crc32(crc, in, mask);
 #endif
   return other_crc32(crc, in, mask);
@@ -248,11 +256,12 @@ std::uint32_t copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::
   const Choice chosen = choose_way();
   if (chosen.way == Way::kWide && from.size() >= kShortestWide) [[likely]]
     return wide_copy_crc32(crc, to, from, chosen.folding);
+  if (chosen.way == Way::kPairs && from.size() >= kShortestPairs) return pairs_copy_crc32(crc, to, from);
   return narrow_copy_crc32(crc, to, from);
 }
 
 bool copies_in_one_pass() noexcept {
-  return choose_way().way == Way::kWide;
+  return choose_way().way >= Way::kPairs;
 }
 
 std::uint32_t narrow_copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::byte> from) noexcept {

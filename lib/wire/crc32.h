@@ -66,5 +66,8 @@ void leave_out_crc32() noexcept;
 [[nodiscard]] bool computes_crc32() noexcept;
 /// Whether this CPU can compute it by whole AVX-512 vectors, and does: false before the first packet.
 [[nodiscard]] bool computes_wide_crc32() noexcept;
+/// Whether this CPU can sum it up part by part as these are written, and does: AVX2 and carry-less
+/// multiplication. False before the first packet.
+[[nodiscard]] bool computes_crc32_of_parts() noexcept;
 
 }  // namespace uroce::wire

@@ -1,4 +1,4 @@
-#include "wire/frame_lines.h"
+// Short frames by whole cache lines, put together in AVX-512 registers.
 
 #include <array>
 #include <bit>
@@ -7,6 +7,7 @@
 #include "wire/crc32_places.h"
 #include "wire/ether.h"
 #include "wire/frame_template.h"
+#include "wire/frame_words.h"
 #include "wire/icrc.h"
 #include "wire/icrc_masks.h"
 
@@ -105,16 +106,6 @@ constexpr Moves kMoves = [] {
   return made;
 }();
 
-/// Sixteen bytes of words that were stored one by one, and must be loaded so.
-UROCE_WIDE [[gnu::always_inline]] inline __m128i pair(const std::uint64_t& low,
-                                                      const std::uint64_t& high) noexcept {
-  static_assert(std::endian::native == std::endian::little);
-  const __m128i first = _mm_loadu_si64(&low);
-  __m128i both;
-  asm("vmovhps %2, %1, %0" : "=x"(both) : "x"(first), "m"(high));
-  return both;
-}
-
 /// Puts the lines of a frame together, one after the other, and sums up the ICRC.
 struct Lines {
   const FrameParts& parts;
@@ -211,14 +202,9 @@ UROCE_WIDE void FrameTemplate::write_lines(std::byte* frame, const FrameParts& p
   const std::size_t payload_end = payload_at + parts.payload_bytes;
   const std::size_t icrc_at = payload_end + pad_for(parts.payload_bytes);
 
-  const auto roce_len = static_cast<std::uint32_t>(icrc_at + kIcrcSize - lead - overhead_);
-  const auto udp_len = static_cast<std::uint16_t>(Udp::kSize + roce_len);
-  std::uint64_t ip = be_word<0, 2>(underlay_ == Underlay::kGrh ? roce_len : udp_len);
-  if (underlay_ == Underlay::kIpv4) {
-    const auto total = static_cast<std::uint16_t>(Ipv4::kSize + udp_len);
-    ip = be_word<0, 2>(total) | be_word<2, 2>(finish_sums(ip_sum_, total));
-  }
-  const std::uint64_t udp = be_word<4, 2>(parts.udp_source_port) | be_word<6, 2>(udp_len);
+  const Lengths len = lengths(static_cast<std::uint32_t>(icrc_at + kIcrcSize - lead - overhead_));
+  const std::uint64_t ip = be_word<0, 2>(len.ip) | be_word<2, 2>(len.ip_sum);
+  const std::uint64_t udp = be_word<4, 2>(parts.udp_source_port) | be_word<6, 2>(len.udp);
   __m512i fields = _mm512_zextsi128_si512(
       _mm_set_epi64x(static_cast<std::int64_t>(parts.bth[1] | udp), static_cast<std::int64_t>(parts.bth[0])));
   if (parts.header_bytes > Bth::kSize)

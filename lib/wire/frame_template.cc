@@ -7,9 +7,8 @@
 #include "wire/bth.h"
 #include "wire/ether.h"
 #include "wire/icrc.h"
-#include "wire/ipv4.h"
+#include "wire/icrc_masks.h"
 #include "wire/ipv6.h"
-#include "wire/udp.h"
 
 namespace uroce::wire {
 namespace {
@@ -56,6 +55,9 @@ FrameTemplate::FrameTemplate(const FrameAddress& address) noexcept {
                           .src = address.sgid,
                           .dst = address.dgid});
   }
+  const std::span<const std::byte> l3{head_.data() + l3_offset_, at};
+  const CrcMask& mask = underlay_ == Underlay::kIpv4 ? kIcrcMaskV4 : is_v1 ? kIcrcMaskV1 : kIcrcMaskV6;
+  crc_state_ = ~portable_masked_crc32(kIcrcPrefix, l3, mask);
   if (!is_v1) at = emit_at(at, Udp{.src_port = address.udp_src_port});
   overhead_ = static_cast<std::uint16_t>(at - head_.data());
 }
@@ -71,23 +73,22 @@ std::byte* FrameTemplate::put_ipv4(std::byte* at, const FrameAddress& address) n
 
 std::byte* FrameTemplate::emit_head(std::byte* frame, std::uint32_t roce_len) const noexcept {
   assert(roce_len >= kSmallestRoce && roce_len + Udp::kSize + Ipv4::kSize <= 0xffff);
-  const auto udp_len = static_cast<std::uint16_t>(Udp::kSize + roce_len);
+  const Lengths len = lengths(roce_len);
   std::byte* l3 = frame + l3_offset_;
   if (underlay_ == Underlay::kIpv4) {
     std::memcpy(frame, head_.data(), kCopyV4);
     const auto ip = bytes_at<Ipv4::kSize + Udp::kSize>(l3);
-    const auto total = static_cast<std::uint16_t>(Ipv4::kSize + udp_len);
-    store_be<2, 2>(ip, total);
-    store_be<10, 2>(ip, finish_sums(ip_sum_, total));
-    store_be<Ipv4::kSize + 4, 2>(ip, udp_len);
+    store_be<2, 2>(ip, len.ip);
+    store_be<10, 2>(ip, len.ip_sum);
+    store_be<Ipv4::kSize + 4, 2>(ip, len.udp);
   } else if (underlay_ == Underlay::kIpv6) {
     std::memcpy(frame, head_.data(), kCopyV6);
     const auto ip = bytes_at<Ipv6::kSize + Udp::kSize>(l3);
-    store_be<4, 2>(ip, udp_len);
-    store_be<Ipv6::kSize + 4, 2>(ip, udp_len);
+    store_be<4, 2>(ip, len.ip);
+    store_be<Ipv6::kSize + 4, 2>(ip, len.udp);
   } else {
     std::memcpy(frame, head_.data(), kCopyGrh);
-    store_be<4, 2>(bytes_at<Ipv6::kSize>(l3), static_cast<std::uint16_t>(roce_len));
+    store_be<4, 2>(bytes_at<Ipv6::kSize>(l3), len.ip);
   }
   return frame + overhead_;
 }

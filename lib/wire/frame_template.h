@@ -9,7 +9,10 @@
 #include <type_traits>
 
 #include "uroce/types.h"
-#include "wire/frame_lines.h"
+#include "wire/checksum.h"
+#include "wire/frame_parts.h"
+#include "wire/ipv4.h"
+#include "wire/udp.h"
 
 namespace uroce::wire {
 
@@ -83,6 +86,10 @@ class FrameTemplate {
   void write_lines(std::byte* frame, const FrameParts& parts) const noexcept;
   static constexpr std::size_t kLead = 4;
 
+  /// Writes a short frame, ICRC and all, and nothing else, the line in which it begins last. Nothing of it is
+  /// read. Where computes_crc32_of_parts() says that the CPU can.
+  void write_pieces(std::byte* frame, const FrameParts& parts) const noexcept;
+
   /// The UDP source port; 0 in RoCE v1.
   [[nodiscard]] std::uint16_t source_port() const noexcept;
 
@@ -90,9 +97,23 @@ class FrameTemplate {
   [[nodiscard]] std::uint32_t icrc_of_first(const std::byte* frame, std::size_t size) const noexcept;
 
  private:
+  /// What depends on how long a frame is, as numbers.
+  struct Lengths {
+    std::uint16_t udp;
+    std::uint16_t ip;
+    std::uint16_t ip_sum;  ///< of IPv4, else 0
+  };
+  [[nodiscard]] Lengths lengths(std::uint32_t roce_len) const noexcept {
+    const auto udp = static_cast<std::uint16_t>(Udp::kSize + roce_len);
+    if (underlay_ == Underlay::kGrh) return {udp, static_cast<std::uint16_t>(roce_len), 0};
+    if (underlay_ == Underlay::kIpv6) return {udp, udp, 0};
+    const auto total = static_cast<std::uint16_t>(Ipv4::kSize + udp);
+    return {udp, total, finish_sums(ip_sum_, total)};
+  }
   std::byte* put_ipv4(std::byte* at, const FrameAddress& address) noexcept;
 
-  // All that emit_head() needs of IPv4 lies in the first 64 bytes.
+  // All that is needed of IPv4 lies in the first 64 bytes.
+  std::uint32_t crc_state_ = 0;  ///< that the ICRC is in behind the IP header of length 0, not inverted
   std::uint16_t ip_sum_ = 0;  ///< of the IPv4 header with total length and checksum 0, folded
   std::uint16_t overhead_ = 0;
   std::uint16_t l3_offset_ = 0;

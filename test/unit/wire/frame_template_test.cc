@@ -177,6 +177,36 @@ TEST_CASE("a frame written by whole lines is the one that is written header by h
   }
 }
 
+TEST_CASE("a frame written piece by piece at once is the one that is written header by header",
+          "[wire][template][lines]") {
+  static_cast<void>(copies_in_one_pass());  // makes the choice
+  if (!computes_crc32_of_parts()) {
+    WARN("this CPU does not write frames so");
+    return;
+  }
+  constexpr std::uint64_t kSeed = 0x5eed'0005;
+  std::mt19937_64 random{kSeed};
+  test::GuardedBytes guarded{4096};
+  test::GuardedBytes room{4096};
+  for (unsigned i = 0; i < 100'000; ++i) {
+    CAPTURE(kSeed, i);
+    const FrameTemplate head{random_address(random)};
+    const std::uint64_t longest = i % 4 == 0 ? FrameParts::kMostPayload : 40;
+    FrameParts parts = random_parts(random, static_cast<std::uint32_t>(random() % (longest + 1)));
+    const auto payload = guarded.room(i % 2 == 0 ? parts.payload_bytes : 4096);
+    for (std::byte& byte : payload) byte = static_cast<std::byte>(random());
+    parts.payload = parts.payload_bytes == 0 ? nullptr : payload.data();
+    const auto expected = written_by_pieces(head, parts);
+    // Nothing behind the frame is touched, nor before it.
+    const auto end = room.room(expected.size() + 64);
+    std::fill(end.begin(), end.end(), Lines::kAnything);
+    const auto frame = end.last(expected.size());
+    head.write_pieces(frame.data(), parts);
+    if (!std::equal(frame.begin(), frame.end(), expected.begin())) FAIL(parts.payload_bytes << " B");
+    REQUIRE(std::ranges::all_of(end.first(64), [](std::byte b) { return b == Lines::kAnything; }));
+  }
+}
+
 TEST_CASE("a template stays inside the smallest frame", "[wire][template]") {
   test::GuardedBytes guarded{4096};
   for (auto address : {v4_address(), v6_address(), v1_address()}) {

@@ -7,8 +7,10 @@
 #include <functional>
 #include <random>
 
+#include "support/guarded_bytes.h"
 #include "support/reference_icrc.h"
 #include "wire/crc32.h"
+#include "wire/crc32_pairs.h"
 #include "wire/crc32_wide.h"
 #include "wire/frame_template.h"
 
@@ -44,6 +46,7 @@ std::uint32_t icrc_of(std::span<const std::byte> covered, Underlay underlay) {
 bool all_ways_give(std::uint32_t expected, std::uint32_t crc, std::span<const std::byte> in,
                    const CrcMask& mask) {
   if (masked_crc32(crc, in, mask) != expected || narrow_masked_crc32(crc, in, mask) != expected) return false;
+  if (has_pairs_crc32() && pairs_masked_crc32(crc, in, mask) != expected) return false;
   if (!has_wide_crc32()) return true;
   return std::ranges::all_of(kFoldings,
                              [&](Folding how) { return wide_masked_crc32(crc, in, mask, how) == expected; });
@@ -54,6 +57,7 @@ using CopyCrc32 = std::function<std::uint32_t(std::uint32_t, std::byte*, std::sp
 /// Likewise.
 std::vector<CopyCrc32> ways_to_copy(std::size_t size) {
   std::vector<CopyCrc32> ways = {&copy_crc32, &narrow_copy_crc32};
+  if (has_pairs_crc32() && size >= kShortestPairs) ways.emplace_back(&pairs_copy_crc32);
   if (!has_wide_crc32() || size < kShortestWide) return ways;
   for (const Folding how : kFoldings) {
     ways.emplace_back([how](std::uint32_t crc, std::byte* to, std::span<const std::byte> from) {
@@ -153,6 +157,28 @@ TEST_CASE("lines are fetched while a long packet is checked, which its CRC does 
       const std::size_t turns = size < 1024 ? 0 : size / 512 - 1;  // 512 bytes each, behind the first
       if (size >= 1024 && ahead.left() != 64 - 4 * turns) FAIL(size << " " << ahead.left());
     }
+  }
+}
+
+TEST_CASE("lines are fetched while pairs of blocks are multiplied, and nothing behind them is read",
+          "[wire][icrc]") {
+  if (!has_pairs_crc32()) {
+    WARN("this CPU does not compute CRCs so");
+    return;
+  }
+  std::mt19937_64 random{kSeed + 7};
+  test::GuardedBytes guarded{4200};
+  std::vector<std::byte> copy(4200);
+  for (std::size_t size = 32; size <= copy.size(); size += 13) {
+    const auto in = guarded.room(size);
+    fill(in, random);
+    FetchAhead ahead;
+    ahead.set(copy.data(), 4096);
+    const std::uint32_t expected = portable_masked_crc32(7, in, {});
+    if (pairs_masked_crc32(7, in, {}, &ahead) != expected) FAIL(size);
+    const std::size_t turns = size < 384 ? 0 : size / 128 - 1;  // behind the first
+    if (ahead.left() != 64 - turns) FAIL(size << " " << ahead.left());
+    if (size >= kShortestPairs && pairs_copy_crc32(7, copy.data(), in) != expected) FAIL(size);
   }
 }
 

@@ -1,5 +1,5 @@
-/// The parts of a short frame, which a template puts together in vector registers and writes a cache line at
-/// a time: no load then waits for stores before it to have left the processor.
+/// The parts of a short frame, which a template writes at once and sums up from registers: no load then waits
+/// for stores before it to have left the processor.
 #pragma once
 
 #include <cstddef>

@@ -1,0 +1,164 @@
+#include "wire/crc32_pairs.h"
+
+#include <array>
+#include <cassert>
+
+#include "wire/crc32_fold.h"
+#include "wire/crc32_places.h"
+
+#if defined(__x86_64__)
+
+namespace uroce::wire {
+namespace {
+
+constexpr std::size_t kVector = 32;  // bytes
+constexpr std::size_t kChains = 4;   // one alone waits for its multiplications
+constexpr std::size_t kTurn = kChains * kVector;
+constexpr std::size_t kShortestByTurns = 3 * kTurn;  // bytes; measured
+static_assert(kShortestByTurns <= kLongestByPlaces && 2 * kTurn <= kLongestByPlaces);
+static_assert(kTurn >= CrcMask::kReach && CrcMask::kReach == 2 * kVector && kShortestPairs == 2 * kVector);
+
+UROCE_PAIRS [[gnu::always_inline]] inline __m256i load(const void* from) noexcept {
+  return _mm256_loadu_si256(static_cast<const __m256i*>(from));
+}
+UROCE_PAIRS [[gnu::always_inline]] inline void store(void* to, __m256i vector) noexcept {
+  _mm256_storeu_si256(static_cast<__m256i*>(to), vector);
+}
+
+/// Read `n` bytes behind its start: a vector of which the last `n` bytes are ones.
+constexpr auto kLastBytes = [] {
+  std::array<std::uint8_t, 2 * kVector> bytes{};
+  for (std::size_t i = kVector; i < bytes.size(); ++i) bytes[i] = 0xff;
+  return bytes;
+}();
+
+/// What is summed up and, if it is copied, where it goes.
+template <bool kCopies>
+struct Bytes {
+  const std::byte* from;
+  std::byte* to;
+  std::size_t size;
+  const CrcMask* mask;  // of what is not copied
+
+  /// The whole vector that begins at byte `at`.
+  UROCE_PAIRS [[gnu::always_inline]] __m256i at(std::size_t at) const noexcept {
+    const __m256i vector = load(from + at);
+    if constexpr (kCopies) store(to + at, vector);
+    return vector;
+  }
+  /// Likewise, one of the first two.
+  UROCE_PAIRS [[gnu::always_inline]] __m256i masked_at(std::size_t at) const noexcept {
+    if constexpr (kCopies) return this->at(at);
+    return _mm256_or_si256(load(from + at), load(mask->ones.data() + at));
+  }
+  /// The last `bytes`, less than a vector, behind zeros.
+  UROCE_PAIRS [[gnu::always_inline]] __m256i last(std::size_t bytes) const noexcept {
+    __m256i vector = load(from + size - kVector);
+    if constexpr (kCopies) {
+      store(to + size - kVector, vector);
+    } else if (size < CrcMask::kReach) {
+      vector = _mm256_or_si256(vector, load(mask->ones.data() + size - kVector));
+    }
+    return _mm256_and_si256(vector, load(kLastBytes.data() + bytes));
+  }
+};
+
+/// Adds what is left behind byte `at`, less than kLongestByPlaces.
+template <bool kCopies>
+UROCE_PAIRS [[gnu::always_inline]] inline std::uint32_t finish(CrcByPairs& sum, const Bytes<kCopies>& bytes,
+                                                               std::size_t at) noexcept {
+  std::size_t left = bytes.size - at;
+  const std::int64_t* powers = place_powers(left);
+  for (; left >= kVector; left -= kVector, at += kVector, powers += kVector / 8) sum.add(powers, bytes.at(at));
+  if (left > 0) sum.add(place_powers(kVector), bytes.last(left));
+  return ~sum.rest();
+}
+
+UROCE_PAIRS [[gnu::always_inline]] inline __m256i state_of(std::uint32_t crc) noexcept {
+  return _mm256_zextsi128_si256(_mm_cvtsi32_si128(static_cast<int>(~crc)));
+}
+
+/// Moves what was folded so far on by a turn, as crc32_fold.h says, and adds the vector there.
+UROCE_PAIRS [[gnu::always_inline]] inline __m256i fold(__m256i sum, __m256i vector) noexcept {
+  constexpr std::int64_t kLow = kPowerOfX<8 * kTurn + 32>;
+  constexpr std::int64_t kHigh = kPowerOfX<8 * kTurn - 32>;
+  const __m256i k = _mm256_set_epi64x(kHigh, kLow, kHigh, kLow);
+  const __m256i high = _mm256_xor_si256(_mm256_clmulepi64_epi128(sum, k, 0x11), vector);
+  return _mm256_xor_si256(_mm256_clmulepi64_epi128(sum, k, 0x00), high);
+}
+
+/// Of a long input.
+template <bool kCopies>
+UROCE_PAIRS [[gnu::always_inline]] inline std::uint32_t crc_by_turns(std::uint32_t crc,
+                                                                     const Bytes<kCopies>& bytes,
+                                                                     FetchAhead* ahead) noexcept {
+  __m256i chain[kChains] = {_mm256_xor_si256(bytes.masked_at(0), state_of(crc)), bytes.masked_at(kVector),
+                            bytes.at(2 * kVector), bytes.at(3 * kVector)};
+  FetchAhead here = ahead == nullptr ? FetchAhead{} : *ahead;
+  std::size_t at = kTurn;
+  for (; bytes.size - at >= kTurn; at += kTurn) {
+    if constexpr (!kCopies) here.fetch_each<1>();
+#pragma GCC unroll 4
+    for (std::size_t i = 0; i < kChains; ++i) chain[i] = fold(chain[i], bytes.at(at + i * kVector));
+  }
+  if (ahead != nullptr) *ahead = here;
+  CrcByPairs sum;
+  const std::int64_t* const powers = place_powers(kTurn + bytes.size - at);
+#pragma GCC unroll 4
+  for (std::size_t i = 0; i < kChains; ++i) sum.add(powers + i * kVector / 8, chain[i]);
+  return finish(sum, bytes, at);
+}
+
+}  // namespace
+
+bool has_pairs_crc32() noexcept {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq") &&
+         __builtin_cpu_supports("pclmul");
+}
+
+UROCE_PAIRS std::uint32_t pairs_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
+                                             const CrcMask& mask, FetchAhead* ahead) noexcept {
+  assert(in.size() >= kVector);
+  const Bytes<false> bytes{.from = in.data(), .to = nullptr, .size = in.size(), .mask = &mask};
+  if (bytes.size >= kShortestByTurns) return crc_by_turns(crc, bytes, ahead);
+  CrcByPairs sum;
+  const std::int64_t* const powers = place_powers(bytes.size);
+  sum.add(powers, _mm256_xor_si256(bytes.masked_at(0), state_of(crc)));
+  if (bytes.size < CrcMask::kReach) return finish(sum, bytes, kVector);
+  sum.add(powers + kVector / 8, bytes.masked_at(kVector));
+  return finish(sum, bytes, 2 * kVector);
+}
+
+UROCE_PAIRS std::uint32_t pairs_copy_crc32(std::uint32_t crc, std::byte* to,
+                                           std::span<const std::byte> from) noexcept {
+  assert(from.size() >= kShortestPairs);
+  const Bytes<true> bytes{.from = from.data(), .to = to, .size = from.size(), .mask = nullptr};
+  if (bytes.size >= kShortestByTurns) return crc_by_turns(crc, bytes, nullptr);
+  CrcByPairs sum;
+  sum.add(place_powers(bytes.size), _mm256_xor_si256(bytes.at(0), state_of(crc)));
+  return finish(sum, bytes, kVector);
+}
+
+}  // namespace uroce::wire
+
+#else
+
+namespace uroce::wire {
+
+bool has_pairs_crc32() noexcept {
+  return false;
+}
+
+std::uint32_t pairs_masked_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask,
+                                 FetchAhead*) noexcept {
+  return portable_masked_crc32(crc, in, mask);
+}
+
+std::uint32_t pairs_copy_crc32(std::uint32_t crc, std::byte*, std::span<const std::byte>) noexcept {
+  assert(false);
+  return crc;
+}
+
+}  // namespace uroce::wire
+
+#endif
