@@ -16,4 +16,14 @@ inline const bool is_intel = [] {
 #endif
 }();
 
+/// A long packet's CRC takes as long as some lines need to come from a far core: without AVX-512.
+inline const bool sums_slowly = [] {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("avx512f") == 0;
+#else
+  return true;
+#endif
+}();
+
 }  // namespace uroce::cpu

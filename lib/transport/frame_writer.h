@@ -121,8 +121,8 @@ class FrameWriter {
     is_at_once_ = payload_len < kLong &&
                   parts_.header_bytes <= wire::Bth::kSize + wire::FrameParts::kMostExtension &&
                   wire::computes_crc32_of_parts();
-    frame_ = is_at_once_ && sink_.lends_lines() ? sink_.tx_claim_lines(frame_len_)
-                                                : sink_.tx_claim(frame_len_);
+    frame_ =
+        is_at_once_ && sink_.lends_lines() ? sink_.tx_claim_lines(frame_len_) : sink_.tx_claim(frame_len_);
     if (frame_ == nullptr) {
       tx.no_room = true;
       return false;

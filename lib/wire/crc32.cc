@@ -8,13 +8,9 @@
 #include <cstring>
 #include <limits>
 
-#include "wire/crc32_fold.h"
 #include "wire/crc32_pairs.h"
+#include "wire/crc32_places.h"
 #include "wire/crc32_wide.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 namespace uroce::wire {
 namespace {
@@ -37,90 +33,45 @@ void clean_upper_halves() noexcept {
 
 #if defined(__x86_64__)
 
-// The folding of crc32_fold.h, by blocks of 16 bytes.
+constexpr std::size_t kBlock = 16;  // bytes
+static_assert(kLong <= kLongestByPlaces);
 
 /// Sixteen bytes from anywhere.
-[[gnu::target("pclmul,sse4.1")]] inline __m128i load(const std::byte* at) noexcept {
-  const void* from = at;
+UROCE_BLOCKS [[gnu::always_inline]] inline __m128i load(const void* from) noexcept {
   return _mm_loadu_si128(static_cast<const __m128i*>(from));
 }
 
-/// Moves what was folded so far on, by the distance for which `k` holds the constants, and adds the block
-/// there.
-[[gnu::target("pclmul,sse4.1")]] inline __m128i fold_by(__m128i k, __m128i sum, __m128i block) noexcept {
-  const __m128i low = _mm_clmulepi64_si128(sum, k, 0x00);
-  const __m128i high = _mm_clmulepi64_si128(sum, k, 0x11);
-  return _mm_xor_si128(_mm_xor_si128(low, high), block);
-}
-
-/// By 16 bytes.
-[[gnu::target("pclmul,sse4.1")]] inline __m128i fold(__m128i sum, __m128i block) noexcept {
-  return fold_by(_mm_set_epi64x(kPowerOfX<128 - 32>, kPowerOfX<128 + 32>), sum, block);
-}
-
-/// Folds `count` blocks, four chains at once: one alone waits for its multiplications.
-[[gnu::target("pclmul,sse4.1")]] inline __m128i fold_blocks(__m128i sum, const std::byte* at,
-                                                            std::size_t count) noexcept {
-  if (count >= 8) {
-    const __m128i k = _mm_set_epi64x(kPowerOfX<512 - 32>, kPowerOfX<512 + 32>);
-    __m128i a = fold(sum, load(at));
-    __m128i b = load(at + 16);
-    __m128i c = load(at + 32);
-    __m128i d = load(at + 48);
-    for (at += 64, count -= 4; count >= 4; at += 64, count -= 4) {
-      a = fold_by(k, a, load(at));
-      b = fold_by(k, b, load(at + 16));
-      c = fold_by(k, c, load(at + 32));
-      d = fold_by(k, d, load(at + 48));
-    }
-    sum = fold(fold(fold(a, b), c), d);
+/// Of at least 32 bytes, block by block. The last that is not whole is behind zeros, which change nothing.
+UROCE_BLOCKS std::uint32_t blocks_crc32(std::uint32_t crc, std::span<const std::byte> in,
+                                        const CrcMask& mask) noexcept {
+  const std::byte* const bytes = in.data();
+  const std::byte* const ones = mask.ones.data();
+  const std::int64_t* const powers = place_powers(in.size());
+  CrcByBlocks sum;
+  const __m128i first = _mm_or_si128(load(bytes), load(ones));
+  sum.add(powers, _mm_xor_si128(first, _mm_cvtsi32_si128(static_cast<int>(~crc))));
+  std::size_t at = kBlock;
+  const std::size_t masked = std::min(in.size(), CrcMask::kReach);
+  for (; at + kBlock <= masked; at += kBlock)
+    sum.add(powers + at / 8, _mm_or_si128(load(bytes + at), load(ones + at)));
+  for (; at + kBlock <= in.size(); at += kBlock) sum.add(powers + at / 8, load(bytes + at));
+  if (at < in.size()) {
+    const std::size_t last = in.size() - kBlock;
+    __m128i block = load(bytes + last);
+    if (last < CrcMask::kReach) block = _mm_or_si128(block, load(ones + last));
+    sum.add(place_powers(kBlock), _mm_and_si128(block, load(last_bytes(in.size() - at))));
   }
-  for (; count > 0; at += 16, --count) sum = fold(sum, load(at));
-  return sum;
-}
-
-/// pshufb indices: loaded at offset r they move a block up by 16 - r bytes and fill with zeros.
-constexpr auto kMoveUp = [] {
-  std::array<std::byte, 32> table{};
-  for (std::size_t i = 0; i < 16; ++i) {
-    table[i] = std::byte{0x80};
-    table[16 + i] = static_cast<std::byte>(i);
-  }
-  return table;
-}();
-
-/// CRC of at least 32 bytes. The first block is the odd one, 1 to 16 bytes behind zeros, which change
-/// nothing: so all others are whole, and the mask is read at the same offset as the bytes.
-[[gnu::target("pclmul,sse4.1")]] std::uint32_t clmul_crc32(std::uint32_t crc, std::span<const std::byte> in,
-                                                           const CrcMask& mask) noexcept {
-  const std::byte* bytes = in.data();
-  const std::byte* ones = mask.ones.data();
-  const std::size_t size = in.size();
-  std::size_t at = (size - 1) % 16 + 1;
-
-  // The state goes into the first four bytes; those that the odd block lacks are in the next one.
-  const std::uint32_t state = ~crc;
-  const std::uint64_t state_left = std::uint64_t{state} >> (8 * std::min<std::size_t>(at, 4));
-  __m128i first = _mm_or_si128(load(bytes), load(ones));
-  first = _mm_xor_si128(first, _mm_cvtsi32_si128(static_cast<int>(state)));
-  first = _mm_shuffle_epi8(first, load(kMoveUp.data() + at));
-  __m128i second = _mm_or_si128(load(bytes + at), load(ones + at));
-  second = _mm_xor_si128(second, _mm_cvtsi64_si128(static_cast<std::int64_t>(state_left)));
-  __m128i sum = fold(first, second);
-
-  const std::size_t masked = std::min(size, CrcMask::kReach);
-  for (at += 16; at < masked; at += 16) sum = fold(sum, _mm_or_si128(load(bytes + at), load(ones + at)));
-  return ~reduce(fold_blocks(sum, bytes + at, (size - at) / 16));
+  return ~sum.rest();
 }
 
 /// What one turn of ISA-L's loop takes; the rest it takes slowly.
 constexpr std::size_t kTurn = 256;
 
-/// The masked head by blocks of 16, so many that whole turns are left.
-std::uint32_t clmul_and_isal_crc32(std::uint32_t crc, std::span<const std::byte> in,
-                                   const CrcMask& mask) noexcept {
+/// The masked head by blocks, so many that whole turns are left.
+std::uint32_t blocks_and_isal_crc32(std::uint32_t crc, std::span<const std::byte> in,
+                                    const CrcMask& mask) noexcept {
   const std::size_t head = CrcMask::kReach + (in.size() - CrcMask::kReach) % kTurn;
-  crc = isal_crc32(clmul_crc32(crc, in.first(head), mask), in.subspan(head));
+  crc = isal_crc32(blocks_crc32(crc, in.first(head), mask), in.subspan(head));
   clean_upper_halves();
   return crc;
 }
@@ -169,7 +120,7 @@ Choice measure_wide(const Now& now) {
   const auto wide = [&none](Folding how) {
     return [&none, how](std::span<const std::byte> in) { return wide_masked_crc32(0, in, none, how); };
   };
-  const auto narrow = [&none](std::span<const std::byte> in) { return clmul_crc32(0, in, none); };
+  const auto narrow = [&none](std::span<const std::byte> in) { return blocks_crc32(0, in, none); };
   Choice best{.way = Way::kWide};
   auto least = std::numeric_limits<std::uint64_t>::max();
   for (const Folding folding : kFoldings) {
@@ -247,7 +198,7 @@ std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in, con
     return wide_masked_crc32(crc, in, mask, known.folding, ahead);
   if (known.way == Way::kPairs) return pairs_masked_crc32(crc, in, mask, ahead);
   if (known.way >= Way::kBlocks && in.size() < kLong) [[likely]]
-    return clmul_crc32(crc, in, mask);
+    return blocks_crc32(crc, in, mask);
 #endif
   return other_crc32(crc, in, mask);
 }
@@ -275,7 +226,7 @@ std::uint32_t narrow_copy_crc32(std::uint32_t crc, std::byte* to, std::span<cons
 std::uint32_t narrow_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                   const CrcMask& mask) noexcept {
 #if defined(__x86_64__)
-  return in.size() < kLong ? clmul_crc32(crc, in, mask) : clmul_and_isal_crc32(crc, in, mask);
+  return in.size() < kLong ? blocks_crc32(crc, in, mask) : blocks_and_isal_crc32(crc, in, mask);
 #else
   return portable_masked_crc32(crc, in, mask);
 #endif

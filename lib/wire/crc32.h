@@ -22,14 +22,14 @@ struct CrcMask {
 
 /// Continues `crc`, which like the result is in its final (inverted) form, over `in` | `mask`.
 ///
-/// By carry-less multiplication: of AVX-512 vectors, those of a short one all at once; else of single blocks,
-/// because most packets are short and the start-up of all else is most of their cost, and long ones by ISA-L.
+/// By carry-less multiplication: of AVX-512 vectors, of AVX2 vectors, or of blocks of 16 bytes, whatever the
+/// CPU has; those of a short input all at once. Without AVX2's, long ones by ISA-L.
 /// @param in     at least 32 bytes
 /// @param ahead  lines of which some are fetched meanwhile, if it takes long enough
 [[nodiscard]] std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                          const CrcMask& mask, FetchAhead* ahead = nullptr) noexcept;
 
-/// The same on CPUs without AVX-512.
+/// The same by blocks, and by ISA-L, on CPUs that multiply no vectors: with AVX2 and PCLMULQDQ.
 [[nodiscard]] std::uint32_t narrow_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                                 const CrcMask& mask) noexcept;
 /// The same with ISA-L alone, on CPUs without carry-less multiplication.
@@ -37,11 +37,11 @@ struct CrcMask {
                                                   const CrcMask& mask) noexcept;
 
 /// Copies `from`, each byte read once, and continues `crc`, which like the result is in its final (inverted)
-/// form, over it: in one pass on CPUs with AVX-512.
+/// form, over it: in one pass on CPUs that multiply vectors.
 /// @param to  best in memory that no other core reads: on other CPUs the CRC is that of the copy
 [[nodiscard]] std::uint32_t copy_crc32(std::uint32_t crc, std::byte* to,
                                        std::span<const std::byte> from) noexcept;
-/// The same on CPUs without AVX-512.
+/// The same on CPUs that do not.
 [[nodiscard]] std::uint32_t narrow_copy_crc32(std::uint32_t crc, std::byte* to,
                                               std::span<const std::byte> from) noexcept;
 

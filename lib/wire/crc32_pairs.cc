@@ -1,6 +1,5 @@
 #include "wire/crc32_pairs.h"
 
-#include <array>
 #include <cassert>
 
 #include "wire/crc32_fold.h"
@@ -24,13 +23,6 @@ UROCE_PAIRS [[gnu::always_inline]] inline __m256i load(const void* from) noexcep
 UROCE_PAIRS [[gnu::always_inline]] inline void store(void* to, __m256i vector) noexcept {
   _mm256_storeu_si256(static_cast<__m256i*>(to), vector);
 }
-
-/// Read `n` bytes behind its start: a vector of which the last `n` bytes are ones.
-constexpr auto kLastBytes = [] {
-  std::array<std::uint8_t, 2 * kVector> bytes{};
-  for (std::size_t i = kVector; i < bytes.size(); ++i) bytes[i] = 0xff;
-  return bytes;
-}();
 
 /// What is summed up and, if it is copied, where it goes.
 template <bool kCopies>
@@ -59,7 +51,7 @@ struct Bytes {
     } else if (size < CrcMask::kReach) {
       vector = _mm256_or_si256(vector, load(mask->ones.data() + size - kVector));
     }
-    return _mm256_and_si256(vector, load(kLastBytes.data() + bytes));
+    return _mm256_and_si256(vector, load(last_bytes_of_pair(bytes)));
   }
 };
 
@@ -69,7 +61,8 @@ UROCE_PAIRS [[gnu::always_inline]] inline std::uint32_t finish(CrcByPairs& sum, 
                                                                std::size_t at) noexcept {
   std::size_t left = bytes.size - at;
   const std::int64_t* powers = place_powers(left);
-  for (; left >= kVector; left -= kVector, at += kVector, powers += kVector / 8) sum.add(powers, bytes.at(at));
+  for (; left >= kVector; left -= kVector, at += kVector, powers += kVector / 8)
+    sum.add(powers, bytes.at(at));
   if (left > 0) sum.add(place_powers(kVector), bytes.last(left));
   return ~sum.rest();
 }

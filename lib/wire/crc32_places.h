@@ -77,7 +77,23 @@ static_assert(kPlacePowers[0][kPlaceWords - 5] == kPowerOfX<256 - 32 + 64> &&
   return static_cast<std::uint32_t>(_mm_extract_epi32(_mm_xor_si128(sum, multiple), 2));
 }
 
+/// Ones behind zeros.
+inline constexpr auto kOnes = [] {
+  std::array<std::uint8_t, 64> bytes{};
+  for (std::size_t i = bytes.size() / 2; i < bytes.size(); ++i) bytes[i] = 0xff;
+  return bytes;
+}();
+
 }  // namespace detail
+
+/// A mask of the last `bytes` of a block, at most as many as it has.
+[[nodiscard]] inline const std::uint8_t* last_bytes(std::size_t bytes) noexcept {
+  return &detail::kOnes[detail::kOnes.size() / 2 - 16 + bytes];
+}
+/// Likewise, of a vector of 32.
+[[nodiscard]] inline const std::uint8_t* last_bytes_of_pair(std::size_t bytes) noexcept {
+  return &detail::kOnes[bytes];
+}
 
 /// What the word is multiplied by that begins `bytes` before the end, at most kLongestByPlaces, and behind it
 /// what those behind it are.

@@ -36,6 +36,11 @@ UROCE_BLOCKS [[gnu::always_inline]] inline void store(void* to, __m128i block) n
 UROCE_BLOCKS [[gnu::always_inline]] inline void store(void* to, __m256i two) noexcept {
   _mm256_storeu_si256(static_cast<__m256i*>(to), two);
 }
+/// Of two words that lie apart.
+UROCE_BLOCKS [[gnu::always_inline]] inline __m128i words_of(const std::int64_t* low,
+                                                            const std::int64_t* high) noexcept {
+  return _mm_insert_epi64(_mm_loadu_si64(low), *high, 1);
+}
 template <class Word>
 [[gnu::always_inline]] inline void store_word(std::byte* to, std::uint64_t word) noexcept {
   const auto low = static_cast<Word>(word);
@@ -55,13 +60,6 @@ template <class Word>
   for (; at + 8 <= bytes; at += 8) store_word<std::uint64_t>(to + at, words[at / 8]);
   if (at < bytes) store_word<std::uint32_t>(to + at, words[at / 8]);
 }
-
-/// Read `n` bytes behind its start: a block of which the last `n` bytes are ones.
-constexpr auto kLastBytes = [] {
-  std::array<std::uint8_t, 2 * kBlock> bytes{};
-  for (std::size_t i = kBlock; i < bytes.size(); ++i) bytes[i] = 0xff;
-  return bytes;
-}();
 
 /// Less than a block, with zeros behind it.
 std::array<std::uint64_t, 2> load_few(const std::byte* from, std::size_t bytes) noexcept {
@@ -101,7 +99,7 @@ UROCE_BLOCKS [[gnu::always_inline]] inline void write_blocks(std::byte* to, cons
   if (at < bytes) {
     const __m128i last = load(from + bytes - kBlock);
     store(to + bytes - kBlock, last);
-    sum.add(place_powers(kBlock + pad), _mm_and_si128(last, load(kLastBytes.data() + bytes - at)));
+    sum.add(place_powers(kBlock + pad), _mm_and_si128(last, load(last_bytes(bytes - at))));
   }
   if (pad != 0) store_word<std::uint32_t>(to + bytes, 0);  // some of it where the ICRC will be
 }
@@ -168,7 +166,7 @@ UROCE_BLOCKS void FrameTemplate::write_pieces(std::byte* frame, const FrameParts
       underlay_ == Underlay::kIpv4 ? be_word<2, 2>(len.ip) : be_word<4, 2>(len.ip);
   const std::int64_t* const powers = place_powers(icrc_at - overhead_);
   sum.add(powers - 1, pair_of(udp_covered, bth_covered));
-  sum.add(pair(powers[1], *place_powers(icrc_at - l3_offset_)), pair_of(parts.bth[1], ip_covered));
+  sum.add(words_of(powers + 1, place_powers(icrc_at - l3_offset_)), pair_of(parts.bth[1], ip_covered));
   store_word<std::uint32_t>(frame + icrc_at, ~sum.rest());
 
   write_head(frame, {.bytes = head_.data(),

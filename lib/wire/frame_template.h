@@ -114,7 +114,7 @@ class FrameTemplate {
 
   // All that is needed of IPv4 lies in the first 64 bytes.
   std::uint32_t crc_state_ = 0;  ///< that the ICRC is in behind the IP header of length 0, not inverted
-  std::uint16_t ip_sum_ = 0;  ///< of the IPv4 header with total length and checksum 0, folded
+  std::uint16_t ip_sum_ = 0;     ///< of the IPv4 header with total length and checksum 0, folded
   std::uint16_t overhead_ = 0;
   std::uint16_t l3_offset_ = 0;
   Underlay underlay_ = Underlay::kIpv4;

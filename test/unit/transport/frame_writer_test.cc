@@ -49,8 +49,8 @@ class LastFrame final : public port::FrameSink {
     const auto are = [this](std::size_t from, std::size_t to, std::byte value) {
       return std::all_of(room_.data() + from, room_.data() + to, [&](std::byte b) { return b == value; });
     };
-    return are(0, into_line_, is_whole ? std::byte{0} : kUntouched) &&
-           are(end, end_of_line, std::byte{0}) && are(end_of_line, room_.size(), kUntouched);
+    return are(0, into_line_, is_whole ? std::byte{0} : kUntouched) && are(end, end_of_line, std::byte{0}) &&
+           are(end_of_line, room_.size(), kUntouched);
   }
   [[nodiscard]] unsigned frames() const noexcept { return frames_; }
   [[nodiscard]] bool is_by_lines() const noexcept { return is_by_lines_; }
