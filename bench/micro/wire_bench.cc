@@ -108,7 +108,7 @@ void BM_EmitAndSeal(benchmark::State& state) {
 BENCHMARK(BM_EmitAndSeal)->ArgsProduct({{0, 64, 256, 1024, 4096}, {0, 1}});
 
 /// Transmit: the payload's copy and its CRC. Args: payload bytes; 0 one after the other, 1 in one pass (on
-/// CPUs with AVX-512). Time: per packet.
+/// CPUs that multiply vectors). Time: per packet.
 void BM_CopyAndCrc(benchmark::State& state) {
   const auto payload = static_cast<std::size_t>(state.range(0));
   const bool in_one = state.range(1) == 1;
@@ -145,10 +145,12 @@ BENCHMARK(BM_EmitAck);
 
 /// Transmit: a whole short frame at once. Args: bytes of the headers behind the BTH; payload bytes. Time: per
 /// packet.
-void BM_WriteLines(benchmark::State& state) {
+template <class Write>
+void write_at_once(benchmark::State& state, Write write) {
   const FrameTemplate head{address(false)};
   const std::vector<std::byte> payload(FrameParts::kMostPayload, std::byte{0x5a});
   std::array<CacheLine, 10> room;
+  if (!computes_crc32_of_parts()) return state.SkipWithError("this CPU does not write frames so");
   FrameParts parts{
       .bth = {},
       .extension = {1, 2},
@@ -156,17 +158,32 @@ void BM_WriteLines(benchmark::State& state) {
       .payload_bytes = static_cast<std::uint32_t>(state.range(1)),
       .payload = payload.data(),
       .udp_source_port = 0xc000};
-  if (!computes_wide_crc32()) return state.SkipWithError("this CPU does not write frames so");
   Psn psn;
   measure(state, 1, [&] {
     parts.bth = Bth{.opcode = Opcode::kRcWriteOnly, .dest_qpn = Qpn{0x11}, .psn = psn}.words();
-    head.write_lines(room.front().data() + FrameTemplate::kLead, parts);
+    write(head, room.front().data() + FrameTemplate::kLead, parts);
     benchmark::ClobberMemory();
     psn = psn + 1;
   });
   state.SetBytesProcessed(state.iterations() * state.range(1));
 }
-BENCHMARK(BM_WriteLines)->Args({4, 0})->Args({0, 64})->Args({16, 64})->Args({16, 256});
+
+/// As this CPU does for a link that lends lines.
+void BM_WriteAtOnce(benchmark::State& state) {
+  write_at_once(state, [by_lines = computes_wide_crc32()](const FrameTemplate& head, std::byte* frame,
+                                                          const FrameParts& parts) {
+    by_lines ? head.write_lines(frame, parts) : head.write_pieces(frame, parts);
+  });
+}
+BENCHMARK(BM_WriteAtOnce)->Args({4, 0})->Args({0, 64})->Args({16, 64})->Args({16, 256});
+
+/// As all do for others.
+void BM_WritePieces(benchmark::State& state) {
+  write_at_once(state, [](const FrameTemplate& head, std::byte* frame, const FrameParts& parts) {
+    head.write_pieces(frame, parts);
+  });
+}
+BENCHMARK(BM_WritePieces)->Args({4, 0})->Args({0, 64})->Args({16, 64})->Args({16, 256});
 
 }  // namespace
 }  // namespace uroce::wire

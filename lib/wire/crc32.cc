@@ -168,7 +168,11 @@ Choice choose_way() noexcept {
 void tune_crc32([[maybe_unused]] const Now& now) {
 #if defined(__x86_64__)
   Choice known = choice.load(std::memory_order_relaxed);
-  if (known.way == Way::kNone || !has_wide_crc32()) return;
+  if (known.way == Way::kNone) return;
+  if (!has_wide_crc32()) {
+    choose_way();
+    return;
+  }
   choice.compare_exchange_strong(known, measure_wide(now), std::memory_order_relaxed);
 #endif
 }
