@@ -98,7 +98,12 @@ inline constexpr auto kOnes = [] {
 /// What the word is multiplied by that begins `bytes` before the end, at most kLongestByPlaces, and behind it
 /// what those behind it are.
 [[nodiscard]] inline const std::int64_t* place_powers(std::size_t bytes) noexcept {
-  return &detail::kPlacePowers[bytes % 8][detail::kPlaceWords - bytes / 8];
+  // Row bytes % 8, word kPlaceWords - bytes / 8, as gcc does not see that it can be had.
+  constexpr std::size_t kRow = sizeof detail::kPlacePowers[0] + 1;
+  const void* const table = detail::kPlacePowers.data();
+  const void* const word =
+      static_cast<const std::byte*>(table) + 8 * detail::kPlaceWords + kRow * (bytes % 8) - bytes;
+  return static_cast<const std::int64_t*>(word);
 }
 
 /// Sums up an input.

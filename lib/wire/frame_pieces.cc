@@ -53,12 +53,20 @@ template <class Word>
   return word;
 }
 
-/// Writes the first bytes of `words`, a multiple of four.
-[[gnu::always_inline]] inline void store_words_of(std::byte* to, const std::uint64_t* words,
-                                                  std::size_t bytes) noexcept {
-  std::size_t at = 0;
-  for (; at + 8 <= bytes; at += 8) store_word<std::uint64_t>(to + at, words[at / 8]);
-  if (at < bytes) store_word<std::uint32_t>(to + at, words[at / 8]);
+/// Writes the first `bytes` of two words, a multiple of four.
+[[gnu::always_inline]] inline void store_few(std::byte* to, std::uint64_t low, std::uint64_t high,
+                                             std::size_t bytes) noexcept {
+  if (bytes >= 8) {
+    store_word<std::uint64_t>(to, low);
+    to += 8;
+    bytes -= 8;
+    low = high;
+  }
+  if (bytes >= 8) {
+    store_word<std::uint64_t>(to, low);
+  } else if (bytes != 0) {
+    store_word<std::uint32_t>(to, low);
+  }
 }
 
 /// Less than a block, with zeros behind it.
@@ -147,11 +155,12 @@ UROCE_BLOCKS void FrameTemplate::write_pieces(std::byte* frame, const FrameParts
     few = load_few(parts.payload, parts.payload_bytes);
     sum.add(place_powers(parts.payload_bytes + pad), pair_of(few[0], few[1]));
   }
-  if (parts.header_bytes > Bth::kSize) {
+  const std::size_t extension_bytes = parts.header_bytes - Bth::kSize;
+  const auto& extension = parts.extension;
+  if (extension_bytes != 0) {
     const std::int64_t* const powers = place_powers(icrc_at - overhead_ - Bth::kSize);
-    sum.add(powers, pair(parts.extension[0], parts.extension[1]));
-    if (parts.header_bytes > Bth::kSize + kBlock)
-      sum.add(powers + 2, pair(parts.extension[2], parts.extension[3]));
+    sum.add(powers, pair(extension[0], extension[1]));
+    if (extension_bytes > kBlock) sum.add(powers + 2, pair(extension[2], extension[3]));
   }
   // What the ICRC takes as ones, and the state that it comes in from the IP header.
   const std::uint64_t udp =
@@ -178,11 +187,16 @@ UROCE_BLOCKS void FrameTemplate::write_pieces(std::byte* frame, const FrameParts
                      .udp = udp});
   store_word<std::uint64_t>(bth, parts.bth[0]);
   store_word<std::uint32_t>(bth + 8, parts.bth[1]);
-  store_words_of(bth + Bth::kSize, parts.extension.data(), parts.header_bytes - Bth::kSize);
+  if (extension_bytes >= kBlock) {
+    store(bth + Bth::kSize, pair(extension[0], extension[1]));
+    store_few(bth + Bth::kSize + kBlock, extension[2], extension[3], extension_bytes - kBlock);
+  } else {
+    store_few(bth + Bth::kSize, extension[0], extension[1], extension_bytes);
+  }
   if (parts.payload_bytes >= kBlock) {
     store(payload, load(parts.payload));
   } else {
-    store_words_of(payload, few.data(), parts.payload_bytes + pad);
+    store_few(payload, few[0], few[1], parts.payload_bytes + pad);
   }
 }
 
