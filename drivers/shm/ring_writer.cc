@@ -49,12 +49,12 @@ void RingWriter::look_at_released() noexcept {
   }
 }
 
-std::byte* RingWriter::claim_crowded(std::uint32_t len, bool whole_lines) noexcept {
+std::byte* RingWriter::claim_crowded(std::uint32_t len, bool by_lines) noexcept {
   look_at_released();
   const std::uint64_t start = start_of(len);
   if (!has_room(start + record_bytes(len))) return refuse(len);
   waiting_since_ns_ = 0;
-  return lend(start, len, whole_lines);
+  return lend(start, len, by_lines);
 }
 
 /// @param ns  what the consumer's cache line took
@@ -68,7 +68,7 @@ void RingWriter::want_lines() noexcept {
   place_.control->producer.wants_lines.store(nearness_.is_near() ? 0 : 1, std::memory_order_relaxed);
 }
 
-std::byte* RingWriter::claim_unsynchronised(std::uint32_t len, bool whole_lines) noexcept {
+std::byte* RingWriter::claim_unsynchronised(std::uint32_t len, bool by_lines) noexcept {
   // pairs with RingReader::begin_epoch
   const std::uint64_t presence = consumer().presence.load(std::memory_order_acquire);
   if (!is_attached(presence)) {
@@ -80,7 +80,7 @@ std::byte* RingWriter::claim_unsynchronised(std::uint32_t len, bool whole_lines)
     offer_stream(epoch);
   } else if (!is_consumer_dead_ && consumer().ack.load(std::memory_order_acquire) == offer_) {
     start_stream();
-    return claim(len, whole_lines);
+    return claim(len, by_lines);
   }
   return refuse(len);
 }

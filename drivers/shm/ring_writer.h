@@ -16,7 +16,7 @@
 
 namespace uroce::drivers::shm {
 
-/// Lends room in the ring, or beside it for short frames that are not written by whole lines, and publishes
+/// Lends room in the ring, or beside it for short frames whose first line is not written last, and publishes
 /// each record by itself.
 ///
 /// With no consumer, or a dead one, it lends private room instead and drops what is committed: a missing peer
@@ -34,15 +34,14 @@ class RingWriter {
   };
   RingWriter(const Place& place, PeerWatch& watch, const Bell& bell, port::LivePortCounters& counters);
 
-  /// @param whole_lines  as FrameSink::tx_claim_lines() says
-  [[nodiscard]] std::byte* claim(std::uint32_t len, bool whole_lines = false) noexcept {
+  /// @param by_lines  as FrameSink::tx_claim_lines() says
+  [[nodiscard]] std::byte* claim(std::uint32_t len, bool by_lines = false) noexcept {
     if (claimed_len_ != 0) forget_claim();
     if (len < kMinFrame || len > place_.max_frame) return refuse_length();
     if (consumer().ack.load(std::memory_order_acquire) != live_offer_)
-      return claim_unsynchronised(len, whole_lines);
+      return claim_unsynchronised(len, by_lines);
     const std::uint64_t start = start_of(len);
-    return has_room(start + record_bytes(len)) ? lend(start, len, whole_lines)
-                                               : claim_crowded(len, whole_lines);
+    return has_room(start + record_bytes(len)) ? lend(start, len, by_lines) : claim_crowded(len, by_lines);
   }
 
   /// FrameSink::prepare(): takes lines of the next record from the consumer's cache, but for the first, which
@@ -122,10 +121,10 @@ class RingWriter {
   [[nodiscard]] bool has_room(std::uint64_t end) const noexcept {
     return end + kCacheLine - cached_released_ <= place_.ring_bytes;
   }
-  [[nodiscard]] std::byte* lend(std::uint64_t start, std::uint32_t len, bool whole_lines) noexcept {
+  [[nodiscard]] std::byte* lend(std::uint64_t start, std::uint32_t len, bool by_lines) noexcept {
     claimed_start_ = start;
     claimed_len_ = len;
-    is_staged_ = !whole_lines && record_bytes(len) <= kStageBytes;
+    is_staged_ = !by_lines && record_bytes(len) <= kStageBytes;
     const std::uint64_t next = start + record_bytes(len);
     if (len > kLongFrame) clears_until_ = next + place_.ring_bytes;
     // Now, since behind the record the consumer, which polls its first line, would take that away between two
@@ -158,8 +157,8 @@ class RingWriter {
   }
   void forget_claim() noexcept;
   void look_at_released() noexcept;
-  [[nodiscard]] std::byte* claim_crowded(std::uint32_t len, bool whole_lines) noexcept;
-  [[nodiscard]] std::byte* claim_unsynchronised(std::uint32_t len, bool whole_lines) noexcept;
+  [[nodiscard]] std::byte* claim_crowded(std::uint32_t len, bool by_lines) noexcept;
+  [[nodiscard]] std::byte* claim_unsynchronised(std::uint32_t len, bool by_lines) noexcept;
   [[nodiscard]] std::byte* refuse(std::uint32_t len) noexcept;
   [[nodiscard]] std::byte* lend_private(std::uint32_t len) noexcept;
   void judge_distance(std::uint64_t ns) noexcept;

@@ -32,7 +32,7 @@ struct CrcMask {
 /// The same by blocks, and by ISA-L, on CPUs that multiply no vectors: with AVX2 and PCLMULQDQ.
 [[nodiscard]] std::uint32_t narrow_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                                 const CrcMask& mask) noexcept;
-/// The same with ISA-L alone, on CPUs without carry-less multiplication.
+/// The same with ISA-L alone, on CPUs without carry-less multiplication or AVX2.
 [[nodiscard]] std::uint32_t portable_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                                   const CrcMask& mask) noexcept;
 

@@ -55,15 +55,21 @@ struct Bytes {
   }
 };
 
-/// Adds what is left behind byte `at`, less than kLongestByPlaces.
+/// Adds what is behind the last whole vector. First of all: what it shares with that is stored by both, and
+/// may change in between.
+template <bool kCopies>
+UROCE_PAIRS [[gnu::always_inline]] inline CrcByPairs begin(const Bytes<kCopies>& bytes) noexcept {
+  CrcByPairs sum;
+  if (const std::size_t left = bytes.size % kVector; left > 0)
+    sum.add(place_powers(kVector), bytes.last(left));
+  return sum;
+}
+/// Adds the whole vectors from byte `at` on, fewer than are in kLongestByPlaces.
 template <bool kCopies>
 UROCE_PAIRS [[gnu::always_inline]] inline std::uint32_t finish(CrcByPairs& sum, const Bytes<kCopies>& bytes,
                                                                std::size_t at) noexcept {
-  std::size_t left = bytes.size - at;
-  const std::int64_t* powers = place_powers(left);
-  for (; left >= kVector; left -= kVector, at += kVector, powers += kVector / 8)
-    sum.add(powers, bytes.at(at));
-  if (left > 0) sum.add(place_powers(kVector), bytes.last(left));
+  const std::int64_t* powers = place_powers(bytes.size - at);
+  for (; at + kVector <= bytes.size; at += kVector, powers += kVector / 8) sum.add(powers, bytes.at(at));
   return ~sum.rest();
 }
 
@@ -85,6 +91,7 @@ template <bool kCopies>
 UROCE_PAIRS [[gnu::always_inline]] inline std::uint32_t crc_by_turns(std::uint32_t crc,
                                                                      const Bytes<kCopies>& bytes,
                                                                      FetchAhead* ahead) noexcept {
+  CrcByPairs sum = begin(bytes);
   __m256i chain[kChains] = {_mm256_xor_si256(bytes.masked_at(0), state_of(crc)), bytes.masked_at(kVector),
                             bytes.at(2 * kVector), bytes.at(3 * kVector)};
   FetchAhead here = ahead == nullptr ? FetchAhead{} : *ahead;
@@ -95,7 +102,6 @@ UROCE_PAIRS [[gnu::always_inline]] inline std::uint32_t crc_by_turns(std::uint32
     for (std::size_t i = 0; i < kChains; ++i) chain[i] = fold(chain[i], bytes.at(at + i * kVector));
   }
   if (ahead != nullptr) *ahead = here;
-  CrcByPairs sum;
   const std::int64_t* const powers = place_powers(kTurn + bytes.size - at);
 #pragma GCC unroll 4
   for (std::size_t i = 0; i < kChains; ++i) sum.add(powers + i * kVector / 8, chain[i]);
@@ -114,7 +120,7 @@ UROCE_PAIRS std::uint32_t pairs_masked_crc32(std::uint32_t crc, std::span<const 
   assert(in.size() >= kVector);
   const Bytes<false> bytes{.from = in.data(), .to = nullptr, .size = in.size(), .mask = &mask};
   if (bytes.size >= kShortestByTurns) return crc_by_turns(crc, bytes, ahead);
-  CrcByPairs sum;
+  CrcByPairs sum = begin(bytes);
   const std::int64_t* const powers = place_powers(bytes.size);
   sum.add(powers, _mm256_xor_si256(bytes.masked_at(0), state_of(crc)));
   if (bytes.size < CrcMask::kReach) return finish(sum, bytes, kVector);
@@ -127,7 +133,7 @@ UROCE_PAIRS std::uint32_t pairs_copy_crc32(std::uint32_t crc, std::byte* to,
   assert(from.size() >= kShortestPairs);
   const Bytes<true> bytes{.from = from.data(), .to = to, .size = from.size(), .mask = nullptr};
   if (bytes.size >= kShortestByTurns) return crc_by_turns(crc, bytes, nullptr);
-  CrcByPairs sum;
+  CrcByPairs sum = begin(bytes);
   sum.add(place_powers(bytes.size), _mm256_xor_si256(bytes.at(0), state_of(crc)));
   return finish(sum, bytes, kVector);
 }

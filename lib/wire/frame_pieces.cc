@@ -10,6 +10,7 @@
 #include "wire/frame_template.h"
 #include "wire/frame_words.h"
 #include "wire/icrc.h"
+#include "wire/ipv6.h"
 
 #if defined(__x86_64__)
 
@@ -69,28 +70,36 @@ template <class Word>
   }
 }
 
-/// Less than a block, with zeros behind it.
+/// Less than a block, with zeros behind it. What is read twice counts once: it may change in between.
 std::array<std::uint64_t, 2> load_few(const std::byte* from, std::size_t bytes) noexcept {
   if (bytes >= 8) {
     const std::uint64_t last = load_word<std::uint64_t>(from + bytes - 8);
     return {load_word<std::uint64_t>(from), bytes == 8 ? 0 : last >> (8 * (kBlock - bytes))};
   }
   if (bytes >= 4) {
-    const std::uint64_t last = load_word<std::uint32_t>(from + bytes - 4);
-    return {load_word<std::uint32_t>(from) | last << (8 * (bytes - 4)), 0};
+    const std::uint64_t last = load_word<std::uint32_t>(from + bytes - 4) >> (8 * (8 - bytes));
+    return {load_word<std::uint32_t>(from) | last << 32, 0};
   }
   std::uint64_t word = 0;
   for (std::size_t i = 0; i < bytes; ++i) word |= load_word<std::uint8_t>(from + i) << (8 * i);
   return {word, 0};
 }
 
-/// Writes a payload of at least a block, but for the first, and its pad.
-UROCE_BLOCKS [[gnu::always_inline]] inline void write_blocks(std::byte* to, const FrameParts& parts,
-                                                             std::size_t pad, CrcByBlocks& sum) noexcept {
+/// Writes a payload of at least a block, but for the first, which it returns, and its pad. The application
+/// may change it meanwhile: whatever is stored last anywhere is what was added.
+UROCE_BLOCKS [[gnu::always_inline]] inline __m128i write_blocks(std::byte* to, const FrameParts& parts,
+                                                                std::size_t pad, CrcByBlocks& sum) noexcept {
   const std::byte* const from = parts.payload;
   const std::size_t bytes = parts.payload_bytes;
   const std::int64_t* powers = place_powers(bytes + pad);
-  sum.add(powers, load(from));
+  if (const std::size_t left = bytes % kBlock; left != 0) {
+    const __m128i last = load(from + bytes - kBlock);
+    store(to + bytes - kBlock, last);
+    sum.add(place_powers(kBlock + pad), _mm_and_si128(last, load(last_bytes(left))));
+  }
+  if (pad != 0) store_word<std::uint32_t>(to + bytes, 0);  // some of it where the ICRC will be
+  const __m128i first = load(from);
+  sum.add(powers, first);
   std::size_t at = kBlock;
   for (; at + 2 * kBlock <= bytes; at += 2 * kBlock) {
     const __m256i two = load_two(from + at);
@@ -102,36 +111,43 @@ UROCE_BLOCKS [[gnu::always_inline]] inline void write_blocks(std::byte* to, cons
     const __m128i block = load(from + at);
     store(to + at, block);
     sum.add(powers + at / 8, block);
-    at += kBlock;
   }
-  if (at < bytes) {
-    const __m128i last = load(from + bytes - kBlock);
-    store(to + bytes - kBlock, last);
-    sum.add(place_powers(kBlock + pad), _mm_and_si128(last, load(last_bytes(bytes - at))));
+  return first;
+}
+
+/// Writes the headers behind the BTH.
+UROCE_BLOCKS [[gnu::always_inline]] inline void store_extension(
+    std::byte* to, const Words<FrameParts::kMostExtension>& words, std::size_t bytes) noexcept {
+  if (bytes >= kBlock) {
+    store(to, pair(words[0], words[1]));
+    store_few(to + kBlock, words[2], words[3], bytes - kBlock);
+  } else if (bytes != 0) {
+    store_few(to, words[0], words[1], bytes);
   }
-  if (pad != 0) store_word<std::uint32_t>(to + bytes, 0);  // some of it where the ICRC will be
 }
 
 /// A template's bytes, and what of them is not the same in all frames.
 struct Head {
   const std::byte* bytes;
   std::size_t overhead;
-  std::size_t vlan_bytes;
+  std::size_t l3;
   Underlay underlay;
   std::uint64_t ip_length;  ///< as it travels
   std::uint64_t ip_sum;     ///< likewise
   std::uint64_t udp;        ///< all of it, likewise
 };
 
-/// Writes them. May scribble over bytes behind them, up to the shortest frame's ICRC.
+/// Writes them.
 UROCE_BLOCKS [[gnu::always_inline]] inline void write_head(std::byte* frame, const Head& head) noexcept {
   static_assert(Ether::kSize + 2 == kBlock);  // so IPv4's length begins a block, and IPv6's lies two bytes in
   const bool is_v4 = head.underlay == Underlay::kIpv4;
-  const std::uint64_t low = head.ip_length << (8 * head.vlan_bytes + (is_v4 ? 0 : 16));
+  const std::size_t vlan_bits = 8 * (head.l3 - Ether::kSize);
+  const std::uint64_t low = head.ip_length << (vlan_bits + (is_v4 ? 0 : 16));
   const __m256i lengths =
-      _mm256_inserti128_si256(_mm256_setzero_si256(), pair_of(low, head.ip_sum << (8 * head.vlan_bytes)), 1);
+      _mm256_inserti128_si256(_mm256_setzero_si256(), pair_of(low, head.ip_sum << vlan_bits), 1);
   store(frame, _mm256_or_si256(load_two(head.bytes), lengths));
-  if (!is_v4) store(frame + 2 * kBlock, load_two(head.bytes + 2 * kBlock));
+  const std::size_t addresses = head.l3 + Ipv6::kSize - 2 * sizeof(Gid);
+  if (!is_v4) store(frame + addresses, load_two(head.bytes + addresses));
   if (head.underlay == Underlay::kGrh) return;
   const std::size_t last = head.overhead - kBlock;
   store(frame + last, pair_of(load_word<std::uint64_t>(head.bytes + last), head.udp));
@@ -149,9 +165,11 @@ UROCE_BLOCKS void FrameTemplate::write_pieces(std::byte* frame, const FrameParts
   std::byte* const payload = frame + payload_at;
   CrcByBlocks sum;
 
-  if (parts.payload_bytes >= kBlock) write_blocks(payload, parts, pad, sum);
+  __m128i first = _mm_setzero_si128();
   std::array<std::uint64_t, 2> few{};
-  if (parts.payload_bytes < kBlock && parts.payload_bytes != 0) {
+  if (parts.payload_bytes >= kBlock) {
+    first = write_blocks(payload, parts, pad, sum);
+  } else if (parts.payload_bytes != 0) {
     few = load_few(parts.payload, parts.payload_bytes);
     sum.add(place_powers(parts.payload_bytes + pad), pair_of(few[0], few[1]));
   }
@@ -178,26 +196,22 @@ UROCE_BLOCKS void FrameTemplate::write_pieces(std::byte* frame, const FrameParts
   sum.add(words_of(powers + 1, place_powers(icrc_at - l3_offset_)), pair_of(parts.bth[1], ip_covered));
   store_word<std::uint32_t>(frame + icrc_at, ~sum.rest());
 
+  // The head last: it fills most of the first line, or all.
+  if (parts.payload_bytes >= kBlock) {
+    store(payload, first);
+  } else {
+    store_few(payload, few[0], few[1], parts.payload_bytes + pad);
+  }
+  store_extension(bth + Bth::kSize, extension, extension_bytes);
+  store_word<std::uint64_t>(bth, parts.bth[0]);
+  store_word<std::uint32_t>(bth + 8, parts.bth[1]);
   write_head(frame, {.bytes = head_.data(),
                      .overhead = overhead_,
-                     .vlan_bytes = l3_offset_ - Ether::kSize,
+                     .l3 = l3_offset_,
                      .underlay = underlay_,
                      .ip_length = be_word<0, 2>(len.ip),
                      .ip_sum = be_word<0, 2>(len.ip_sum),
                      .udp = udp});
-  store_word<std::uint64_t>(bth, parts.bth[0]);
-  store_word<std::uint32_t>(bth + 8, parts.bth[1]);
-  if (extension_bytes >= kBlock) {
-    store(bth + Bth::kSize, pair(extension[0], extension[1]));
-    store_few(bth + Bth::kSize + kBlock, extension[2], extension[3], extension_bytes - kBlock);
-  } else {
-    store_few(bth + Bth::kSize, extension[0], extension[1], extension_bytes);
-  }
-  if (parts.payload_bytes >= kBlock) {
-    store(payload, load(parts.payload));
-  } else {
-    store_few(payload, few[0], few[1], parts.payload_bytes + pad);
-  }
 }
 
 }  // namespace uroce::wire

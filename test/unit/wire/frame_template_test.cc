@@ -6,6 +6,7 @@
 #include "base/cache_line.h"
 #include "support/frames.h"
 #include "support/guarded_bytes.h"
+#include "support/restless.h"
 #include "wire/crc32_wide.h"
 #include "wire/packet.h"
 
@@ -204,6 +205,32 @@ TEST_CASE("a frame written piece by piece at once is the one that is written hea
     head.write_pieces(frame.data(), parts);
     if (!std::equal(frame.begin(), frame.end(), expected.begin())) FAIL(parts.payload_bytes << " B");
     REQUIRE(std::ranges::all_of(end.first(64), [](std::byte b) { return b == Lines::kAnything; }));
+  }
+}
+
+TEST_CASE(
+    "memory that changes while it is sent leaves as it was at one time, or another, with the ICRC of that",
+    "[wire][template][lines]") {
+  static_cast<void>(copies_in_one_pass());  // makes the choice
+  constexpr std::size_t kPayload = 1500;
+  test::Restless memory{kPayload};
+  std::mt19937_64 random{0x5eed'0006};
+  const FrameTemplate head{v4_address()};
+  alignas(kLine) std::array<std::byte, 1024> room{};
+  std::vector<std::byte> copy(kPayload);
+  for (unsigned i = 0; i < 200'000; ++i) {
+    FrameParts parts = random_parts(random, static_cast<std::uint32_t>(random() % FrameParts::kMostPayload));
+    parts.payload = memory.bytes().data();
+    const std::uint32_t len =
+        head.frame_len(parts.header_bytes, parts.payload_bytes, pad_for(parts.payload_bytes));
+    if (computes_crc32_of_parts()) {
+      head.write_pieces(room.data(), parts);
+      const auto icrc = load_icrc(bytes_at<kIcrcSize>(room.data() + len - kIcrcSize));
+      if (icrc != head.icrc_of_first(room.data(), len - kIcrcSize)) FAIL(parts.payload_bytes << " B");
+    }
+    const auto size = 64 + random() % (kPayload - 64);
+    const std::uint32_t crc = copy_crc32(0, copy.data(), memory.bytes().first(size));
+    if (crc != portable_masked_crc32(0, std::span{copy}.first(size), {})) FAIL(size << " B copied");
   }
 }
 
