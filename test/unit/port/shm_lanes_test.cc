@@ -39,10 +39,13 @@ TEST_CASE("who fetches lines ahead is told which: the next long record, but for 
   receive(*link.b);
   CHECK(ahead.left() == 0);
   for (unsigned i = 0; i < 3; ++i) REQUIRE(send_bulk(*link.a, random_bytes(4000, i)));
-  // 4000 bytes and the header in whole lines, and the line behind them; on other CPUs none is left to fetch.
-  const std::uint32_t lines = cpu::is_intel ? 63 + 1 - FetchAhead::kFew : 0;
+  // 4000 bytes and the header in whole lines, and the line behind them. Other CPUs leave none to fetch, but those
+  // whose CRC takes long do for a producer that is far away, which this one may have been taken for.
+  constexpr std::uint32_t kLines = 63 + 1 - FetchAhead::kFew;
   receive(*link.b);
-  CHECK(ahead.left() == lines);
+  const std::uint32_t left = ahead.left();
+  CHECK((left == kLines || (left == 0 && !cpu::is_intel)));
+  CHECK((left == 0 || cpu::is_intel || cpu::sums_slowly));
   ahead.fetch_rest();
   link.b->leave_fetching_to(nullptr);
   receive(*link.b);
