@@ -41,6 +41,7 @@ class FaultPort final : public port::Port {
   void rx_release() noexcept override;
   [[nodiscard]] bool shows_more() const noexcept override { return inner_->shows_more(); }
   void leave_fetching_to(FetchAhead* ahead) noexcept override { inner_->leave_fetching_to(ahead); }
+  void spare_others(bool yes) noexcept override { inner_->spare_others(yes); }
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override;
   void tx_commit() noexcept override;
   [[nodiscard]] bool takes_pieces() const noexcept override { return inner_->takes_pieces(); }

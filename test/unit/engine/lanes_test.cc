@@ -117,10 +117,17 @@ class Lanes {
     connect(qp);
   }
   void post_write(transport::RcQp& qp, std::uint32_t bytes) {
-    const Sge sge = memory.sge(0, bytes);
-    REQUIRE(qp.context().sq.put({.sges = {&sge, 1}, .opcode = WrOpcode::kRdmaWrite}, 0));
-    qp.context().sq.publish(1);
+    put_write(qp, bytes);
     loop.ring(qp);
+  }
+  /// By the thread that owns the loop.
+  void post_write_here(transport::RcQp& qp, std::uint32_t bytes) {
+    struct Clock {
+      [[nodiscard]] Ticks now() const { return time; }
+      Ticks time;
+    };
+    put_write(qp, bytes);
+    loop.post(qp, Clock{now()});
   }
   void post_read(transport::RcQp& qp, std::uint32_t bytes) {
     const Sge sge = memory.sge(0, bytes);
@@ -189,6 +196,11 @@ class Lanes {
   Area memory;
 
  private:
+  void put_write(transport::RcQp& qp, std::uint32_t bytes) {
+    const Sge sge = memory.sge(0, bytes);
+    REQUIRE(qp.context().sq.put({.sges = {&sge, 1}, .opcode = WrOpcode::kRdmaWrite}, 0));
+    qp.context().sq.publish(1);
+  }
   void connect(transport::RcQp& qp) {
     QpAttr attr{.path_mtu = PathMtu::k1024,
                 .dest_qpn = kPeer,
@@ -288,6 +300,28 @@ TEST_CASE("bulk has whole turns while it is alone, and 4 KiB at a time beside ot
   CHECK(sink.count() == kCrowdedTurn);
   lanes.turn(kCrowdNs + 1);
   CHECK(sink.count() == kTurn);
+}
+
+TEST_CASE("a post of bulk leaves at once while it is alone, and in turns beside others", "[loop][lanes]") {
+  Lanes lanes;
+  auto& bulk = lanes.qp(0x10);
+  auto& other = lanes.qp(0x11);
+  for (std::uint32_t psn = 1; psn <= 3; psn += 2) {  // the first one is not known as bulk before it starts
+    lanes.post_write_here(bulk, 2 * kMtu);
+    CHECK(lanes.port.bulk.count() == 2);
+    lanes.give(bulk, Ack{.psn = psn});
+    lanes.turn();
+  }
+  lanes.post_write_here(other, 8);
+  CHECK(lanes.port.prompt.count() == 1);
+  lanes.post_write_here(bulk, 2 * kMtu);
+  CHECK(lanes.port.bulk.count() == 0);
+  lanes.port.bulk.to_prepare = 3;
+  lanes.turn();
+  lanes.turn();
+  CHECK(lanes.port.bulk.count() == 0);
+  lanes.turn();
+  CHECK(lanes.port.bulk.count() == 2);
 }
 
 TEST_CASE("bulk is alone on a port without lanes while others only answer, or ask for bulk",

@@ -4,6 +4,8 @@
 #include <poll.h>
 
 #include "base/cpu.h"
+#include "drivers/fault/fault_port.h"
+#include "drivers/pcap/pcap_port.h"
 #include "drivers/shm/shm_port.h"
 #include "port_helpers.h"
 
@@ -135,6 +137,21 @@ TEST_CASE("bulk that spares others gets its turn however many short frames come"
     for (const Bytes& frame : receive(*link.b)) bulk += frame.size() == 4000 ? 1 : 0;
   }
   CHECK(bulk == 1);
+}
+
+TEST_CASE("bulk spares others behind faults and captures, too", "[shm][lanes]") {
+  Pair link("spare-through");
+  const auto capture = pcap::CaptureFile::create("/dev/null");
+  REQUIRE(capture);
+  link.b = std::make_unique<FaultPort>(std::move(link.b), std::vector<fault::Rule>{}, 1, [] { return 0; });
+  link.b = std::make_unique<PcapPort>(std::move(link.b), *capture);
+  link.b->spare_others(true);
+  const Bytes bulk = random_bytes(4000, 1);
+  REQUIRE(send_bulk(*link.a, bulk));
+  CHECK(receive(*link.b).empty());
+  CHECK(link.b->shows_more());
+  link.b->spare_others(false);
+  CHECK(receive(*link.b) == std::vector<Bytes>{bulk});
 }
 
 TEST_CASE("bulk that is there is no idle time: a peer's next stream is taken behind it", "[shm][lanes]") {
