@@ -76,7 +76,7 @@ Figures active_qps(Stage& stage) {
   if (!many) return many.error();
   const Sample sample = stage.sample(Kind::kRate, kSmall);
   std::vector<Turn> turns;
-  for (const std::uint32_t list : {1U, 16U}) {
+  for (const std::uint32_t list : {1U, 4U, 16U}) {
     const Load load{.bytes = kSmall, .list = list, .outstanding = kInFlight / list};
     turns.push_back(turn(fmt::format("one QP, lists of {}", list), *one, sample, load));
     turns.push_back(turn(fmt::format("many QPs, lists of {}", list), *many, sample, load));
@@ -94,6 +94,7 @@ Figures active_qps(Stage& stage) {
   const Goal goal{"10", 0.80, 0.92};
   return std::vector{figure(1, "1 WRITE each", "one QP, lists of 1", goal),
                      figure(1, fmt::format("1 WRITE each, beside {} QPs", kFew), "few QPs", std::nullopt),
+                     figure(4, "4 WRITEs each", "one QP, lists of 4", goal),
                      figure(16, "16 WRITEs each", "one QP, lists of 16", goal)};
 }
 
