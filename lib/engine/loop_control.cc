@@ -167,6 +167,7 @@ Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
   if ((mask & qp_attr::kState) != 0 && is_end) answer_last(qp, now);
   const bool will_receive = (mask & qp_attr::kState) != 0 && attr.state == QpState::kRtr;
   if (will_receive && qp.state() == QpState::kInit) let_pass_what_is_old(now);
+  report_events(qp);  // as of the state that they happened in: a reset forgets it
   Status status;
   try {
     status = qp.modify(attr, mask, bounds);

@@ -95,7 +95,7 @@ unsigned PollLoop::take_doorbells() noexcept {
     auto* qp = static_cast<QueuePair*>(doorbells_.pop());
     if (qp == nullptr) break;
     qp->doorbell.exchange(false, std::memory_order_acq_rel);  // pairs with ring()
-    qp->on_doorbell();
+    static_cast<void>(qp->on_doorbell());
     make_ready(*qp);
     ++count;
   }
@@ -129,7 +129,8 @@ bool PollLoop::send_posted(QueuePair& qp) noexcept {
   if (has_many_qps() && !order_.is_newest(qp)) foresee_posts(qp);
   constexpr std::uint32_t kFew = 2;  // packets in flight; beyond, one flush for many is worth more
   return as_rc(qp, [this](auto& one) {
-    one.on_doorbell();
+    if (one.on_doorbell()) [[unlikely]]
+      return true;
     if (one.in_flight() > kFew && !one.context().awaits_reply) return false;
     if (one.context().sends_bulk() && is_crowded(one, now_)) return false;
     transport::TxContext tx = turn(one, now_);
@@ -301,8 +302,7 @@ void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
     arm(qp, due < now ? now : due);
   wake(qp.context().send_cq);
   wake(*qp.context().recv_cq);
-  if (const std::uint32_t events = qp.take_events(); events != 0) [[unlikely]]
-    report(qp, events);
+  report_events(qp);
 }
 
 [[gnu::noinline]] void PollLoop::arm(QueuePair& qp, Ticks due) noexcept {

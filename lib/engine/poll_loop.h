@@ -272,6 +272,11 @@ class PollLoop {
   }
   void take_news(transport::CqRing& cq) noexcept;
   void wake_moderated(Ticks now) noexcept;
+  /// What has happened to it since it was last asked.
+  void report_events(transport::QueuePair& qp) noexcept {
+    if (const std::uint32_t events = qp.take_events(); events != 0) [[unlikely]]
+      report(qp, events);
+  }
   void report(transport::QueuePair& qp, std::uint32_t events) noexcept;
   void report(const LoopEvent& event) noexcept;
 

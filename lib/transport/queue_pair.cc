@@ -77,7 +77,7 @@ void QueuePair::housekeeping(Ticks now) noexcept {
   if (!ctx_.housekeeping_due.is_set() || ctx_.housekeeping_due > now) return;
   if (error_recheck_.is_set() && error_recheck_ <= now) {
     recheck_at(Ticks{});
-    on_doorbell();
+    static_cast<void>(on_doorbell());
   }
   if (keepalive_due_.is_set() && keepalive_due_ <= now) look_for_peer(now);
 }
@@ -104,9 +104,11 @@ void QueuePair::look_for_peer(Ticks now) noexcept {
   }
 }
 
-void QueuePair::on_doorbell() noexcept {
-  if (state() == QpState::kError) flush();
-  if (state() == QpState::kSqe) flush_sends();
+bool QueuePair::on_doorbell() noexcept {
+  const QpState in = state();
+  if (in == QpState::kError) flush();
+  if (in == QpState::kSqe) flush_sends();
+  return in == QpState::kError || in == QpState::kSqe;
 }
 
 /// Completes all that is posted. A CQ without room for it is reported, whatever the QP failed of first.

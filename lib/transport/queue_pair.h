@@ -88,8 +88,8 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
   [[nodiscard]] bool take_keepalive() noexcept { return std::exchange(keepalive_wanted_, false); }
   /// Asks it.
   virtual void send_keepalive(TxContext& tx) noexcept = 0;
-  /// Work was posted to a QP in Error or SQE: flush it.
-  void on_doorbell() noexcept;
+  /// Work was posted: in Error or SQE it is flushed. @return whether it was
+  [[nodiscard]] bool on_doorbell() noexcept;
   /// Application, behind a post of receives: whether the loop must look at it now. A post that just misses
   /// the move to Error is found by the recheck.
   [[nodiscard]] bool must_ring_for_receives() const noexcept {

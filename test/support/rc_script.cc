@@ -316,7 +316,7 @@ RcScript& RcScript::post_shared(std::uint32_t bytes) {
 
 RcScript& RcScript::ring() {
   if (is_held_) return *this;
-  qp_->on_doorbell();
+  static_cast<void>(qp_->on_doorbell());
   return transmit();
 }
 

@@ -92,8 +92,10 @@ class LanePort final : public port::Port {
 
 class Lanes {
  public:
-  explicit Lanes(bool has_lanes = true)
-      : port(has_lanes),
+  /// @param completions  that the CQ has room for
+  explicit Lanes(bool has_lanes = true, std::uint32_t completions = 256)
+      : cq(completions),
+        port(has_lanes),
         loop({}, port, addresses, 100'000'000),
         memory(keys, kPd, 256 * 1024UL, access::kAll, 0x10) {}
   ~Lanes() {
@@ -104,7 +106,7 @@ class Lanes {
 
   transport::RcQp& qp(std::uint32_t qpn) {
     qps_.push_back(std::make_unique<transport::RcQp>(Qpn{qpn}, kPd, QpInitAttr{.max_send_wr = 64}, keys,
-                                                     loop.counters(), cq_, cq_));
+                                                     loop.counters(), cq, cq));
     transport::RcQp& qp = *qps_.back();
     loop.add(qp);
     connect(qp);
@@ -189,6 +191,7 @@ class Lanes {
   }
   [[nodiscard]] Ticks now() const { return Ticks{now_ns_}; }
 
+  transport::CqRing cq;
   mem::KeyTable keys{1, [] {}};
   engine::Addresses addresses{{{Gid::from_v4({10, 0, 0, 1}), 24}}, std::nullopt};
   LanePort port;
@@ -227,7 +230,6 @@ class Lanes {
     turn();
   }
 
-  transport::CqRing cq_{256};
   std::uint64_t now_ns_ = 1'000'000'000;
   std::vector<std::unique_ptr<transport::RcQp>> qps_;
 };
@@ -322,6 +324,41 @@ TEST_CASE("a post of bulk leaves at once while it is alone, and in turns beside 
   CHECK(lanes.port.bulk.count() == 0);
   lanes.turn();
   CHECK(lanes.port.bulk.count() == 2);
+}
+
+TEST_CASE("what a post to a failed QP of bulk flushes is told at once, beside others, too", "[loop][lanes]") {
+  // IBA 10.3.1.7 ?: a work request that is posted in Error is flushed
+  Lanes lanes(true, 1);
+  auto& bulk = lanes.qp(0x10);
+  auto& other = lanes.qp(0x11);
+  lanes.post_write_here(bulk, 2 * kMtu);
+  lanes.give(bulk, Ack{.psn = 1});
+  lanes.turn();
+  REQUIRE(lanes.loop.modify(bulk, {.state = QpState::kError}, qp_attr::kState, {}, lanes.now()));
+  lanes.post_write_here(other, 8);
+  engine::LoopEvent event;
+  for (std::uint32_t i = 0; i < lanes.cq.entries(); ++i) lanes.post_write_here(bulk, 2 * kMtu);
+  CHECK_FALSE(lanes.loop.next_event(event));
+  lanes.post_write_here(bulk, 2 * kMtu);  // there is no room for its completion
+  REQUIRE(lanes.loop.next_event(event));
+  CHECK(event.type == AsyncEventType::kCqErr);
+  CHECK(event.full_cq.entries == lanes.cq.entries());
+  lanes.connect_again(bulk);
+  CHECK_FALSE(lanes.loop.next_event(event));
+}
+
+TEST_CASE("what has happened to a QP that is reset is told as of before", "[loop][lanes]") {
+  Lanes lanes(true, 1);
+  auto& qp = lanes.qp(0x10);
+  REQUIRE(lanes.loop.modify(qp, {.state = QpState::kError}, qp_attr::kState, {}, lanes.now()));
+  for (std::uint32_t i = 0; i <= lanes.cq.entries(); ++i) lanes.post_write(qp, 8);
+  lanes.port.prompt.room = 0;
+  static_cast<void>(qp.on_doorbell());  // as an iteration does that then finds no room to send
+  lanes.connect_again(qp);
+  engine::LoopEvent event;
+  REQUIRE(lanes.loop.next_event(event));
+  CHECK(event.type == AsyncEventType::kCqErr);
+  CHECK(event.full_cq.entries == lanes.cq.entries());
 }
 
 TEST_CASE("bulk is alone on a port without lanes while others only answer, or ask for bulk",
