@@ -163,7 +163,7 @@ class BenchLink(unittest.TestCase):
 
 
 class BenchScale(unittest.TestCase):
-    TESTS = {"active-qps": 3, "idle-qps": 1, "memory": 1, "set-up": 1, "icrc": 1, "loss": 4, "tail": 1,
+    TESTS = {"active-qps": 4, "idle-qps": 1, "memory": 1, "set-up": 1, "icrc": 1, "loss": 4, "tail": 1,
              "loops": 1, "one-core": 2, "fairness": 3, "noisy": 2, "regions": 3}
 
     def scale(self, *words):

@@ -41,8 +41,8 @@ TEST_CASE("who fetches lines ahead is told which: the next long record, but for 
   receive(*link.b);
   CHECK(ahead.left() == 0);
   for (unsigned i = 0; i < 3; ++i) REQUIRE(send_bulk(*link.a, random_bytes(4000, i)));
-  // 4000 bytes and the header in whole lines, and the line behind them. Other CPUs leave none to fetch, but those
-  // whose CRC takes long do for a producer that is far away, which this one may have been taken for.
+  // 4000 bytes and the header in whole lines, and the line behind them. Other CPUs leave none to fetch, but
+  // those whose CRC takes long do for a producer that is far away, which this one may have been taken for.
   constexpr std::uint32_t kLines = 63 + 1 - FetchAhead::kFew;
   receive(*link.b);
   const std::uint32_t left = ahead.left();
