@@ -1,7 +1,6 @@
 /// What every subcommand has in common: configuration flags, error lines, exit codes.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -10,6 +9,10 @@
 
 #include "uroce/config.h"
 #include "uroce/result.h"
+
+namespace CLI {
+class App;
+}
 
 namespace uroce::apps {
 

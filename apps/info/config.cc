@@ -1,6 +1,7 @@
 // uroce config: the configuration in force, and who said so.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/commands.h"

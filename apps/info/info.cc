@@ -1,6 +1,7 @@
 // uroce info: what the device is and can do.
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "apps/commands.h"

@@ -1,10 +1,10 @@
-/// Large headers of other projects, compiled once for the program.
+/// Large headers of other projects, compiled once for the program. Not CLI11's: whoever sees it compiles much
+/// of it again, which takes longer than all else.
 #ifndef UROCE_APPS_PCH_H
 #define UROCE_APPS_PCH_H
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #endif

@@ -7,7 +7,6 @@
 #include <span>
 #include <string>
 
-#include "apps/common/cli.h"
 #include "apps/common/clock.h"
 #include "apps/common/exchange.h"
 #include "apps/common/worker.h"

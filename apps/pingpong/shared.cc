@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "apps/common/cli.h"
 #include "apps/common/endpoint.h"
 #include "apps/pingpong/common.h"
 #include "uroce/srq.h"
