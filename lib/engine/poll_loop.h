@@ -225,6 +225,7 @@ class PollLoop {
   template <typename Take>
   [[nodiscard]] bool deliver(transport::QueuePair& qp, const wire::PacketView& packet, Ticks now,
                              Take&& take) noexcept;
+  bool answer_first(transport::QueuePair& qp, Ticks now) noexcept;
   bool postpones_ack(transport::QueuePair& qp, std::uint32_t frame_len, Ticks now) noexcept;
   void look_at_postponed() noexcept;
   void count_refused(const wire::PacketView& packet, Count why) noexcept;

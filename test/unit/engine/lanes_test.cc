@@ -1,6 +1,11 @@
 // Bulk and the rest on a port that keeps them apart. Simulated clock; path MTU 1024.
 #include <catch2/catch.hpp>
 
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <functional>
 #include <limits>
 #include <memory>
 #include <vector>
@@ -38,6 +43,7 @@ struct Sink : port::FrameSink {
     --room;
     wire::PacketView view;
     if (wire::parse_packet(claimed, view) == wire::ParseResult::kRoce) opcodes.push_back(view.bth.opcode);
+    if (on_commit) on_commit();
   }
   bool is_drained() const noexcept override { return drained; }
   bool prepare(std::uint32_t len) noexcept override {
@@ -48,6 +54,7 @@ struct Sink : port::FrameSink {
   /// How many packets since the last call.
   std::size_t count() { return std::exchange(opcodes, {}).size(); }
 
+  std::function<void()> on_commit;
   Bytes claimed;
   std::vector<Opcode> opcodes;
   std::size_t room = std::numeric_limits<std::size_t>::max();  ///< packets
@@ -93,8 +100,8 @@ class LanePort final : public port::Port {
 class Lanes {
  public:
   /// @param completions  that the CQ has room for
-  explicit Lanes(bool has_lanes = true, std::uint32_t completions = 256)
-      : cq(completions),
+  explicit Lanes(bool has_lanes = true, std::uint32_t completions = 256, int event_fd = -1)
+      : cq(completions, event_fd),
         port(has_lanes),
         loop({}, port, addresses, 100'000'000),
         memory(keys, kPd, 256 * 1024UL, access::kAll, 0x10) {}
@@ -359,6 +366,36 @@ TEST_CASE("what has happened to a QP that is reset is told as of before", "[loop
   REQUIRE(lanes.loop.next_event(event));
   CHECK(event.type == AsyncEventType::kCqErr);
   CHECK(event.full_cq.entries == lanes.cq.entries());
+}
+
+TEST_CASE("who is woken for a completion is woken behind the ACK", "[loop][events]") {
+  const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  REQUIRE(fd >= 0);
+  Lanes lanes(true, 256, fd);
+  auto& qp = lanes.qp(0x10);
+  const auto is_woken = [fd] {
+    pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
+    return ::poll(&wanted, 1, 0) == 1;
+  };
+  std::vector<bool> woken_before_ack;
+  lanes.port.prompt.on_commit = [&] { woken_before_ack.push_back(is_woken()); };
+  for (std::uint32_t psn = 0; psn < 2; ++psn) {
+    const bool is_armed = psn == 0;
+    if (is_armed) lanes.cq.arm(false);
+    const Sge sge = lanes.memory.sge(0, 64);
+    REQUIRE(qp.context().receives.own.put({.sges = {&sge, 1}}, 0));
+    qp.context().receives.own.publish(1);
+    lanes.give(qp, {.opcode = Opcode::kRcSendOnly, .psn = psn, .payload = 8, .ack_req = true});
+    lanes.turn();
+    CHECK(lanes.port.prompt.count() == (is_armed ? 1 : 0));
+    CHECK(is_woken() == is_armed);
+    std::uint64_t events = 0;
+    CHECK((::read(fd, &events, sizeof events) > 0) == is_armed);
+    lanes.turn();
+    CHECK(lanes.port.prompt.count() == (is_armed ? 0 : 1));
+  }
+  CHECK(woken_before_ack == std::vector<bool>(2, false));
+  ::close(fd);
 }
 
 TEST_CASE("bulk is alone on a port without lanes while others only answer, or ask for bulk",
