@@ -15,7 +15,7 @@ T must(Result<T> result) {
 }
 
 int main() {
-  Device device = must(Device::open(Config{}));
+  Device device = must(Device::open(must(apply_environment({}))));
   Pd pd = must(Pd::create(device));
   Cq cq = must(Cq::create(device, 16));
   Mr memory = must(Mr::alloc(pd, 5, access::kLocalWrite));

@@ -1,5 +1,6 @@
 // Waits for a message, changes it and sends it back. The two programs tell each other their QPs over pipes:
 //   mkfifo pipe; build/apps/example_server <pipe | build/apps/example_client >pipe
+// Without hugepages: export UROCE_NO_HUGE=1
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -16,7 +17,7 @@ T must(Result<T> result) {
 }
 
 int main() {
-  Device device = must(Device::open(Config{}));
+  Device device = must(Device::open(must(apply_environment({}))));
   Pd pd = must(Pd::create(device));
   Cq cq = must(Cq::create(device, 16));
   Mr memory = must(Mr::alloc(pd, 5, access::kLocalWrite));
