@@ -129,6 +129,7 @@ bool OneAtATime::wait_for_mark(std::uint64_t number) noexcept {
     poll();
     if (is_over()) return false;
   }
+  watch_.heard();
   return true;
 }
 
