@@ -115,6 +115,10 @@ static_assert(sizeof(RecvWqe) == 16);
 
 /// Ring of variable-stride slots. Indices run freely; a slot is free again once the loop has retired it.
 ///
+/// Of a send queue: where all are free and a quarter has been used, the next post begins at the first slot
+/// again: thousands of QPs that take turns then write the same few lines, not all that they have, which no
+/// cache holds. Measured: 10 000 QPs, lists of 16 WRITEs of 64 B, 10.5 -> 11.1 million/s.
+///
 /// The application has a cache line, and the loop an index in another one, so that both write as if they were
 /// alone: each reads the other's when it has to. What is declared behind a ring may share the loop's line:
 /// [[no_unique_address]].
@@ -140,6 +144,10 @@ class WqeRing {
   /// Application: the slot to fill next, or nullptr when full.
   [[nodiscard]] Wqe* claim(std::uint32_t ahead) noexcept {
     const std::uint32_t index = tail_.load(std::memory_order_relaxed) + ahead;
+    if constexpr (Posting::kBeginsAnew) {
+      if (ahead == 0 && is_worth_it(index) && retired_.load(std::memory_order_acquire) == index)
+        begin_anew(index);  // pairs with retire()
+    }
     if (index - cached_retired_ > mask_) {
       cached_retired_ = retired_.load(std::memory_order_acquire);  // pairs with retire()
       if (index - cached_retired_ > mask_) return nullptr;
@@ -147,7 +155,11 @@ class WqeRing {
     return slot(index);
   }
   /// Brings the slot to fill next into the cache.
-  void prefetch() const noexcept { uroce::prefetch(slot(tail_.load(std::memory_order_relaxed))); }
+  void prefetch() const noexcept {
+    const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
+    const bool is_first = is_worth_it(tail) && retired_.load(std::memory_order_relaxed) == tail;
+    uroce::prefetch(is_first ? memory_ : as_bytes(slot(tail)));
+  }
   /// Application: makes the next `count` claimed slots visible.
   void publish(std::uint32_t count) noexcept {
     tail_.store(tail_.load(std::memory_order_relaxed) + count,
@@ -176,6 +188,7 @@ class WqeRing {
     std::byte* const memory = allocate(mask, stride_);
     for (std::uint32_t i = first; i != tail; ++i)
       std::memcpy(memory + std::size_t{i & mask} * stride_, static_cast<const void*>(slot(i)), stride_);
+    origin_.store(0, std::memory_order_relaxed);
     mem::give_block(memory_, bytes_of(mask_, stride_));
     memory_ = memory;
     mask_ = mask;
@@ -188,8 +201,22 @@ class WqeRing {
   [[nodiscard]] const Posting& posting() const noexcept { return posting_; }
 
  private:
+  /// The place of an index.
+  [[nodiscard]] std::uint32_t place(std::uint32_t index) const noexcept {
+    if constexpr (!Posting::kBeginsAnew) return index & mask_;
+    return (index - origin_.load(std::memory_order_relaxed)) & mask_;
+  }
   [[nodiscard]] Wqe* slot(std::uint32_t index) const noexcept {
-    return static_cast<Wqe*>(static_cast<void*>(memory_ + std::size_t{index & mask_} * stride_));
+    return static_cast<Wqe*>(static_cast<void*>(memory_ + std::size_t{place(index)} * stride_));
+  }
+  [[nodiscard]] static const std::byte* as_bytes(const Wqe* wqe) noexcept {
+    return static_cast<const std::byte*>(static_cast<const void*>(wqe));
+  }
+  [[nodiscard]] bool is_worth_it(std::uint32_t tail) const noexcept { return place(tail) > mask_ / 4; }
+  /// The loop does not look at slots that it has retired, and learns of the new ones by tail().
+  void begin_anew(std::uint32_t tail) noexcept {
+    cached_retired_ = tail;
+    origin_.store(tail, std::memory_order_relaxed);
   }
   /// All zero.
   [[nodiscard]] static std::byte* allocate(std::uint32_t mask, std::uint32_t stride) {
@@ -205,6 +232,7 @@ class WqeRing {
   std::uint32_t stride_;  // bytes
   std::atomic<std::uint32_t> tail_{0};
   std::uint32_t cached_retired_ = 0;
+  std::atomic<std::uint32_t> origin_{0};  // index of what is in the first slot
   Posting posting_;
   alignas(64) std::atomic<std::uint32_t> retired_{0};  // loop's line
 };
@@ -218,6 +246,7 @@ struct PostingNeighbours {
 };
 
 struct SendPosting {
+  static constexpr bool kBeginsAnew = true;
   std::uint32_t max_inline = 0;
   std::uint16_t max_sge = 0;
   std::uint8_t flags_of_all = 0;  ///< that every request has
@@ -227,8 +256,9 @@ struct SendPosting {
   std::unique_ptr<AtomicMasks[]> masks = nullptr;  ///< one per slot; nullptr: masked atomics cannot be sent
   PostingNeighbours neighbours{};
 };
-static_assert(sizeof(SendPosting) <= 40, "the rest of the application's line");
+static_assert(sizeof(SendPosting) <= 32, "the rest of the application's line");
 struct RecvPosting {
+  static constexpr bool kBeginsAnew = false;  // it is hardly ever empty
   std::uint32_t max_sge = 0;
 };
 

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <cstring>
 
+#include "base/random.h"
 #include "transport/cq_ring.h"
 #include "transport/receives.h"
 #include "transport/responder_resources.h"
@@ -207,6 +208,39 @@ TEST_CASE("a send queue takes as many work requests as it has slots", "[transpor
   sq.publish(1);
   CHECK(sq.at(4).wr_id == 9);
   CHECK_FALSE(sq.put({.wr_id = 10}, 0));
+}
+
+TEST_CASE("a send queue that is empty begins at its first slot again, once a quarter of it was used",
+          "[transport][sq]") {
+  constexpr std::uint32_t kDepth = 8;
+  constexpr std::uint32_t kStride = 64;  // bytes: of a WQE with one SGE
+  SendQueue sq(kDepth, 1, 16);
+  Random random(GENERATE(range<std::uint64_t>(1, 5)));
+  std::uint32_t next = 0;     // to be posted
+  std::uint32_t retired = 0;  // as the loop says
+  std::uint32_t place = 0;    // of the next one
+  const void* const first = &sq.at(0);
+  unsigned begun_anew = 0;
+  for (int i = 0; i < 1000; ++i) {
+    CAPTURE(i, next, retired, place);
+    const auto wanted = static_cast<std::uint32_t>(random.below(kDepth + 2));
+    if (wanted > 0 && retired == next && place >= kDepth / 4) place = 0, ++begun_anew;
+    std::uint32_t taken = 0;
+    while (taken < wanted && sq.put({.wr_id = next + taken}, taken)) ++taken;
+    REQUIRE(taken == std::min(wanted, kDepth - (next - retired)));
+    sq.publish(taken);
+    for (std::uint32_t k = 0; k < taken; ++k) {
+      const void* const expected = static_cast<const std::byte*>(first) + (place + k) % kDepth * kStride;
+      REQUIRE(static_cast<const void*>(&sq.at(next + k)) == expected);
+    }
+    place = (place + taken) % kDepth;
+    next += taken;
+    REQUIRE(sq.tail() == next);
+    for (std::uint32_t index = retired; index != next; ++index) REQUIRE(sq.at(index).wr_id == index);
+    retired += static_cast<std::uint32_t>(random.below(next - retired + 1));
+    sq.retire(retired);
+  }
+  CHECK(begun_anew > 10);
 }
 
 TEST_CASE("a send queue refuses more SGEs or inline bytes than it was made for", "[transport][sq]") {
