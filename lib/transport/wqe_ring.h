@@ -144,9 +144,9 @@ class WqeRing {
   /// Application: the slot to fill next, or nullptr when full.
   [[nodiscard]] Wqe* claim(std::uint32_t ahead) noexcept {
     const std::uint32_t index = tail_.load(std::memory_order_relaxed) + ahead;
-    if constexpr (Posting::kBeginsAnew) {
-      if (ahead == 0 && is_worth_it(index) && retired_.load(std::memory_order_acquire) == index)
-        begin_anew(index);  // pairs with retire()
+    if (ahead == 0 && begins_anew(index)) {
+      cached_retired_ = index;
+      origin_.store(index, std::memory_order_relaxed);
     }
     if (index - cached_retired_ > mask_) {
       cached_retired_ = retired_.load(std::memory_order_acquire);  // pairs with retire()
@@ -157,8 +157,7 @@ class WqeRing {
   /// Brings the slot to fill next into the cache.
   void prefetch() const noexcept {
     const std::uint32_t tail = tail_.load(std::memory_order_relaxed);
-    const bool is_first = is_worth_it(tail) && retired_.load(std::memory_order_relaxed) == tail;
-    uroce::prefetch(is_first ? memory_ : as_bytes(slot(tail)));
+    uroce::prefetch(slot_at(begins_anew(tail) ? 0 : place(tail)));
   }
   /// Application: makes the next `count` claimed slots visible.
   void publish(std::uint32_t count) noexcept {
@@ -206,17 +205,16 @@ class WqeRing {
     if constexpr (!Posting::kBeginsAnew) return index & mask_;
     return (index - origin_.load(std::memory_order_relaxed)) & mask_;
   }
-  [[nodiscard]] Wqe* slot(std::uint32_t index) const noexcept {
-    return static_cast<Wqe*>(static_cast<void*>(memory_ + std::size_t{place(index)} * stride_));
+  [[nodiscard]] Wqe* slot_at(std::uint32_t place) const noexcept {
+    return static_cast<Wqe*>(static_cast<void*>(memory_ + std::size_t{place} * stride_));
   }
-  [[nodiscard]] static const std::byte* as_bytes(const Wqe* wqe) noexcept {
-    return static_cast<const std::byte*>(static_cast<const void*>(wqe));
-  }
-  [[nodiscard]] bool is_worth_it(std::uint32_t tail) const noexcept { return place(tail) > mask_ / 4; }
-  /// The loop does not look at slots that it has retired, and learns of the new ones by tail().
-  void begin_anew(std::uint32_t tail) noexcept {
-    cached_retired_ = tail;
-    origin_.store(tail, std::memory_order_relaxed);
+  [[nodiscard]] Wqe* slot(std::uint32_t index) const noexcept { return slot_at(place(index)); }
+  /// Whether what is posted next, at `tail`, goes into the first slot. The loop does not look at slots that
+  /// it has retired, and learns of the new ones by tail().
+  [[nodiscard]] bool begins_anew(std::uint32_t tail) const noexcept {
+    if constexpr (!Posting::kBeginsAnew) return false;
+    return place(tail) > mask_ / 4 &&
+           retired_.load(std::memory_order_acquire) == tail;  // pairs with retire()
   }
   /// All zero.
   [[nodiscard]] static std::byte* allocate(std::uint32_t mask, std::uint32_t stride) {

@@ -224,7 +224,10 @@ TEST_CASE("a send queue that is empty begins at its first slot again, once a qua
   for (int i = 0; i < 1000; ++i) {
     CAPTURE(i, next, retired, place);
     const auto wanted = static_cast<std::uint32_t>(random.below(kDepth + 2));
-    if (wanted > 0 && retired == next && place >= kDepth / 4) place = 0, ++begun_anew;
+    if (wanted > 0 && retired == next && place >= kDepth / 4) {
+      place = 0;
+      ++begun_anew;
+    }
     std::uint32_t taken = 0;
     while (taken < wanted && sq.put({.wr_id = next + taken}, taken)) ++taken;
     REQUIRE(taken == std::min(wanted, kDepth - (next - retired)));
