@@ -12,7 +12,7 @@
 namespace uroce::apps {
 namespace {
 
-constexpr std::byte kLast{1};  // first byte of a sample's last message, and what ends a stream
+constexpr std::byte kEnd{1};  // first byte of a sample's last message, and what ends a stream
 constexpr std::uint64_t kRepeatNs = 20 * kMillisecond;
 constexpr std::uint32_t kPollsPerLook = 1024;  // at the control connection
 constexpr int kBuffer = 4 << 20;               // bytes
@@ -109,7 +109,7 @@ Result<Json> udp_client(const Socket& control, const std::string& host, const Sa
     const std::uint64_t end = clock.ticks() + clock.from_ns(sample.run_ns);
     while (clock.ticks() < end) (void)send(*socket, message);
   }
-  if (auto told = tcp_send(control, {&kLast, 1}, until); !told) return told.error();
+  if (auto told = tcp_send(control, {&kEnd, 1}, until); !told) return told.error();
   return result;
 }
 

@@ -26,7 +26,7 @@ std::string origin_text(const SharedOptions& options, const ConfigKey& key) {
   return "default";
 }
 
-int run(const SharedOptions& options) {
+int show_config(const SharedOptions& options) {
   const auto config = options.resolve();
   if (!config) return fail(config.error());
   Table table({"key", "value", "from", "meaning"}, 4);
@@ -52,7 +52,7 @@ void add_config(CLI::App& program, int& exit_code) {
   CLI::App* command =
       program.add_subcommand("config", "print the configuration in force and where each value is from");
   const auto options = std::make_shared<SharedOptions>(*command);
-  command->callback([options, &exit_code] { exit_code = run(*options); });
+  command->callback([options, &exit_code] { exit_code = show_config(*options); });
 }
 
 }  // namespace uroce::apps

@@ -64,7 +64,7 @@ void print_text(const Json& info) {
   }
 }
 
-int run(const SharedOptions& options) {
+int show_info(const SharedOptions& options) {
   const auto config = options.resolve();
   if (!config) return fail(config.error());
   const auto device = Device::open(*config);
@@ -83,7 +83,7 @@ int run(const SharedOptions& options) {
 void add_info(CLI::App& program, int& exit_code) {
   CLI::App* command = program.add_subcommand("info", "open the device; print addresses, limits and counters");
   const auto options = std::make_shared<SharedOptions>(*command);
-  command->callback([options, &exit_code] { exit_code = run(*options); });
+  command->callback([options, &exit_code] { exit_code = show_info(*options); });
 }
 
 }  // namespace uroce::apps

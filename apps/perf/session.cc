@@ -8,7 +8,6 @@
 namespace uroce::apps::perf {
 namespace {
 
-constexpr std::uint64_t kAnswerNs = 20 * kSecond;
 constexpr std::size_t kMemoryBudget = 64U << 20U;  // bytes for all areas, unless one message needs more
 
 Error too_much(const std::string& what) {

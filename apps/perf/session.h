@@ -16,6 +16,9 @@
 
 namespace uroce::apps::perf {
 
+/// How long the other side may take to answer.
+inline constexpr std::uint64_t kAnswerNs = 20 * kSecond;
+
 /// Memory of one QP: an area to send from (and to be read from), an area to receive into (and to be written
 /// to), each cut into slots of one message.
 struct Area {

@@ -36,6 +36,4 @@ Status serve(Session& session);
 Status serve_latency(Session& session, std::uint32_t size);
 Status serve_bandwidth(Session& session, std::uint32_t size);
 
-inline constexpr std::uint64_t kAnswerNs = 20 * kSecond;
-
 }  // namespace uroce::apps::perf

@@ -12,7 +12,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint32_t kBytes = 500;  // of a message
+constexpr std::uint32_t kMessageBytes = 500;  // of a message
 
 bool is_readable(int fd) {
   pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
@@ -53,13 +53,13 @@ void stream(Side& side, Ends& ends, std::uint64_t messages, Each&& each) {
   std::uint64_t posted = 0;
   for (std::uint64_t done = 0; done < messages; ++done) {
     for (; posted < std::min(messages, done + kAhead); ++posted) {
-      if (sends) side.fill(slot_of(posted), kBytes, static_cast<unsigned>(posted));
-      if (sends) send(side, ends.qp, {.wr_id = posted}, slot_of(posted), kBytes);
-      if (!sends) receive(side, ends.qp, posted, slot_of(posted), kBytes);
+      if (sends) side.fill(slot_of(posted), kMessageBytes, static_cast<unsigned>(posted));
+      if (sends) send(side, ends.qp, {.wr_id = posted}, slot_of(posted), kMessageBytes);
+      if (!sends) receive(side, ends.qp, posted, slot_of(posted), kMessageBytes);
     }
     const Wc wc = side.next(cq);
     require(wc.ok() && wc.wr_id == done, "completions come once and in order");
-    if (!sends) side.require_filled(slot_of(done), kBytes, static_cast<unsigned>(done));
+    if (!sends) side.require_filled(slot_of(done), kMessageBytes, static_cast<unsigned>(done));
     each(cq, wc, done);
   }
 }
@@ -96,7 +96,7 @@ void play_moderation(Side& side) {
     return is_readable(ends.recv_cq.fd());
   };
   const auto send_some = [&](unsigned count) {
-    for (unsigned i = 0; i < count; ++i) send(side, ends.qp, {}, 0, kBytes);
+    for (unsigned i = 0; i < count; ++i) send(side, ends.qp, {}, 0, kMessageBytes);
     for (unsigned i = 0; i < count; ++i) require(side.next(ends.send_cq).ok(), "a message has arrived");
   };
   const auto take_some = [&](unsigned count) {
@@ -104,7 +104,7 @@ void play_moderation(Side& side) {
     ends.recv_cq.clear_event();
   };
   if (!side.is_first()) {
-    for (unsigned i = 0; i < 3 * kCount; ++i) receive(side, ends.qp, i, i * 512, kBytes);
+    for (unsigned i = 0; i < 3 * kCount; ++i) receive(side, ends.qp, i, i * 512, kMessageBytes);
     must(ends.recv_cq.moderate(kCount, 0us));
     ends.recv_cq.arm();
   }
@@ -132,7 +132,7 @@ void play_moderation(Side& side) {
   side.meet();
 }
 
-void play_srq(Side& side) {
+void play_srq_limit(Side& side) {
   constexpr unsigned kQps = 2;
   constexpr unsigned kMessages = 400;
   constexpr std::uint32_t kLimit = 4;
@@ -284,7 +284,7 @@ TEST_CASE("another process's messages bring an event once there are enough, or a
 }
 
 TEST_CASE("a shared queue that another process empties says so, grows and is filled", "[srq][resize]") {
-  CHECK(played(play_srq));
+  CHECK(played(play_srq_limit));
 }
 
 TEST_CASE("a region changes while another process writes to it", "[mr][rereg]") {

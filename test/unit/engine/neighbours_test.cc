@@ -20,7 +20,7 @@ std::vector<wire::Arp> arps(const std::vector<Bytes>& frames) {
   return found;
 }
 
-std::vector<wire::PacketView> roce(const std::vector<Bytes>& frames) {
+std::vector<wire::PacketView> roce_views(const std::vector<Bytes>& frames) {
   std::vector<wire::PacketView> found;
   for (const Bytes& frame : frames) {
     wire::PacketView view;
@@ -69,7 +69,7 @@ TEST_CASE("a loop asks for the peer's Ethernet address when a QP needs it, and s
   f.give(arp_reply(f.peer_mac(), f.peer_v4()));
   f.run(10'000);
   const auto frames = f.taken();
-  const auto packets = roce(frames);
+  const auto packets = roce_views(frames);
   REQUIRE(packets.size() == 1);
   CHECK(packets[0].dst_mac() == f.peer_mac());
   f.loop.remove(*qp, f.now());
@@ -106,7 +106,7 @@ TEST_CASE("a loop follows a peer whose Ethernet address changes", "[engine][neig
   f.post_send(*qp);
   f.run(10'000);
   const auto frames = f.taken();
-  const auto packets = roce(frames);
+  const auto packets = roce_views(frames);
   REQUIRE(packets.size() == 1);
   CHECK(packets[0].dst_mac() == kOther);
   f.loop.remove(*qp, f.now());
@@ -123,7 +123,7 @@ TEST_CASE("a loop asks a silent peer for its address again, and keeps the old on
   f.post_send(*qp);
   f.run(3'000'000);  // the ack timer has fired at least once
   const auto frames = f.taken();
-  CHECK(roce(frames).size() >= 2);
+  CHECK(roce_views(frames).size() >= 2);
   const auto questions = arps(frames);
   CHECK_FALSE(questions.empty());
   CHECK(questions.size() <= 3);
@@ -144,7 +144,7 @@ TEST_CASE("nothing from the wire makes an entry or takes memory", "[engine][neig
   f.post_send(*qp);
   f.run(10'000);
   const auto frames = f.taken();
-  CHECK(roce(frames).empty());  // what was told unasked is not believed
+  CHECK(roce_views(frames).empty());  // what was told unasked is not believed
   CHECK(arps(frames).size() == 1);
   f.loop.remove(*qp, f.now());
 }
@@ -175,7 +175,7 @@ TEST_CASE("a group address is nobody's Ethernet address", "[engine][neighbours]"
   f.give(arp_frame(kOther, arp));
   f.post_send(*qp);
   f.run(10'000);
-  CHECK(roce(f.taken()).empty());
+  CHECK(roce_views(f.taken()).empty());
   f.loop.remove(*qp, f.now());
 }
 
@@ -205,7 +205,7 @@ TEST_CASE("a loop speaks neighbour discovery for IPv6 peers", "[engine][neighbou
   f.give(frame);
   f.run(10'000);
   const auto frames = f.taken();
-  const auto packets = roce(frames);
+  const auto packets = roce_views(frames);
   REQUIRE(packets.size() == 1);
   CHECK(packets[0].dst_mac() == f.peer_mac());
   CHECK(packets[0].is_v6);
@@ -252,7 +252,7 @@ TEST_CASE("who waits for a gateway is told of it, also where the way has changed
   f.give(arp_reply(f.peer_mac(), gateway));
   f.run(10'000);
   const auto frames = f.taken();
-  const auto packets = roce(frames);
+  const auto packets = roce_views(frames);
   REQUIRE(packets.size() == 1);
   CHECK(packets[0].dst_mac() == f.peer_mac());
   const auto* handle = qp->context().handles->find(AhId{1ULL << 32});

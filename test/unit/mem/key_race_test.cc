@@ -13,7 +13,7 @@ using namespace uroce::mem;
 
 namespace {
 
-constexpr std::uint32_t kPd = 4;
+constexpr std::uint32_t kOwnPd = 4;
 constexpr int kRaces = 1000;
 
 /// A thread that runs iterations, as a loop does, and a table that waits for them.
@@ -47,12 +47,12 @@ class Loop {
   std::thread thread_;
 };
 
-bool resolves(const KeyTable& keys, std::uint32_t key, std::uint32_t pd = kPd) {
+bool resolves(const KeyTable& keys, std::uint32_t key, std::uint32_t pd = kOwnPd) {
   KeyFault fault{};
   return keys.resolve(key, pd, access::kRemoteWrite, 4096, 8, fault) != nullptr;
 }
 
-Region region(std::uint32_t pd = kPd) {
+Region region(std::uint32_t pd = kOwnPd) {
   return {.addr = 4096, .length = 64, .pd = pd, .access = access::kAll | access::kInvalidatable};
 }
 
@@ -66,15 +66,15 @@ TEST_CASE("a key never resolves for another protection domain, however often key
   Loop loop([&](KeyTable& keys) {
     const std::uint32_t key = shown.load();
     if (key == 0) return;
-    for (const std::uint32_t other : {0U, kPd - 1, kPd + 1, ~kPd})
+    for (const std::uint32_t other : {0U, kOwnPd - 1, kOwnPd + 1, ~kOwnPd})
       wrong += resolves(keys, key, other) ? 1 : 0;
-    wrong += keys.invalidate(key, {.pd = kPd + 1}) ? 1 : 0;
+    wrong += keys.invalidate(key, {.pd = kOwnPd + 1}) ? 1 : 0;
     right += resolves(keys, key) ? 1 : 0;
   });
   for (int race = 0; race < kRaces; ++race) {
     const std::uint32_t key = loop.keys.insert(region()).value();
     shown = key;
-    const std::uint32_t foreign = loop.keys.insert(region(kPd + 1)).value();  // may make the table grow
+    const std::uint32_t foreign = loop.keys.insert(region(kOwnPd + 1)).value();  // may make the table grow
     if (race % 2 == 0) loop.quiesce();
     loop.keys.remove(key);
     if (race % 3 == 0) loop.keys.remove(foreign);
@@ -117,7 +117,7 @@ TEST_CASE("a key that the loop has invalidated never resolves again while others
   Loop loop([&, last = std::uint32_t{0}](KeyTable& keys) mutable {
     const std::uint32_t key = offered.load();
     if (key != last) {
-      refused += keys.invalidate(key, {.pd = kPd}) ? 0 : 1;
+      refused += keys.invalidate(key, {.pd = kOwnPd}) ? 0 : 1;
       last = key;
       taken = key;
     }
@@ -143,7 +143,7 @@ TEST_CASE("a key that is invalidated while the table grows stays invalid", "[mem
   Loop loop([&, next = std::size_t{0}](KeyTable& keys) mutable {
     if (!start.load()) return;
     const std::size_t end = std::min(next + 16, kKeys);
-    for (; next < end; ++next) static_cast<void>(keys.invalidate(victims[next], {.pd = kPd}));
+    for (; next < end; ++next) static_cast<void>(keys.invalidate(victims[next], {.pd = kOwnPd}));
     done = next;
     for (std::size_t i = next > 2000 ? next - 2000 : 0; i < next; ++i)
       zombies += resolves(keys, victims[i]) ? 1 : 0;

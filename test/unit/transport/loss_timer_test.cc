@@ -10,7 +10,7 @@ using Expiry = LossTimer::Expiry;
 namespace {
 
 constexpr std::uint64_t kMs = 1'000'000;
-constexpr Ticks kStart{1'000'000'000};
+constexpr Ticks kBegin{1'000'000'000};
 
 /// Waits for what comes next. @return after how long that was
 std::uint64_t next(LossTimer& timer, Ticks& now, Expiry& expiry) {
@@ -27,8 +27,8 @@ std::uint64_t next(LossTimer& timer, Ticks& now, Expiry& expiry) {
 LossTimer measured(std::uint64_t ns, std::uint64_t floor_ns) {
   LossTimer timer;
   timer.reset(floor_ns);
-  timer.on_sent(Psn{5}, kStart);
-  timer.on_answered(Psn{6}, kStart + ns);
+  timer.on_sent(Psn{5}, kBegin);
+  timer.on_answered(Psn{6}, kBegin + ns);
   return timer;
 }
 
@@ -36,8 +36,8 @@ LossTimer measured(std::uint64_t ns, std::uint64_t floor_ns) {
 
 TEST_CASE("each probe waits twice as long as the one before, up to the ack timeout", "[transport][timer]") {
   LossTimer timer = measured(kMs, kMs);  // 1 ms, and 4 times its variation of 0.5 ms
-  timer.start(kStart, 100 * kMs);
-  Ticks now = kStart;
+  timer.start(kBegin, 100 * kMs);
+  Ticks now = kBegin;
   Expiry expiry{};
   for (const std::uint64_t wait : {3U, 6U, 12U, 24U, 48U}) {
     CHECK(next(timer, now, expiry) == wait * kMs);
@@ -51,36 +51,36 @@ TEST_CASE("each probe waits twice as long as the one before, up to the ack timeo
 TEST_CASE("what was started at a time that proves old is started at the real one, and nothing else",
           "[transport][timer]") {
   LossTimer timer = measured(kMs, kMs);
-  const Ticks late = kStart + 50 * kMs;
+  const Ticks late = kBegin + 50 * kMs;
   SECTION("the timer and the measured round trip") {
-    timer.start(kStart, 100 * kMs);
-    timer.on_sent(Psn{7}, kStart);
-    timer.correct(kStart, late, 100 * kMs);
+    timer.start(kBegin, 100 * kMs);
+    timer.on_sent(Psn{7}, kBegin);
+    timer.correct(kBegin, late, 100 * kMs);
     CHECK(timer.due() == late + 3 * kMs);
     timer.on_answered(Psn{8}, late + kMs);
     timer.start(late, 100 * kMs);
     CHECK(timer.due() == late + kMs + 1'500'000);  // 1 ms, and 4 times 3/4 of 0.5 ms
   }
   SECTION("one that was started before") {
-    timer.start(kStart, 100 * kMs);
-    timer.correct(kStart + kMs, late, 100 * kMs);
-    CHECK(timer.due() == kStart + 3 * kMs);
+    timer.start(kBegin, 100 * kMs);
+    timer.correct(kBegin + kMs, late, 100 * kMs);
+    CHECK(timer.due() == kBegin + 3 * kMs);
   }
   SECTION("none") {
-    timer.correct(kStart, late, 100 * kMs);
+    timer.correct(kBegin, late, 100 * kMs);
     CHECK_FALSE(timer.is_running());
   }
   SECTION("one that waits for ever") {
-    timer.start(kStart, 0);
-    timer.correct(kStart, late, 0);
+    timer.start(kBegin, 0);
+    timer.correct(kBegin, late, 0);
     CHECK_FALSE(timer.is_running());
   }
 }
 
 TEST_CASE("an answer ends the doubling", "[transport][timer]") {
   LossTimer timer = measured(kMs, kMs);
-  timer.start(kStart, 100 * kMs);
-  Ticks now = kStart;
+  timer.start(kBegin, 100 * kMs);
+  Ticks now = kBegin;
   Expiry expiry{};
   for (int i = 0; i < 3; ++i) next(timer, now, expiry);
   timer.start(now, 100 * kMs);
@@ -89,20 +89,20 @@ TEST_CASE("an answer ends the doubling", "[transport][timer]") {
 
 TEST_CASE("without probes the ack timeout is all there is", "[transport][timer]") {
   LossTimer timer = measured(kMs, 0);
-  timer.start(kStart, 100 * kMs);
-  Ticks now = kStart;
+  timer.start(kBegin, 100 * kMs);
+  Ticks now = kBegin;
   Expiry expiry{};
   CHECK(next(timer, now, expiry) == 100 * kMs);
   CHECK(expiry == Expiry::kTimeout);
-  timer.start(kStart, 0);
+  timer.start(kBegin, 0);
   CHECK_FALSE(timer.is_running());
 }
 
 TEST_CASE("a round trip of any length makes a probe that comes", "[transport][timer]") {
   constexpr std::uint64_t kHour = 3'600'000 * kMs;
   LossTimer timer = measured(kHour, kMs);
-  timer.start(kStart, kHour);
-  Ticks now = kStart;
+  timer.start(kBegin, kHour);
+  Ticks now = kBegin;
   Expiry expiry{};
   std::uint64_t last = 0;
   for (next(timer, now, expiry); expiry == Expiry::kProbe; next(timer, now, expiry)) {
@@ -110,5 +110,5 @@ TEST_CASE("a round trip of any length makes a probe that comes", "[transport][ti
     last = now.ns();
   }
   CHECK(expiry == Expiry::kTimeout);
-  CHECK(now == kStart + kHour);
+  CHECK(now == kBegin + kHour);
 }
