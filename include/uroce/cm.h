@@ -92,9 +92,10 @@ class CmChannel {
   /// @param backlog  requests that may wait for accept() or reject()
   Status listen(CmId id, unsigned backlog);
   /// Asks for a connection; ends in kConnectReply (with `qp`: kEstablished), kRejected or kUnreachable.
-  /// @param qp  in Reset or Init: it is connected when the reply comes, goes to Error when the connection
-  /// ends, and
-  ///            outlives the id. nullptr: the application moves its QP itself.
+  /// @param qp  in Reset or Init: it is connected when the reply comes, and goes to Error when the
+  ///            connection ends. It may be moved (Qp&&) meanwhile. If it is destroyed first, the connection
+  ///            stays until it is ended, and what comes over it is dropped; a reply that comes later is
+  ///            rejected. nullptr: the application moves its QP itself.
   Status connect(CmId id, const CmConnect& ask, Qp* qp = nullptr);
   /// Takes a request; kEstablished follows. With `qp`, `answer.terms` need not name it.
   Status accept(CmId id, const CmAccept& answer, Qp* qp = nullptr);

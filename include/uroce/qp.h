@@ -94,6 +94,7 @@ class Qp {
   friend Result<Qp> make_gsi_qp(Pd& pd, Cq& cq, const QpInitAttr& attr);
   static Result<Qp> make(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq* srq, const QpInitAttr& attr);
   explicit Qp(std::unique_ptr<Impl> impl) noexcept;
+  void take(Qp& other) noexcept;
   std::unique_ptr<Impl> impl_;
 };
 

@@ -220,17 +220,25 @@ void Cm::Impl::deliver(CmEvent&& event) {
 
 /// The reply has come: our QP is moved, and the peer told.
 void Cm::Impl::connect_qp(CmEvent& event, Holder& holder) {
-  agree(*holder.qp, event.peer);
-  auto attr = agent.qp_attr(event.id);
-  const Status connected = attr ? holder.qp->connect(*attr) : Status(attr.error());
-  if (connected && agent.establish(event.id)) {
+  Status connected = Error{Errc::kBadState, "the QP was destroyed meanwhile"};
+  holder.qp->use([&](Qp& qp) { connected = answer_reply(event, qp); });
+  if (connected) {
     event.type = CmEventType::kEstablished;
     return;
   }
   (void)agent.reject(event.id, {}, now());
   event.type = CmEventType::kRejected;
   event.reason = CmReject::kNone;
-  event.text = connected ? "the connection ended meanwhile" : connected.error().text;
+  event.text = connected.error().text;
+}
+
+Status Cm::Impl::answer_reply(const CmEvent& reply, Qp& qp) {
+  agree(qp, reply.peer);
+  auto attr = agent.qp_attr(reply.id);
+  if (!attr) return attr.error();
+  if (Status connected = qp.connect(*attr); !connected) return connected;
+  if (!agent.establish(reply.id)) return Error{Errc::kBadState, "the connection ended meanwhile"};
+  return {};
 }
 
 void Cm::Impl::on_established(CmId id) {
@@ -248,8 +256,11 @@ void Cm::Impl::release(Holder& holder) {
     by_qpn.erase(raw(holder.qpn));
     keep_alive(device, holder.qpn, nanoseconds(0));
   }
-  if (holder.qp != nullptr && holder.qp->query().state != QpState::kReset) {
-    (void)holder.qp->modify({.state = QpState::kError}, qp_attr::kState);
+  if (holder.qp != nullptr) {
+    holder.qp->use([](Qp& qp) {
+      if (qp.query().state == QpState::kReset) return;
+      (void)qp.modify({.state = QpState::kError}, qp_attr::kState);
+    });
   }
   holder.qp = nullptr;
   holder.qpn = Qpn{};
@@ -262,6 +273,7 @@ Status Cm::Impl::connect(CmId id, const CmConnect& ask, Qp* qp) {
   if (!path) return path.error();
   path->traffic_class = ask.traffic_class;
   CmConnect with_qp = ask;
+  const auto whereabouts = qp == nullptr ? nullptr : whereabouts_of(*qp);
   if (qp != nullptr) {
     with_qp.terms.qpn = qp->qpn();
     with_qp.terms.type = qp->attr().type;
@@ -272,12 +284,13 @@ Status Cm::Impl::connect(CmId id, const CmConnect& ask, Qp* qp) {
   }
   const Gid source = device.gids()[path->sgid_index].gid;
   if (Status asked = agent.connect(id, with_qp, *path, source, now()); !asked) return asked;
-  holders[raw(id)].qp = qp;
+  holders[raw(id)].qp = whereabouts;
   return {};
 }
 
 Status Cm::Impl::accept(CmId id, const CmAccept& answer, Qp* qp) {
   CmAccept with_qp = answer;
+  const auto whereabouts = qp == nullptr ? nullptr : whereabouts_of(*qp);
   if (qp != nullptr) {
     with_qp.terms.qpn = qp->qpn();
     auto attr = agent.qp_attr(id);
@@ -290,7 +303,7 @@ Status Cm::Impl::accept(CmId id, const CmAccept& answer, Qp* qp) {
     if (Status connected = qp->connect(*attr); !connected) return connected;
   }
   if (Status accepted = agent.accept(id, with_qp, now()); !accepted) return accepted;
-  holders[raw(id)].qp = qp;
+  holders[raw(id)].qp = whereabouts;
   return {};
 }
 

@@ -45,8 +45,8 @@ struct Cm::Impl final : cm::AgentHost {
   /// What an id belongs to.
   struct Holder {
     CmChannel::Impl* channel = nullptr;
-    Qp* qp = nullptr;  // the application's, moved by us
-    Qpn qpn{};         // of an established connection
+    std::shared_ptr<QpWhereabouts> qp{};  // the application's, moved by us
+    Qpn qpn{};                            // of an established connection
   };
 
   /// Runs a call of the application: what it made the agent say and tell is passed on, and has left when the
@@ -98,6 +98,7 @@ struct Cm::Impl final : cm::AgentHost {
   void dispatch();
   void deliver(CmEvent&& event);
   void connect_qp(CmEvent& event, Holder& holder);
+  Status answer_reply(const CmEvent& reply, Qp& qp);
   void take_failed();
   void linger();
 

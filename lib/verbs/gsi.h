@@ -2,7 +2,10 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <functional>
+#include <memory>
+#include <mutex>
 
 #include "uroce/ah.h"
 #include "uroce/cq.h"
@@ -32,6 +35,36 @@ Result<AhAttr> route_to(Device& device, const Gid& to, const Gid& source);
 
 /// Attributes of Ah::from_wc().
 Result<AhAttr> way_back(Device::Impl& device, const Wc& wc, std::span<const std::byte, kGrhBytes> grh);
+
+/// Where a QP is, whose owner may move or destroy it.
+///
+/// Threads: any, except that a QP is not destroyed or moved inside use().
+class QpWhereabouts {
+ public:
+  explicit QpWhereabouts(Qp& qp) noexcept : qp_(&qp) {}
+  /// Calls `user` with the QP, which stays meanwhile, unless it is gone.
+  template <typename User>
+  void use(User&& user) {
+    const std::lock_guard lock(mutex_);
+    if (qp_ != nullptr) user(*qp_);
+  }
+  /// @param move  what moves it there
+  template <typename Move>
+  void move_to(Qp* there, Move&& move) noexcept {
+    const std::lock_guard lock(mutex_);
+    move();
+    qp_ = there;
+  }
+  void move_to(std::nullptr_t) noexcept {
+    move_to(nullptr, [] {});
+  }
+
+ private:
+  std::mutex mutex_;
+  Qp* qp_;
+};
+/// That of a QP, from now on. By its owner.
+std::shared_ptr<QpWhereabouts> whereabouts_of(Qp& qp);
 
 /// Whether a QP has received anything since it was to expect `first`.
 [[nodiscard]] bool has_heard(Device& device, Qpn qpn, Psn first);

@@ -113,6 +113,10 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
   Status attach(const Gid& group);
   Status detach(const Gid& group);
 
+  /// Whoever else knows the QP is not at it, and no more is.
+  void part() noexcept {
+    if (whereabouts != nullptr) whereabouts->move_to(nullptr);
+  }
   void purge() {
     if (parts.send_cq != nullptr) parts.send_cq->purge(qp->context().qpn);
     if (parts.recv_cq != nullptr && parts.recv_cq != parts.send_cq) parts.recv_cq->purge(qp->context().qpn);
@@ -169,11 +173,12 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
   QpNumber number;
   engine::LoopRunner& runner;
   std::unique_ptr<transport::QueuePair> qp;
-  std::uint32_t ece_vendor = 0;  // as last asked for
-  bool is_counted = false;       // in the demand of its CQs
-  bool is_user = false;          // of its SRQ
-  bool is_target = false;        // of its XRC domain
-  std::vector<Gid> groups;       // attached to; guarded by device.multicast
+  std::uint32_t ece_vendor = 0;                // as last asked for
+  bool is_counted = false;                     // in the demand of its CQs
+  bool is_user = false;                        // of its SRQ
+  bool is_target = false;                      // of its XRC domain
+  std::vector<Gid> groups;                     // attached to; guarded by device.multicast
+  std::shared_ptr<QpWhereabouts> whereabouts;  // once somebody else has to know
 
  private:
   void detach(const Gid& group, std::size_t loops);
@@ -274,9 +279,33 @@ QpInitAttr granted(QpInitAttr attr) noexcept {
 }  // namespace
 
 Qp::Qp(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
-Qp::Qp(Qp&&) noexcept = default;
-Qp& Qp::operator=(Qp&&) noexcept = default;
-Qp::~Qp() = default;
+Qp::~Qp() {
+  if (impl_ != nullptr) impl_->part();
+}
+
+Qp::Qp(Qp&& other) noexcept {
+  take(other);
+}
+
+Qp& Qp::operator=(Qp&& other) noexcept {
+  if (this == &other) return *this;
+  if (impl_ != nullptr) impl_->part();
+  take(other);
+  return *this;
+}
+
+void Qp::take(Qp& other) noexcept {
+  const auto whereabouts = other.impl_ == nullptr ? nullptr : other.impl_->whereabouts;
+  const auto move = [&] { impl_ = std::move(other.impl_); };
+  if (whereabouts == nullptr) return move();
+  whereabouts->move_to(this, move);
+}
+
+std::shared_ptr<QpWhereabouts> whereabouts_of(Qp& qp) {
+  auto& known = qp.impl().whereabouts;
+  if (known == nullptr) known = std::make_shared<QpWhereabouts>(qp);
+  return known;
+}
 
 Result<std::unique_ptr<Qp::Impl>> Qp::Impl::make(const Parts& parts, const QpInitAttr& init) {
   if (Status fits = check_capacities(init, parts.device.limits); !fits) return fits.error();

@@ -323,6 +323,65 @@ TEST_CASE("a port where nobody listens, and a listener that says no, are told as
   CHECK(refused.error().text.find("refused") != std::string::npos);
 }
 
+TEST_CASE("a QP may be moved or destroyed before its connection ends", "[cm][lifetime]") {
+  Pair pair(Mode::kAuto);
+  std::optional<Side> client;
+  client.emplace(pair.a, QpType::kRc);
+  Side server(pair.b, QpType::kRc);
+  Listener listener = must(Listener::create(pair.cm_b, {}));
+  auto [connection, served] = join(pair.cm_a, *client, {.to = pair.at_b(listener.port())}, listener, server);
+  SECTION("moved") {
+    Qp elsewhere(std::move(client->qp));
+    CHECK(elsewhere.query().state == QpState::kRts);
+    served.disconnect();
+    CHECK(connection.wait_end(5s));
+    CHECK(elsewhere.query().state == QpState::kError);
+  }
+  SECTION("replaced by another") {
+    client->qp = must(Qp::create(pair.a.pd, client->cq, client->cq, {}));
+    REQUIRE(client->qp.modify({.state = QpState::kInit}, qp_attr::kInitMask));
+    served.disconnect();
+    CHECK(connection.wait_end(5s));
+    CHECK(client->qp.query().state == QpState::kInit);
+  }
+  SECTION("destroyed; the peer ends") {
+    client.reset();
+    served.disconnect();
+    CHECK(connection.wait_end(5s));
+  }
+  SECTION("destroyed; we end") {
+    client.reset();
+    connection.disconnect();
+    CHECK(served.wait_end(5s));
+    CHECK(server.qp.query().state == QpState::kError);
+  }
+}
+
+TEST_CASE("a reply for a QP that is gone is rejected", "[cm][lifetime]") {
+  Pair pair(Mode::kAuto);
+  CmChannel server = must(CmChannel::create(pair.cm_b));
+  const CmId listener = must(server.create_id(PortSpace::kTcp));
+  REQUIRE(server.bind(listener, {{}, 9}));
+  REQUIRE(server.listen(listener, 1));
+  CmChannel clients = must(CmChannel::create(pair.cm_a));
+  const CmId id = must(clients.create_id(PortSpace::kTcp));
+  {
+    Side client(pair.a, QpType::kRc);
+    REQUIRE(clients.connect(id, {.to = pair.at_b(9)}, &client.qp));
+  }
+  CmEvent event;
+  REQUIRE(server.wait(event, 5s));
+  REQUIRE(event.type == CmEventType::kConnectRequest);
+  Side accepting(pair.b, QpType::kRc);
+  REQUIRE(server.accept(event.id, {}, &accepting.qp));
+  REQUIRE(clients.wait(event, 5s));
+  CHECK(event.type == CmEventType::kRejected);
+  CHECK(event.text == "the QP was destroyed meanwhile");
+  REQUIRE(server.wait(event, 5s));
+  CHECK(event.type == CmEventType::kRejected);
+  CHECK(accepting.qp.query().state == QpState::kError);
+}
+
 TEST_CASE("a refusal leaves before the manager goes", "[cm]") {
   Pair pair(GENERATE(Mode::kLcore, Mode::kAuto));
   std::optional<Cm> short_lived(std::move(pair.cm_b));
