@@ -14,7 +14,7 @@ from pathlib import Path
 import handshake
 import wire
 from lab import ENGINE_IPS, GUEST_IPS, PREFIXES, ROCE, lab
-from report import clean_kernel_log, counters_in, main, require, require_equal, tail
+from report import clean_kernel_log, counters_in, main, require, require_equal, require_exit_code, tail
 
 FAMILIES = ("IPv4", "IPv6")
 ROLES = ("client", "server")  # uroce's
@@ -59,11 +59,14 @@ class Meeting:
             return test(self, *arguments)
         finally:
             self.used.heal()
-            for job in self.jobs:
-                if not job.ended():
-                    job.kill()
-                    job.wait()
-            self.jobs = []
+            self.end_jobs()
+
+    def end_jobs(self):
+        for job in self.jobs:
+            if not job.ended():
+                job.kill()
+                job.wait()
+        self.jobs = []
 
     # Starting
 
@@ -116,7 +119,7 @@ class Meeting:
         except subprocess.TimeoutExpired:
             program.kill()
             out, err = program.communicate(timeout=5)
-        require_equal(program.returncode, code, f"uroce's exit code\n{tail(out + err)}\n")
+        require_exit_code(program, code, f"uroce's exit code\n{tail(out + err)}\n")
         return out + err
 
     @staticmethod
@@ -144,7 +147,7 @@ class Meeting:
                 yield path
             require(not seen["engine"].get("wrong_icrc"), f"uroce sent wrong ICRCs: {seen}")
         except AssertionError as failure:
-            raise AssertionError(f"{failure}\nrecorded in {path}: {seen}") from None
+            raise type(failure)(f"{failure}\nrecorded in {path}: {seen}") from None
 
     def once(self, role, family="IPv4", size=64, rounds=3, validate=True):
         """One rping with one `uroce ping`. @return uroce's JSON"""

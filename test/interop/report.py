@@ -78,14 +78,28 @@ def tail(text, limit=1500):
     return text if len(text) <= limit else "...\n" + text[-limit:]
 
 
+class Crash(AssertionError):
+    """A program was ended by a signal that nobody sent."""
+
+
+def require_exit_code(program, wanted, what):
+    """@param program  one that has ended"""
+    fault = Crash if program.returncode < 0 else AssertionError
+    if program.returncode != wanted:
+        raise fault(f"{what} is {program.returncode}, must be {wanted}")
+
+
 def twice(what, run, may_again=lambda: True):
-    """Stock programs have bounds of their own that a busy machine may pass: once is no failure, but told.
+    """Stock programs have bounds of their own that a busy machine may pass: once is no failure, but told. A
+    crash always is one.
 
     @param may_again  called in between; false: the failure stands
     @return what run() returns, the first time or the second
     """
     try:
         return run()
+    except Crash:
+        raise
     except (AssertionError, GuestError) as fault:
         print(f"again {what}: {fault}", flush=True)
         if not may_again():

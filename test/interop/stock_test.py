@@ -11,7 +11,7 @@ from pathlib import Path
 from agent import GuestError
 from lab import ENGINE_IPS, GUEST_IPS, HOST_IPS, PREFIXES, lab
 from packages import Unavailable
-from report import clean_kernel_log, main, require, require_equal, tail, twice
+from report import clean_kernel_log, main, require, require_equal, require_exit_code, tail, twice
 
 ROLES = ("client", "server")  # uroce's
 CM_THREAD = "uroce-rdma-cm"  # of a program that is about to bind an address
@@ -142,7 +142,7 @@ class Meeting:
             program.wait(LIMIT_SECONDS)
         except subprocess.TimeoutExpired:
             raise AssertionError("the program on uroce does not end") from None
-        require_equal(program.returncode, 0, "exit code on uroce")
+        require_exit_code(program, 0, "exit code on uroce")
 
     @staticmethod
     def ends_well(job):
