@@ -86,11 +86,10 @@ unsigned ShmPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
     bulk_waits_ = 0;
     return prompt + bulk_reader_.read(frames.subspan(prompt, 1));
   }
-  if (prompt != 0) {
-    ++bulk_waits_;
-  } else if (!has_bulk) {
-    bulk_reader_.keep_up();
-  }
+  if (prompt != 0) ++bulk_waits_;
+  // A peer that never pauses may want to begin a stream, too.
+  constexpr unsigned kKeepUpWaits = 64;
+  if (!has_bulk && (prompt == 0 || bulk_waits_ % kKeepUpWaits == 0)) bulk_reader_.keep_up();
   return prompt;
 }
 

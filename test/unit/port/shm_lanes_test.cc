@@ -16,7 +16,10 @@ using namespace uroce::test;
 namespace {
 
 struct Pair {
-  explicit Pair(const std::string& what) : name(unique_name(what)), a(open()), b(open()) { settle(*a, *b); }
+  explicit Pair(const std::string& what, bool is_settled = true)
+      : name(unique_name(what)), a(open()), b(open()) {
+    if (is_settled) settle(*a, *b);
+  }
   std::unique_ptr<port::Port> open() const {
     PortOptions options;
     options.spec = "shm:" + name;
@@ -99,6 +102,24 @@ TEST_CASE("bulk gets its turn however many short frames come", "[shm][lanes]") {
     for (const Bytes& frame : shown) bulk += frame.size() == 4000 ? 1 : 0;
   }
   CHECK(bulk == 4);
+}
+
+TEST_CASE("bulk begins however many short frames come", "[shm][lanes]") {
+  const Pair link("begin", false);
+  for (int i = 0; i < 4; ++i) {  // as settle(), without bulk
+    for (port::Port* port : {link.a.get(), link.b.get()}) {
+      static_cast<void>(port->tx_claim(64));
+      receive(*port);
+    }
+  }
+  bool has_come = false;
+  for (unsigned burst = 0; burst < 1000 && !has_come; ++burst) {
+    REQUIRE(send(*link.a, random_bytes(64, burst)));
+    (void)send_bulk(*link.a, random_bytes(4000, burst));
+    for (const Bytes& frame : receive(*link.b)) has_come = has_come || frame.size() == 4000;
+    receive(*link.a);
+  }
+  CHECK(has_come);
 }
 
 TEST_CASE("bulk that spares others is shown once its lines are under way, and short frames meanwhile",
