@@ -131,19 +131,26 @@ void CaptureFile::flush() noexcept {
 }
 
 void CaptureFile::write_out() noexcept {
-  std::span<const std::byte> rest(buffer_);
-  while (!rest.empty()) {
-    const ssize_t written = ::write(file_, rest.data(), rest.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) {
-      lost_frames_ += buffered_frames_;
-      break;
-    }
-    rest = rest.subspan(static_cast<std::size_t>(written));
+  if (write_all(buffer_)) {
+    whole_bytes_ += buffer_.size();
+  } else {
+    lost_frames_ += buffered_frames_;
+    const auto end = static_cast<off_t>(whole_bytes_);
+    if (::ftruncate(file_, end) == 0) (void)::lseek(file_, end, SEEK_SET);  // a part of it may be there
   }
   buffer_.clear();
   buffered_frames_ = 0;
   oldest_ns_ = 0;
+}
+
+bool CaptureFile::write_all(std::span<const std::byte> bytes) noexcept {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(file_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    bytes = bytes.subspan(static_cast<std::size_t>(written));
+  }
+  return true;
 }
 
 std::uint64_t CaptureFile::lost_frames() const noexcept {

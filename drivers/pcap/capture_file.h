@@ -19,7 +19,8 @@ enum class Heading : std::uint8_t { kInbound = 1, kOutbound = 2 };  // as in epb
 /// Nanosecond timestamps, direction of each frame, one interface per port.
 ///
 /// Whole blocks only reach the file, at the latest 100 ms after they were added, provided that poll() is
-/// called: the file of a killed process is readable.
+/// called: the file of a killed process is readable. So is one whose file system was full for a while: what
+/// did not fit is left out as a whole.
 ///
 /// Threads: any.
 class CaptureFile {
@@ -51,10 +52,12 @@ class CaptureFile {
   void put_bytes(std::span<const std::byte> bytes);  // padded to 4
   void put_section_header();
   void write_out() noexcept;
+  [[nodiscard]] bool write_all(std::span<const std::byte> bytes) noexcept;
 
   mutable std::mutex mutex_;
   int file_;
   std::vector<std::byte> buffer_;  // whole blocks
+  std::uint64_t whole_bytes_ = 0;  // that the file holds
   std::uint64_t buffered_frames_ = 0;
   std::uint64_t lost_frames_ = 0;
   std::uint64_t oldest_ns_ = 0;  // of the buffered frames; 0: none

@@ -1,8 +1,10 @@
 #include <catch2/catch.hpp>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -22,6 +24,26 @@ struct TemporaryFile {
   ~TemporaryFile() { std::filesystem::remove(path); }
   std::string path =
       std::filesystem::temp_directory_path() / ("uroce-" + std::to_string(::getpid()) + ".pcapng");
+};
+
+/// Files end at so many bytes, as if there were no more room.
+class FullAt {
+ public:
+  explicit FullAt(std::uintmax_t bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    REQUIRE(getrlimit(RLIMIT_FSIZE, &before_) == 0);
+    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  }
+  ~FullAt() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, SIG_DFL);
+  }
+  FullAt(const FullAt&) = delete;
+  FullAt& operator=(const FullAt&) = delete;
+
+ private:
+  rlimit before_{};
 };
 
 Bytes contents(const std::string& path) {
@@ -136,6 +158,29 @@ TEST_CASE("the queues of a port share one file as interfaces of their own", "[pc
   REQUIRE(packets.size() == 2);
   CHECK(packets[0].interface == 1);
   CHECK(packets[1].interface == 0);
+}
+
+TEST_CASE("what a full file system has no room for is left out whole, and counted", "[pcap]") {
+  const TemporaryFile file;
+  LoopbackLink link({.delay_ns = 0});
+  auto capture = pcap::CaptureFile::create(file.path);
+  REQUIRE(capture);
+  PcapPort port(link.open_end(1), *capture);
+  REQUIRE(send(port, random_bytes(100, 1)));
+  (*capture)->flush();
+  {
+    const FullAt full(std::filesystem::file_size(file.path) + 50);
+    REQUIRE(send(port, random_bytes(100, 2)));
+    REQUIRE(send(port, random_bytes(100, 3)));
+    (*capture)->flush();
+    CHECK((*capture)->lost_frames() == 2);
+  }
+  REQUIRE(send(port, random_bytes(100, 4)));
+  (*capture)->flush();
+  const auto packets = packets_of(contents(file.path));
+  REQUIRE(packets.size() == 2);
+  CHECK(packets[0].frame == random_bytes(100, 1));
+  CHECK(packets[1].frame == random_bytes(100, 4));
 }
 
 TEST_CASE("a capture file that cannot be written is refused", "[pcap]") {
