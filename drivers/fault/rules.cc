@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -55,9 +56,11 @@ constexpr std::array<std::string_view, 24> kOperations = {"SEND_FIRST",
 struct TransportName {
   std::string_view prefix;
   std::uint8_t base;
+  std::uint8_t first;  // of the operations that it has. IBA 9.2.1 ?
+  std::uint8_t last;
 };
 constexpr std::array<TransportName, 4> kTransports{
-    {{"RC_", 0x00}, {"UC_", 0x20}, {"UD_", 0x60}, {"XRC_", 0xa0}}};
+    {{"RC_", 0x00, 0, 23}, {"UC_", 0x20, 0, 11}, {"UD_", 0x60, 4, 5}, {"XRC_", 0xa0, 0, 23}}};
 
 Error wrong(std::string_view clause, const std::string& why) {
   return Error{Errc::kConfig, "fault rule " + quoted(clause) + ": " + why};
@@ -163,6 +166,7 @@ Status parse_settings(std::string_view clause, std::vector<Rule>& rules) {
     if (!rule) return rule.error();
     rules.push_back(*rule);
   }
+  if (rules.size() == first) return wrong(clause, "does not say what is done to frames; e.g. loss=1%,all");
   for (std::size_t i = first; i < rules.size(); ++i) rules[i].any_frame = any_frame;
   return {};
 }
@@ -280,6 +284,8 @@ Result<std::vector<Rule>> parse_file(const std::string& path) {
       return Error{status.error().code, path + ":" + std::to_string(number) + ": " + status.error().text};
     }
   }
+  if (file.bad() || std::filesystem::is_directory(path))
+    return Error{Errc::kNotFound, "fault: the rule file " + path + " cannot be read"};
   return rules;
 }
 
@@ -319,7 +325,7 @@ std::optional<std::uint8_t> opcode_by_name(std::string_view name) noexcept {
   for (const TransportName& transport : kTransports) {
     if (!name.starts_with(transport.prefix)) continue;
     const std::string_view operation = name.substr(transport.prefix.size());
-    for (std::uint8_t i = 0; i < kOperations.size(); ++i) {
+    for (std::uint8_t i = transport.first; i <= transport.last; ++i) {
       if (operation == kOperations[i] && !operation.empty())
         return static_cast<std::uint8_t>(transport.base + i);
     }

@@ -55,6 +55,15 @@ TEST_CASE("rules are read from a file, and a wrong one is found by its line", "[
   CHECK(parse_rules("@" + path).error().code == Errc::kNotFound);
 }
 
+TEST_CASE("a rule file that cannot be read is refused, a folder too", "[fault][rules]") {
+  for (const char* text : {"@/no/such/file", "@/tmp"}) {
+    INFO(text);
+    const auto rules = parse_rules(text);
+    REQUIRE_FALSE(rules);
+    CHECK(rules.error().code == Errc::kNotFound);
+  }
+}
+
 TEST_CASE("wrong rules are refused with what is allowed", "[fault][rules]") {
   for (const char* text : {"loss",
                            "loss=",
@@ -74,6 +83,9 @@ TEST_CASE("wrong rules are refused with what is allowed", "[fault][rules]") {
                            "drop opcode=RC_NOTHING",
                            "drop opcode=RC_",
                            "drop opcode=0x100",
+                           "drop opcode=UD_READ_REQUEST",
+                           "drop opcode=UC_ACK",
+                           "all",
                            "drop aeth=maybe",
                            "drop sometimes",
                            "explode nth=1",
