@@ -36,12 +36,14 @@ SharedOptions::SharedOptions(CLI::App& command) {
   command.add_flag("--json", json_, "print one JSON object instead of text");
 }
 
-std::string SharedOptions::given(const ConfigKey& key) const {
-  if (const auto flag = flags_.find(key.name); flag != flags_.end()) return flag->second;
-  std::string joined;
-  if (const auto texts = given_.find(key.name); texts != given_.end()) {
-    for (const auto& text : texts->second) joined += (joined.empty() ? "" : ",") + text;
+std::optional<std::string> SharedOptions::given(const ConfigKey& key) const {
+  if (const auto flag = flags_.find(key.name); flag != flags_.end()) {
+    return flag->second.empty() ? std::nullopt : std::optional(flag->second);
   }
+  const auto texts = given_.find(key.name);
+  if (texts == given_.end() || texts->second.empty()) return std::nullopt;
+  std::string joined;
+  for (const auto& text : texts->second) joined += (joined.empty() ? "" : ",") + text;
   return joined;
 }
 
@@ -63,8 +65,8 @@ Result<Config> SharedOptions::resolve(Config base) const {
   config = std::move(*with_environment);
   for (const auto& key : config_keys()) {
     const auto text = given(key);
-    if (text.empty()) continue;
-    if (auto status = key.set(config, text); !status) {
+    if (!text) continue;
+    if (auto status = key.set(config, *text); !status) {
       return Error{.code = status.error().code, .text = "--" + status.error().text};
     }
   }
@@ -72,7 +74,7 @@ Result<Config> SharedOptions::resolve(Config base) const {
 }
 
 Origin SharedOptions::origin(const ConfigKey& key) const {
-  if (!given(key).empty()) return Origin::kFlag;
+  if (given(key)) return Origin::kFlag;
   if (std::getenv(environment_name(key).c_str()) != nullptr) return Origin::kEnvironment;
   const auto path = file();
   if (path.empty()) return Origin::kDefault;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,8 @@ class SharedOptions {
   [[nodiscard]] bool json() const noexcept { return json_; }
 
  private:
-  /// What the command line says about the key, as ConfigKey::set takes it; empty if nothing.
-  [[nodiscard]] std::string given(const ConfigKey& key) const;
+  /// What the command line says about the key, as ConfigKey::set takes it.
+  [[nodiscard]] std::optional<std::string> given(const ConfigKey& key) const;
 
   std::string file_;
   bool json_ = false;

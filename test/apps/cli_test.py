@@ -104,6 +104,10 @@ class Configuration(Case):
         self.assertEqual(result.returncode, 0, result.stderr)
         return json.loads(result.stdout)
 
+    def test_an_empty_flag_wins_too(self):
+        fault = self.config("--fault", "", env=clean_environment(UROCE_FAULT="loss=1%"))["fault"]
+        self.assertEqual((fault["value"], fault["origin"]), ("", "flag"))
+
     def test_a_flag_wins_over_environment_file_and_default(self):
         with tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
             file.write('mtu = 2000\nmode = "auto"\nseed = 7\n')
