@@ -1,5 +1,6 @@
 #include "apps/common/tcp.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -51,6 +52,22 @@ Status wait_for(const Socket& socket, short events, std::uint64_t until_ns) {
   if (ready > 0) return {};
   if (ready == 0) return Error{.code = Errc::kTimeout, .text = "the peer did not answer over TCP in time"};
   return system_error("poll", errno);
+}
+
+/// @return 0, or why not, as errno says it
+int connect_to(const Socket& socket, const addrinfo& address, std::uint64_t until_ns) {
+  const int flags = ::fcntl(socket.fd(), F_GETFL);
+  (void)::fcntl(socket.fd(), F_SETFL, flags | O_NONBLOCK);
+  if (::connect(socket.fd(), address.ai_addr, address.ai_addrlen) != 0) {
+    if (errno != EINPROGRESS && errno != EINTR) return errno;
+    if (!wait_for(socket, POLLOUT, until_ns)) return ETIMEDOUT;
+    int code = 0;
+    socklen_t bytes = sizeof code;
+    (void)::getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &code, &bytes);
+    if (code != 0) return code;
+  }
+  (void)::fcntl(socket.fd(), F_SETFL, flags);
+  return 0;
 }
 
 Result<Socket> listen_on(const addrinfo& address, std::uint16_t port) {
@@ -116,14 +133,17 @@ Result<Socket> tcp_accept(const Socket& listener, std::uint64_t until_ns) {
 Result<Socket> tcp_connect(const std::string& host, std::uint16_t port, std::uint64_t until_ns) {
   auto addresses = resolve(host, port, 0);
   if (!addresses) return addresses.error();
-  int code = ECONNREFUSED;
+  int code = 0;
   while (true) {
+    bool is_refused = false;  // by one of the addresses: a server that is starting may listen at any
     for (const addrinfo* one = addresses->get(); one != nullptr; one = one->ai_next) {
       Socket socket(::socket(one->ai_family, one->ai_socktype | SOCK_CLOEXEC, one->ai_protocol));
-      if (socket.fd() >= 0 && ::connect(socket.fd(), one->ai_addr, one->ai_addrlen) == 0) return socket;
-      code = errno;
+      const int outcome = socket.fd() < 0 ? errno : connect_to(socket, *one, until_ns);
+      if (outcome == 0) return socket;
+      is_refused = is_refused || outcome == ECONNREFUSED;
+      code = is_refused ? ECONNREFUSED : outcome;
     }
-    if (code != ECONNREFUSED || now_ns() >= until_ns) break;
+    if (!is_refused || now_ns() >= until_ns) break;
     ::usleep(20'000);
   }
   return Error{.code = Errc::kPeer,
