@@ -81,7 +81,7 @@ Cm::Impl::~Impl() {
     thread_.join();
   }
   if (failure_fd_ >= 0) {
-    watch_failures(device, -1);
+    if (gsi != nullptr) watch_failures(device, -1);  // or another manager has this device, and watches
     ::close(failure_fd_);
   }
   if (wake_fd_ >= 0) ::close(wake_fd_);

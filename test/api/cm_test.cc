@@ -323,6 +323,19 @@ TEST_CASE("a port where nobody listens, and a listener that says no, are told as
   CHECK(refused.error().text.find("refused") != std::string::npos);
 }
 
+TEST_CASE("a manager still hears of failures when a second one was refused", "[cm]") {
+  Pair pair(Mode::kAuto);
+  Side client(pair.a, QpType::kRc);
+  Side server(pair.b, QpType::kRc);
+  Listener listener = must(Listener::create(pair.cm_b, {}));
+  auto [connection, served] = join(pair.cm_a, client, {.to = pair.at_b(listener.port())}, listener, server);
+  CHECK(Cm::open(pair.a.device).error().code == Errc::kBusy);
+  Sge sge = client.memory.sge(0, 64);
+  sge.lkey = Lkey{1};  // fails here, and the peer does not see it
+  REQUIRE(client.qp.post_send({.sges = {&sge, 1}}));
+  CHECK(connection.wait_end(5s));
+}
+
 TEST_CASE("a QP may be moved or destroyed before its connection ends", "[cm][lifetime]") {
   Pair pair(Mode::kAuto);
   std::optional<Side> client;
