@@ -316,15 +316,19 @@ std::vector<Counter> Device::counters() const {
 
 bool Device::next_async_event(AsyncEvent& event) {
   const std::lock_guard lock(impl_->control);
-  engine::LoopEvent found;
-  for (auto& loop : impl_->loops) {
-    if (!loop->next_event(found)) continue;
-    event = {.type = found.type, .qpn = found.qpn, .srq = found.srq, .text = describe(found)};
-    return true;
-  }
+  const auto look = [&] {
+    engine::LoopEvent found;
+    for (auto& loop : impl_->loops) {
+      if (!loop->next_event(found)) continue;
+      event = {.type = found.type, .qpn = found.qpn, .srq = found.srq, .text = describe(found)};
+      return true;
+    }
+    return false;
+  };
+  if (look()) return true;
   std::uint64_t count = 0;
   if (read(impl_->async_fd, &count, sizeof count) < 0) return false;  // was not readable either
-  return false;
+  return look();  // the count was also that of what has come since
 }
 
 std::uint64_t Device::now_ns() const noexcept {
