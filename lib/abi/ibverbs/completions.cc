@@ -223,13 +223,14 @@ void ibv_ack_cq_events(ibv_cq* base, unsigned nevents) {
 }
 
 int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
-  if (!Context::of(context).events.take(*event)) return -1;
-  with_object(*event, [](auto& object, std::uint32_t& taken, std::uint32_t&) {
-    pthread_mutex_lock(&object.mutex);
-    ++taken;
-    pthread_mutex_unlock(&object.mutex);
-  });
-  return 0;
+  const auto count = [](ibv_async_event& taken_event) {
+    with_object(taken_event, [](auto& object, std::uint32_t& taken, std::uint32_t&) {
+      pthread_mutex_lock(&object.mutex);
+      ++taken;
+      pthread_mutex_unlock(&object.mutex);
+    });
+  };
+  return Context::of(context).events.take(*event, count) ? 0 : -1;
 }
 
 void ibv_ack_async_event(ibv_async_event* event) {

@@ -28,17 +28,18 @@ void EventQueue::count_down() {
   [[maybe_unused]] const auto bytes = read(fd_, &one, sizeof one);
 }
 
-bool EventQueue::try_take(ibv_async_event& event) {
+bool EventQueue::try_take(ibv_async_event& event, void (*on_taken)(ibv_async_event&)) {
   const std::lock_guard lock(mutex_);
   if (events_.empty()) return false;
   event = events_.front();
   events_.pop_front();
   count_down();
+  on_taken(event);
   return true;
 }
 
-bool EventQueue::take(ibv_async_event& event) {
-  while (!try_take(event)) {
+bool EventQueue::take(ibv_async_event& event, void (*on_taken)(ibv_async_event&)) {
+  while (!try_take(event, on_taken)) {
     if ((fcntl(fd_, F_GETFL) & O_NONBLOCK) != 0) {
       errno = EAGAIN;
       return false;

@@ -23,13 +23,14 @@ class EventQueue {
   [[nodiscard]] int fd() const noexcept { return fd_; }
   void push(const ibv_async_event& event);
   /// Takes the oldest; waits for one unless the descriptor has O_NONBLOCK.
+  /// @param on_taken  called with it before a purge() can return that does not find it any more
   /// @return false with errno set: EAGAIN, or a signal came.
-  [[nodiscard]] bool take(ibv_async_event& event);
+  [[nodiscard]] bool take(ibv_async_event& event, void (*on_taken)(ibv_async_event&));
   /// Removes those of an object: `element` is its address.
   void purge(const void* element);
 
  private:
-  [[nodiscard]] bool try_take(ibv_async_event& event);
+  [[nodiscard]] bool try_take(ibv_async_event& event, void (*on_taken)(ibv_async_event&));
   void count_down();
 
   int fd_;

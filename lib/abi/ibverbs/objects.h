@@ -37,7 +37,7 @@ class Use {
     return *this;
   }
   ~Use() {
-    if (of_ != nullptr) of_->fetch_sub(1, std::memory_order_relaxed);
+    if (of_ != nullptr) of_->fetch_sub(1, std::memory_order_release);
   }
 
  private:
@@ -67,18 +67,18 @@ struct ProtectionDomain : ibv_pd {
 };
 
 struct Region : ibv_mr {
-  std::optional<Mr> mr;
   Use of_pd;
+  std::optional<Mr> mr;
 };
 
 struct Window : ibv_mw {
-  std::optional<Mw> mw;
   Use of_pd;
+  std::optional<Mw> mw;
 };
 
 struct AddressHandle : ibv_ah {
-  std::optional<Ah> ah;
   Use of_pd;
+  std::optional<Ah> ah;
 };
 
 struct XrcDomain : ibv_xrcd {
@@ -122,12 +122,12 @@ using RecvBatch = std::array<RecvWr, 16>;
 struct SharedQueue : ibv_srq {
   explicit SharedQueue(bool is_shared) noexcept : posting(is_shared) {}
 
-  std::optional<Srq> srq;
-  Lock posting;
-  RecvBatch batch;
   Use of_pd;
   Use of_xrcd;
   Use of_cq;
+  std::optional<Srq> srq;
+  Lock posting;
+  RecvBatch batch;
   std::uint32_t events_taken = 0;
   Users users{0};
 };
@@ -158,6 +158,11 @@ struct StagedSends {
 struct QueuePair : ibv_qp_ex {
   explicit QueuePair(bool is_shared) noexcept : sending(is_shared), receiving(is_shared) {}
 
+  Use of_pd;
+  Use of_send_cq;
+  Use of_recv_cq;
+  Use of_srq;
+  Use of_xrcd;
   std::optional<Qp> qp;
   Lock sending;
   Lock receiving;
@@ -167,11 +172,6 @@ struct QueuePair : ibv_qp_ex {
   StagedSends staged;
   bool is_extended = false;  // made for ibv_wr_*
   ibv_qp_init_attr init{};   // capacities as granted
-  Use of_pd;
-  Use of_send_cq;
-  Use of_recv_cq;
-  Use of_srq;
-  Use of_xrcd;
   std::uint32_t events_taken = 0;
 };
 

@@ -137,6 +137,7 @@ Status Ucm::open_cm() {
   auto pd = Pd::create((*cm)->device());
   wake_fd_ = channel && pd ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
   if (wake_fd_ < 0) {
+    channel = Error{Errc::kSystem, {}};  // it is of what goes now
     Engine::instance().leave_cm();
     return Error{Errc::kSystem, "no descriptor or memory is left for the communication manager"};
   }
