@@ -187,8 +187,8 @@ def rping(shared, role, loss, marked):
 
 
 def ucmatose(shared, role, loss, marked):
-    """With the last acknowledgement a connection's last send is flushed, and behind the last word of uroce
-    nobody is left to say it again: a packet that is lost there fails one of the two, whatever RoCE is beneath.
+    """Without the last acknowledgement a connection's last send is flushed, and behind uroce's last word
+    nobody is left to say it again: a packet lost there fails one of the two, whatever RoCE is beneath.
     """
     meeting = shared.meeting
     stock_command = "ucmatose -c 2 -C 40 -S 5000"
