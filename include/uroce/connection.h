@@ -15,7 +15,7 @@ namespace uroce {
 /// disconnect() or destruction on either side, or because the peer is gone. The QP is in Error then and its
 /// requests are flushed.
 ///
-/// Threads: one at a time. Lifetime: the QP and the Cm outlive it.
+/// Threads: one at a time. Lifetime: the Cm outlives it; the QP as CmChannel::connect() says.
 class Connection {
  public:
   /// Connects `qp`, which is in Reset or Init, to a listener; receives can be posted before in Init. Options

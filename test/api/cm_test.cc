@@ -85,6 +85,12 @@ Joint join(Cm& cm, Side& client, const CmConnect& ask, Listener& listener, Side&
   return {std::move(*connection), std::move(*served)};
 }
 
+/// Likewise, with a listener for these two alone.
+Joint join(Pair& pair, Side& client, Side& server) {
+  Listener listener = must(Listener::create(pair.cm_b, {}));
+  return join(pair.cm_a, client, {.to = pair.at_b(listener.port())}, listener, server);
+}
+
 }  // namespace
 
 TEST_CASE("two ends are connected by address and port, exchange data and end in good order", "[cm]") {
@@ -273,8 +279,7 @@ TEST_CASE("options are on if both ends asked for them", "[cm][ece]") {
   const Ece masked{.vendor_id = ece::kVendor, .options = ece::kMaskedAtomics};
   if (of_client) REQUIRE(client.qp.set_ece(masked));
   if (of_server) REQUIRE(server.qp.set_ece(masked));
-  Listener listener = must(Listener::create(pair.cm_b, {}));
-  const Joint joint = join(pair.cm_a, client, {.to = pair.at_b(listener.port())}, listener, server);
+  const Joint joint = join(pair, client, server);
   const std::uint32_t agreed = of_client && of_server ? ece::kMaskedAtomics : 0;
   CHECK(client.qp.query_ece().options == agreed);
   CHECK(server.qp.query_ece().options == agreed);
@@ -297,8 +302,7 @@ TEST_CASE("selective repeat is on if both devices offer it, beside what the appl
   Side server(pair.b, QpType::kRc);
   const Ece masked{.vendor_id = ece::kVendor, .options = ece::kMaskedAtomics};
   if (asks) REQUIRE((client.qp.set_ece(masked) && server.qp.set_ece(masked)));
-  Listener listener = must(Listener::create(pair.cm_b, {}));
-  const Joint joint = join(pair.cm_a, client, {.to = pair.at_b(listener.port())}, listener, server);
+  const Joint joint = join(pair, client, server);
   const std::uint32_t agreed =
       (of_client && of_server ? ece::kSelectiveRepeat : 0) | (asks ? ece::kMaskedAtomics : 0);
   CHECK(client.qp.query_ece().options == agreed);
@@ -327,8 +331,7 @@ TEST_CASE("a manager still hears of failures when a second one was refused", "[c
   Pair pair(Mode::kAuto);
   Side client(pair.a, QpType::kRc);
   Side server(pair.b, QpType::kRc);
-  Listener listener = must(Listener::create(pair.cm_b, {}));
-  auto [connection, served] = join(pair.cm_a, client, {.to = pair.at_b(listener.port())}, listener, server);
+  auto [connection, served] = join(pair, client, server);
   CHECK(Cm::open(pair.a.device).error().code == Errc::kBusy);
   Sge sge = client.memory.sge(0, 64);
   sge.lkey = Lkey{1};  // fails here, and the peer does not see it
@@ -341,8 +344,7 @@ TEST_CASE("a QP may be moved or destroyed before its connection ends", "[cm][lif
   std::optional<Side> client;
   client.emplace(pair.a, QpType::kRc);
   Side server(pair.b, QpType::kRc);
-  Listener listener = must(Listener::create(pair.cm_b, {}));
-  auto [connection, served] = join(pair.cm_a, *client, {.to = pair.at_b(listener.port())}, listener, server);
+  auto [connection, served] = join(pair, *client, server);
   SECTION("moved") {
     Qp elsewhere(std::move(client->qp));
     CHECK(elsewhere.query().state == QpState::kRts);
@@ -453,8 +455,7 @@ TEST_CASE("a silent peer is noticed within the keepalive time, an idle living on
   Pair pair(Mode::kAuto, "", {.keepalive = 1s});
   Side client(pair.a, QpType::kRc);
   Side server(pair.b, QpType::kRc);
-  Listener listener = must(Listener::create(pair.cm_b, {}));
-  auto [connection, served] = join(pair.cm_a, client, {.to = pair.at_b(listener.port())}, listener, server);
+  auto [connection, served] = join(pair, client, server);
   CHECK_FALSE(connection.wait_end(2s));
   CHECK(counter(pair.a.device, "requester_keepalives") > 0);
   // The server's QP forgets its connection, as that of a process that has died would.

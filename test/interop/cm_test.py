@@ -119,6 +119,7 @@ class Meeting:
         except subprocess.TimeoutExpired:
             program.kill()
             out, err = program.communicate(timeout=5)
+            raise AssertionError(f"uroce does not end\n{tail(out + err)}\n") from None
         require_exit_code(program, code, f"uroce's exit code\n{tail(out + err)}\n")
         return out + err
 

@@ -92,6 +92,18 @@ std::vector<Packet> packets_of(const Bytes& file, std::size_t* interfaces = null
   return packets;
 }
 
+/// A link whose frames go to a file.
+struct Recorded {
+  Recorded() {
+    auto made = pcap::CaptureFile::create(file.path);
+    REQUIRE(made);
+    capture = *made;
+  }
+  const TemporaryFile file;
+  LoopbackLink link{{.delay_ns = 0}};
+  std::shared_ptr<pcap::CaptureFile> capture;
+};
+
 }  // namespace
 
 TEST_CASE("a capture holds every frame with its direction, in order", "[pcap]") {
@@ -126,58 +138,49 @@ TEST_CASE("a capture holds every frame with its direction, in order", "[pcap]") 
 }
 
 TEST_CASE("frames reach the file within 100 ms of polling, for whoever is killed afterwards", "[pcap]") {
-  const TemporaryFile file;
-  LoopbackLink link({.delay_ns = 0});
-  auto capture = pcap::CaptureFile::create(file.path);
-  REQUIRE(capture);
-  PcapPort port(link.open_end(1), *capture);
+  Recorded recorded;
+  PcapPort port(recorded.link.open_end(1), recorded.capture);
   REQUIRE(send(port, random_bytes(100, 1)));
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
-  while (packets_of(contents(file.path)).empty() && std::chrono::steady_clock::now() < deadline) {
+  while (packets_of(contents(recorded.file.path)).empty() && std::chrono::steady_clock::now() < deadline) {
     receive(port);
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
-  CHECK(packets_of(contents(file.path)).size() == 1);
+  CHECK(packets_of(contents(recorded.file.path)).size() == 1);
 
   REQUIRE(send(port, random_bytes(100, 2)));
   static_cast<void>(port.arm_rx());  // about to sleep: nobody polls for long
-  CHECK(packets_of(contents(file.path)).size() == 2);
+  CHECK(packets_of(contents(recorded.file.path)).size() == 2);
 }
 
 TEST_CASE("the queues of a port share one file as interfaces of their own", "[pcap]") {
-  const TemporaryFile file;
-  LoopbackLink link({.delay_ns = 0});
-  auto capture = pcap::CaptureFile::create(file.path);
-  REQUIRE(capture);
-  PcapPort first(link.open_end(0), *capture);
-  PcapPort second(link.open_end(1), *capture);
+  Recorded recorded;
+  PcapPort first(recorded.link.open_end(0), recorded.capture);
+  PcapPort second(recorded.link.open_end(1), recorded.capture);
   REQUIRE(send(second, random_bytes(100, 1)));
   REQUIRE(receive(first).size() == 1);
-  (*capture)->flush();
-  const auto packets = packets_of(contents(file.path));
+  recorded.capture->flush();
+  const auto packets = packets_of(contents(recorded.file.path));
   REQUIRE(packets.size() == 2);
   CHECK(packets[0].interface == 1);
   CHECK(packets[1].interface == 0);
 }
 
 TEST_CASE("what a full file system has no room for is left out whole, and counted", "[pcap]") {
-  const TemporaryFile file;
-  LoopbackLink link({.delay_ns = 0});
-  auto capture = pcap::CaptureFile::create(file.path);
-  REQUIRE(capture);
-  PcapPort port(link.open_end(1), *capture);
+  Recorded recorded;
+  PcapPort port(recorded.link.open_end(1), recorded.capture);
   REQUIRE(send(port, random_bytes(100, 1)));
-  (*capture)->flush();
+  recorded.capture->flush();
   {
-    const FullAt full(std::filesystem::file_size(file.path) + 50);
+    const FullAt full(std::filesystem::file_size(recorded.file.path) + 50);
     REQUIRE(send(port, random_bytes(100, 2)));
     REQUIRE(send(port, random_bytes(100, 3)));
-    (*capture)->flush();
-    CHECK((*capture)->lost_frames() == 2);
+    recorded.capture->flush();
+    CHECK(recorded.capture->lost_frames() == 2);
   }
   REQUIRE(send(port, random_bytes(100, 4)));
-  (*capture)->flush();
-  const auto packets = packets_of(contents(file.path));
+  recorded.capture->flush();
+  const auto packets = packets_of(contents(recorded.file.path));
   REQUIRE(packets.size() == 2);
   CHECK(packets[0].frame == random_bytes(100, 1));
   CHECK(packets[1].frame == random_bytes(100, 4));

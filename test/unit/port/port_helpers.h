@@ -112,12 +112,12 @@ inline std::vector<Bytes> receive_soon(port::Port& port) {
   return frames;
 }
 
-/// Polls both ends until each has seen the other, in the lane for bulk, too.
-inline void settle(port::Port& a, port::Port& b) {
+/// Polls both ends until each has seen the other, in the lane for bulk, too, unless that is to come later.
+inline void settle(port::Port& a, port::Port& b, bool with_bulk = true) {
   for (int i = 0; i < 4; ++i) {
     for (port::Port* port : {&a, &b}) {
       static_cast<void>(port->tx_claim(64));  // never committed
-      static_cast<void>(port->bulk_sink().tx_claim(64));
+      if (with_bulk) static_cast<void>(port->bulk_sink().tx_claim(64));
       receive(*port);
     }
   }

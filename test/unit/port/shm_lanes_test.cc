@@ -16,9 +16,9 @@ using namespace uroce::test;
 namespace {
 
 struct Pair {
-  explicit Pair(const std::string& what, bool is_settled = true)
+  explicit Pair(const std::string& what, bool with_bulk = true)
       : name(unique_name(what)), a(open()), b(open()) {
-    if (is_settled) settle(*a, *b);
+    settle(*a, *b, with_bulk);
   }
   std::unique_ptr<port::Port> open() const {
     PortOptions options;
@@ -106,12 +106,6 @@ TEST_CASE("bulk gets its turn however many short frames come", "[shm][lanes]") {
 
 TEST_CASE("bulk begins however many short frames come", "[shm][lanes]") {
   const Pair link("begin", false);
-  for (int i = 0; i < 4; ++i) {  // as settle(), without bulk
-    for (port::Port* port : {link.a.get(), link.b.get()}) {
-      static_cast<void>(port->tx_claim(64));
-      receive(*port);
-    }
-  }
   bool has_come = false;
   for (unsigned burst = 0; burst < 1000 && !has_come; ++burst) {
     REQUIRE(send(*link.a, random_bytes(64, burst)));
