@@ -39,8 +39,10 @@ ResponderResource* ResponderResources::add() noexcept {
 }
 
 ResponderResource* ResponderResources::find(Psn psn) noexcept {
-  for (auto& entry : entries_) {
-    if (span_from(psn, entry.first_psn) < entry.packets) return &entry;
+  std::size_t i = newest_;
+  for (std::size_t left = entries_.size(); left > 0; --left) {
+    i = (i == 0 ? entries_.size() : i) - 1;
+    if (span_from(psn, entries_[i].first_psn) < entries_[i].packets) return &entries_[i];
   }
   return nullptr;
 }

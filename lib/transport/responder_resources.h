@@ -50,7 +50,7 @@ class ResponderResources {
   /// The entry for a new request, or nullptr if the oldest one has not been answered at all. A replay of the
   /// oldest is given up: a peer that sends another request no longer waits for it.
   [[nodiscard]] ResponderResource* add() noexcept;
-  /// The remembered request that owns `psn`.
+  /// The remembered request that owns `psn`: the newest, since PSNs come round again.
   [[nodiscard]] ResponderResource* find(Psn psn) noexcept;
 
   /// Puts `entry` at the end of those to be answered, unless it is among them.

@@ -299,6 +299,22 @@ TEST_CASE("a responder remembers the newest requests, whatever their number of p
   CHECK(resources.find(Psn{0}) != nullptr);
 }
 
+TEST_CASE("of requests with the same PSN, 2^24 packets apart, a responder knows the newest",
+          "[transport][resources]") {
+  const unsigned others = GENERATE(range(0U, 4U));  // where the ring's end is
+  ResponderResources resources;
+  resources.resize(4);
+  for (unsigned i = 0; i < others; ++i) {
+    remember(resources, 1000 + i, 1);
+    resources.pop();
+  }
+  for (const std::uint64_t va : {1U, 2U}) {
+    remember(resources, 7, 1).va = va;
+    resources.pop();
+  }
+  CHECK(resources.find(Psn{7})->va == 2);
+}
+
 TEST_CASE("a responder does not forget what it has not answered", "[transport][resources]") {
   ResponderResources resources;
   resources.resize(2);
