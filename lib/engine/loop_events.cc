@@ -24,7 +24,7 @@ void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
             .qpn = qp.context().qpn,
             .fault = is_overflow ? transport::Fault::kCqOverflow : qp.context().fatal,
             .srq = shared == nullptr ? 0 : shared->number,
-            .full_cq = is_overflow ? qp.context().full_cq->size() : transport::CqSize{}});
+            .full_cq = is_overflow ? qp.context().full_cq : transport::CqSize{}});
   }
 }
 

@@ -103,7 +103,7 @@ struct QpContext {
   std::uint32_t remote_srq = 0;       ///< XRC initiator: of the request that is being sent
   AddressHandles* handles = nullptr;  ///< of the loop; UD only
   const XrcDomain* domain = nullptr;  ///< XRC target only
-  const CqRing* full_cq = nullptr;    ///< the first CQ that had no room for a completion
+  CqSize full_cq;                     ///< of the first CQ that had no room for a completion; no entries: none
   std::uint32_t lost_bytes = 0;       ///< payload of the packet of which the QP failed, if none as large was
                                       ///< acknowledged, but smaller ones were; else 0
   std::uint32_t carried_bytes = 0;    ///< the largest of these
@@ -149,7 +149,7 @@ struct QpContext {
   void complete(CqRing& cq, const Wc& wc, bool solicited = false) noexcept {
     counters.add(Count::kCompletions);
     if (cq.push(wc, solicited)) return;
-    if (full_cq == nullptr) full_cq = &cq;
+    if (full_cq.entries == 0) full_cq = cq.size();
     fail(Fault::kCqOverflow);
   }
 

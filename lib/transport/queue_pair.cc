@@ -115,7 +115,7 @@ bool QueuePair::on_doorbell() noexcept {
 void QueuePair::flush() noexcept {
   flush_sends();
   flush_receives();
-  if (ctx_.full_cq == nullptr || overflow_reported_) return;
+  if (ctx_.full_cq.entries == 0 || overflow_reported_) return;
   overflow_reported_ = true;
   raise(AsyncEventType::kCqErr);
 }
@@ -160,7 +160,7 @@ void QueuePair::reset() noexcept {
   reset_halves();
   ctx_.fatal = ctx_.send_fault = Fault::kNone;
   ctx_.fatal_blames_wr = false;
-  ctx_.full_cq = nullptr;
+  ctx_.full_cq = {};
   ctx_.lost_bytes = ctx_.carried_bytes = 0;
   ctx_.resolved = false;
   if (ctx_.congestion != nullptr) {

@@ -262,8 +262,8 @@ std::string describe_failure(const transport::QpContext& ctx) {
             " bytes time out: the path MTU may be " + "smaller than " + std::to_string(ctx.mtu) +
             ": use --mtu / path_mtu";
   }
-  if (ctx.full_cq == nullptr) return text;
-  const std::string cq = describe_overflow(ctx.full_cq->size());
+  if (ctx.full_cq.entries == 0) return text;
+  const std::string cq = describe_overflow(ctx.full_cq);
   if (ctx.fatal == transport::Fault::kCqOverflow) return "a " + cq;
   return text + "; and its " + cq;
 }

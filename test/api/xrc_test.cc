@@ -128,6 +128,31 @@ TEST_CASE("a queue leaves its XRC domain while connections live", "[xrc]") {
   CHECK(next(second.cq, link).ok());
 }
 
+TEST_CASE("a connection tells which CQ overflowed also when that has gone, with its queue",
+          "[xrc][overflow][lifetimes]") {
+  Joined link(Mode::kApp);
+  Xrcd domain = must(Xrcd::create(link.b.device));
+  Connection connection(link, domain);
+  Mr memory = must(Mr::alloc(link.b.pd, kSlot, access::kAll));
+  std::uint32_t entries = 0;
+  {
+    Cq cq = must(Cq::create(link.b.device, 1));
+    entries = cq.entries();
+    Srq srq = must(Srq::create(link.b.pd, domain, cq, {.max_wr = 16}));
+    for (std::uint32_t i = 0; i <= entries; ++i) {
+      const Sge sge = memory.sge(0, 8);
+      REQUIRE(srq.post_recv({.wr_id = i, .sges = {&sge, 1}}));
+      REQUIRE(connection.initiator.post_send({.wr_id = i, .remote_srq = srq.number()}));
+    }
+    REQUIRE(within(5s, [&] {
+      link.a.device.progress();
+      link.b.device.progress();
+      return connection.target.query().state == QpState::kError;
+    }));
+  }
+  CHECK_THAT(connection.target.error_text(), Catch::Contains("of " + std::to_string(entries) + " entries"));
+}
+
 TEST_CASE("the ends of an XRC connection post only what they have a queue for", "[xrc][limits]") {
   Joined link(Mode::kApp);
   Xrcd domain = must(Xrcd::create(link.b.device));
