@@ -202,8 +202,8 @@ Status KeyTable::remove_unbound(std::uint32_t key) {
 Status KeyTable::replace(std::uint32_t key, const Region& given) {
   const std::lock_guard lock(control_);
   const Region region = as_named(given);
-  const auto count = counts_.find(key);
-  if (count != counts_.end() && !count->second->close_if_none()) {
+  const bool had_count = counts_.contains(key);
+  if (had_count && !counts_[key]->close_if_none()) {
     return Error{Errc::kBusy, "memory windows are bound to the region"};
   }
   try {
@@ -213,8 +213,7 @@ Status KeyTable::replace(std::uint32_t key, const Region& given) {
     rebuild(table_.load()->slots.size(), {.key = key, .region = region, .count = fresh.get()});
     current.swap(fresh);  // no loop uses the old one any more
   } catch (const std::bad_alloc&) {
-    const auto kept = counts_.find(key);
-    if (kept != counts_.end() && kept->second != nullptr) kept->second->reopen();
+    had_count ? counts_[key]->reopen() : void(counts_.erase(key));
     return Error{Errc::kNoMemory, "no memory to register a region anew"};
   }
   if (counts_[key] == nullptr) counts_.erase(key);

@@ -173,7 +173,8 @@ void QueuePair::reset() noexcept {
   drained_reported_ = established_reported_ = overflow_reported_ = last_wqe_reported_ = false;
 }
 
-void QueuePair::enter(QpState to) noexcept {
+/// Throws bad_alloc on the way to RTR only, and the state has not changed then.
+void QueuePair::enter(QpState to) {
   const QpState from = state();
   if (to == QpState::kError) {
     if (from != QpState::kError) {

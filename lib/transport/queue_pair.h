@@ -159,7 +159,7 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
     ctx_.housekeeping_due = earlier(error_recheck_, keepalive_due_);
   }
   void apply(const QpAttr& attr, std::uint32_t mask);
-  void enter(QpState to) noexcept;
+  void enter(QpState to);
   void reset() noexcept;
   void report_drained() noexcept;
   void report_shared() noexcept;

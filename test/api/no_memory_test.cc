@@ -4,6 +4,7 @@
 
 #include "api/ends.h"
 #include "uroce/ah.h"
+#include "uroce/ece.h"
 
 namespace {
 
@@ -135,6 +136,31 @@ void fail_until_changed(Change change, Unchanged unchanged) {
 }
 
 }  // namespace
+
+TEST_CASE("a QP that has no memory for what it is to remember stays in Init", "[api][memory][ece]") {
+  Joined link(Mode::kApp);
+  Cq cq = must(Cq::create(link.a.device, 16));
+  Qp qp = must(Qp::create(link.a.pd, cq, cq, {}));
+  REQUIRE(qp.set_ece({.vendor_id = ece::kVendor, .options = ece::kSelectiveRepeat}));
+  QpAttr attr = towards(link.b, qp);
+  attr.state = QpState::kInit;
+  REQUIRE(qp.modify(attr, qp_attr::kInitMask));
+  attr.state = QpState::kRtr;
+  fail_until_changed([&] { return qp.modify(attr, qp_attr::kRtrMask); },
+                     [&] { return qp.query().state == QpState::kInit; });
+  CHECK(qp.query().state == QpState::kRtr);
+}
+
+TEST_CASE("a region that there is no memory to register anew goes as any other", "[api][memory][mr]") {
+  Joined link(Mode::kApp);
+  std::vector<std::byte> bytes(4096);
+  Mr region = must(Mr::reg(link.a.pd, bytes, access::kLocalWrite));
+  allocations_left = GENERATE(range(0L, 8L));
+  const Status changed =
+      region.rereg(mr_change::kAccess, link.a.pd, {}, access::kLocalWrite | access::kMwBind);
+  allocations_left = -1;
+  if (!changed) CHECK(changed.error().code == Errc::kNoMemory);
+}
 
 TEST_CASE("addresses that there is no memory for do not come, nor go half-way", "[api][memory][gid]") {
   Joined link(Mode::kApp);
