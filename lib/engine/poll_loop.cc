@@ -60,8 +60,7 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   const unsigned received = receive(now);
   work += received;
   if (spares_others_ && received == 0 && port_.shows_more()) ++work;
-  if (own_frames_ != nullptr) work += take_frames(*own_frames_, now);
-  if (!inbox_.empty()) work += receive_handed_over(now);
+  work += take_inner(now);
   if (answers_now_) answer_now(now);
   if (!bulk_ready_.empty()) [[unlikely]]
     work += transmit_bulk(received, now);

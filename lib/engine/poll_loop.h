@@ -91,6 +91,9 @@ class PollLoop {
   void remove(transport::QueuePair& qp, Ticks now) noexcept;
   Status modify(transport::QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
                 const transport::QpBounds& bounds, Ticks now);
+  /// What has arrived by now is done with. Before a QP receives: that is meant for a former connection of it,
+  /// perhaps with the same PSNs, and passes while the QP drops it.
+  void let_pass_what_is_old(Ticks now) noexcept;
   [[nodiscard]] bool knows(Qpn qpn) const noexcept { return qps_.find(qpn) != nullptr; }
 
   /// The GID table has changed; no index means another GID than before. The first loop of a device throws
@@ -213,6 +216,13 @@ class PollLoop {
   void give_back_frames() noexcept;
   void foresee_frames(unsigned count, bool has_many_regions) noexcept;
   void foresee_qp(Qpn qpn) const noexcept;
+  /// Frames of the device's own QPs, and from its other loops.
+  unsigned take_inner(Ticks now) noexcept {
+    unsigned count = 0;
+    if (own_frames_ != nullptr) count = take_frames(*own_frames_, now);
+    if (!inbox_.empty()) count += receive_handed_over(now);
+    return count;
+  }
   unsigned receive_handed_over(Ticks now) noexcept;
   unsigned take_frames(FrameRing& ring, Ticks now) noexcept;
   [[nodiscard]] bool has_frames() const noexcept;
@@ -249,7 +259,6 @@ class PollLoop {
   [[nodiscard]] std::uint32_t longest_frame() const noexcept { return port_.info().link_mtu + 18; }
   void make_local();
   port::FrameSink& sink_to(const Gid& dgid, std::uint32_t sgid_index);
-  void let_pass_what_is_old(Ticks now) noexcept;
   void answer_last(transport::QueuePair& qp, Ticks now) noexcept;
   [[nodiscard]] transport::Path& path_to(const AhAttr& to, bool is_marked);
   void lead(transport::QueuePair& qp, transport::Path& path, Ticks now);

@@ -151,6 +151,13 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
       loop.add(*qp);
     });
   }
+  /// Its loop has what came to the other ones before.
+  void let_others_hand_over() {
+    for (auto& any : device.runners) {
+      if (any.get() == &runner) continue;
+      any->execute([](engine::PollLoop& loop, Ticks now) { loop.let_pass_what_is_old(now); });
+    }
+  }
   /// How many completions its CQs may have to hold.
   void count_demand() {
     const QpInitAttr& init = qp->context().init;
@@ -387,6 +394,8 @@ Result<Qp> Qp::create(Xrcd& domain, const QpInitAttr& attr) {
 Status Qp::modify(const QpAttr& attr, std::uint32_t mask) {
   Status status;
   const transport::QpBounds bounds = impl_->bounds();
+  const bool will_receive = (mask & qp_attr::kState) != 0 && attr.state == QpState::kRtr;
+  if (will_receive) impl_->let_others_hand_over();
   try {
     impl_->runner.execute([&](engine::PollLoop& loop, Ticks now) {
       status = loop.modify(*impl_->qp, attr, mask, bounds, now);

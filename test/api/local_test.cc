@@ -129,6 +129,40 @@ TEST_CASE("QPs of different loops of one device reach each other", "[api][rc][lo
   CHECK(counter(end.device, "handed_over") > 0);
 }
 
+TEST_CASE("what is on its way from QP to QP of a device belongs to the connection that it was sent on",
+          "[api][rc][local][loops]") {
+  const unsigned loop_of_b = GENERATE(0U, 1U);
+  const bool has_left_its_loop = GENERATE(false, true);
+  End end = lone(Mode::kApp, "0,1");
+  Side a(end, QpInitAttr{}, 0);
+  Side b(end, QpInitAttr{}, loop_of_b);
+  const auto send = [&](std::uint32_t value) {
+    REQUIRE(b.qp.connect(to_own(end, a.qp, 1)));
+    REQUIRE(a.qp.connect(to_own(end, b.qp, 1)));
+    std::memcpy(a.memory.memory().data(), &value, sizeof value);
+    b.receive(value, 1000, sizeof value);
+    const Sge sge = a.memory.sge(0, sizeof value);
+    REQUIRE(a.qp.post_send({.wr_id = value, .sges = {&sge, 1}, .flags = send_flag::kSignaled}));
+  };
+  send(1);
+  Wc none;
+  if (has_left_its_loop) REQUIRE(a.cq.poll({&none, 1}) == 0);  // runs loop 0
+  for (Qp* qp : {&a.qp, &b.qp}) REQUIRE(qp->modify({.state = QpState::kReset}, qp_attr::kState));
+  send(2);
+  for (Side* side : {&b, &a}) {
+    Wc wc;
+    REQUIRE(within(5s, [&] {
+      end.device.progress();
+      return side->cq.poll({&wc, 1}) == 1;
+    }));
+    CHECK(wc.ok());
+    CHECK(wc.wr_id == 2);
+  }
+  std::uint32_t received = 0;
+  std::memcpy(&received, b.memory.memory().data() + 1000, sizeof received);
+  CHECK(received == 2);
+}
+
 TEST_CASE("a loop that sleeps wakes up for what another one hands over", "[api][local][loops]") {
   End end = lone(Mode::kAuto, "0,1");
   const End far = lone(Mode::kAuto, "0,1");  // a link with one end only never sleeps
