@@ -191,7 +191,9 @@ void FaultPort::rx_release() noexcept {
 // --- transmit ---
 
 std::byte* FaultPort::tx_claim(std::uint32_t len) noexcept {
-  claimed_ = inner_->tx_claim(len);
+  send_due();
+  const bool must_wait = tx_.store.has_held() && tx_.store.first_due(now_ns()) != nullptr;
+  claimed_ = must_wait ? nullptr : inner_->tx_claim(len);
   claimed_len_ = len;
   return claimed_;
 }

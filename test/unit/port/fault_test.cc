@@ -237,6 +237,22 @@ TEST_CASE("a held frame waits for room in the link and is not lost", "[fault]") 
   CHECK(receive(*clean).size() == 2);
 }
 
+TEST_CASE("nothing overtakes a copy that waits for room", "[fault]") {
+  LoopbackLink link({.delay_ns = 0, .queue_frames = 3});
+  const auto clean = link.open_end(0);
+  FaultPort faulty(link.open_end(1), fault::parse_rules("tx.dup=100%").value(), 1, [] { return 0; });
+  Psns psns;
+  for (unsigned psn = 1; psn <= 2; ++psn) REQUIRE(send(faulty, roce_v4(0x07, psn)));
+  FaultyLink::append_psns(receive(*clean), psns);
+  for (unsigned psn = 3; psn <= 4; ++psn) {
+    REQUIRE(send(faulty, roce_v4(0x07, psn)));
+    FaultyLink::append_psns(receive(*clean), psns);
+  }
+  faulty.tx_flush();
+  FaultyLink::append_psns(receive(*clean), psns);
+  CHECK(psns == Psns{1, 1, 2, 2, 3, 3, 4, 4});
+}
+
 TEST_CASE("many faults at once over a million bytes keep count of everything", "[fault]") {
   FaultyLink link("loss=5%,dup=5%,reorder=5%:2,corrupt=5%,truncate=2%,delay=3%:1us", 42);
   std::uint64_t received = 0;
