@@ -123,8 +123,7 @@ void RingWriter::offer_stream(std::uint32_t epoch) noexcept {
   waiting_since_ns_ = 0;
   place_.control->producer.offer.store(offer_,
                                        std::memory_order_release);  // pairs with RingReader::take_offer
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (consumer().sleeping.load(std::memory_order_relaxed) != 0) wake_consumer();
+  bell_.ring();  // asleep or not: a former producer may have died when it had said that it would
 }
 
 void RingWriter::start_stream() noexcept {

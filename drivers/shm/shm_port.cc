@@ -94,6 +94,7 @@ unsigned ShmPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
 }
 
 bool ShmPort::arm_rx() noexcept {
+  link_->own_bell(queue_).silence();  // what it was rung for while awake is seen below
   if (!reader_.fall_asleep()) return false;
   if (bulk_reader_.fall_asleep()) return true;
   reader_.wake_up();

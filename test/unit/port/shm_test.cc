@@ -11,6 +11,7 @@
 
 #include "drivers/shm/shm_port.h"
 #include "port_helpers.h"
+#include "shared_bytes.h"
 
 using namespace uroce;
 using namespace uroce::drivers;
@@ -372,6 +373,21 @@ TEST_CASE("a sleeping end is woken by a new peer that has something to say", "[s
   link.b->disarm_rx();
   CHECK(receive(*link.b).empty());  // takes the offer
   CHECK(send(*link.a, random_bytes(100, 1)));
+}
+
+TEST_CASE("a sleeping end is woken by a new peer whose predecessor died with its hand at the bell",
+          "[shm][sleep]") {
+  Pair link("sleep-death");
+  REQUIRE(link.b->arm_rx());
+  SharedBytes shared(link.name);
+  const std::size_t sleeping = shm::Geometry{}.control_at(0, link.a->info().side) +
+                               offsetof(shm::RingControl, consumer) + offsetof(shm::ConsumerLine, sleeping);
+  REQUIRE(shared.load32(sleeping) == 1);
+  shared.store32(sleeping, 0);
+  link.a.reset();
+  link.a = open_one(options_for(link.name));
+  CHECK_FALSE(send(*link.a, random_bytes(100, 1)));  // offers a stream
+  CHECK(is_readable(link.b->rx_fd(), 1000));
 }
 
 TEST_CASE("two threads exchange frames while one of them sleeps again and again", "[shm][sleep]") {
