@@ -1,6 +1,8 @@
 #include "drivers/pcap/capture_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -32,13 +34,23 @@ std::uint32_t padded(std::size_t bytes) noexcept {
 }  // namespace
 
 Result<std::shared_ptr<CaptureFile>> CaptureFile::create(const std::string& path) {
-  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) {
     const Errc code = errno == EACCES || errno == EPERM ? Errc::kPermission : Errc::kConfig;
     return Error{code, "capture file " + path + " cannot be written: " + std::strerror(errno) +
                            "; name a file in a writable directory, e.g. --pcap /tmp/uroce.pcapng"};
   }
   std::shared_ptr<CaptureFile> capture(new CaptureFile(file));
+  struct stat status {};
+  if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
+    if (::flock(file, LOCK_EX | LOCK_NB) != 0) {
+      return Error{Errc::kBusy, "capture file " + path +
+                                    " is being written to by another port: name another file for this one"};
+    }
+    if (::ftruncate(file, 0) != 0) {
+      return Error{Errc::kSystem, "capture file " + path + " cannot be emptied: " + std::strerror(errno)};
+    }
+  }
   capture->put_section_header();
   return capture;
 }

@@ -27,7 +27,9 @@ class CaptureFile {
  public:
   static constexpr std::uint64_t kFlushNs = 100'000'000;
 
-  /// @return kConfig, kPermission or kSystem if the file cannot be written.
+  /// An old capture of that name is gone afterwards.
+  /// @return kConfig, kPermission or kSystem if the file cannot be written; kBusy if another port writes
+  /// to it.
   static Result<std::shared_ptr<CaptureFile>> create(const std::string& path);
   ~CaptureFile();
   CaptureFile(const CaptureFile&) = delete;

@@ -41,4 +41,10 @@ bool PcapPort::arm_rx() noexcept {
   return inner_->arm_rx();
 }
 
+port::PortCounters PcapPort::counters() const noexcept {
+  port::PortCounters counters = inner_->counters();
+  if (interface_ == 0) counters.capture_lost += file_->lost_frames();  // the first queue speaks for the file
+  return counters;
+}
+
 }  // namespace uroce::drivers

@@ -35,7 +35,7 @@ class PcapPort final : public port::Port {
   void keep_from_kernel(std::span<const Gid> addresses) noexcept override {
     inner_->keep_from_kernel(addresses);
   }
-  [[nodiscard]] port::PortCounters counters() const noexcept override { return inner_->counters(); }
+  [[nodiscard]] port::PortCounters counters() const noexcept override;
 
  private:
   std::unique_ptr<port::Port> inner_;

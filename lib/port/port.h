@@ -1,6 +1,7 @@
 /// The seam below which drivers live: an rx queue and a tx queue that carry Ethernet frames.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -52,7 +53,29 @@ struct PortCounters {
   std::uint64_t tx_no_room = 0;       ///< tx_claim() answered nullptr
   std::uint64_t peer_restarts = 0;    ///< the other end of a two-ended link was replaced by a new incarnation
   std::uint64_t faults_injected = 0;  ///< by a fault decorator, on purpose
+  std::uint64_t capture_lost = 0;     ///< frames missing in the capture file, e.g. for want of disk space
 };
+
+struct PortCounterName {
+  const char* name;
+  std::uint64_t PortCounters::*value;
+};
+
+/// All of them, as users see them.
+inline constexpr std::array kPortCounterNames{
+    PortCounterName{"port_rx_frames", &PortCounters::rx_frames},
+    PortCounterName{"port_rx_bytes", &PortCounters::rx_bytes},
+    PortCounterName{"port_tx_frames", &PortCounters::tx_frames},
+    PortCounterName{"port_tx_bytes", &PortCounters::tx_bytes},
+    PortCounterName{"port_rx_missed", &PortCounters::rx_missed},
+    PortCounterName{"port_rx_malformed", &PortCounters::rx_malformed},
+    PortCounterName{"port_tx_dropped", &PortCounters::tx_dropped},
+    PortCounterName{"port_tx_no_room", &PortCounters::tx_no_room},
+    PortCounterName{"port_peer_restarts", &PortCounters::peer_restarts},
+    PortCounterName{"port_faults_injected", &PortCounters::faults_injected},
+    PortCounterName{"port_capture_lost", &PortCounters::capture_lost},
+};
+static_assert(sizeof(PortCounters) == kPortCounterNames.size() * sizeof(std::uint64_t));
 
 /// Where frames are written to, one at a time: a port, or what stands in for it.
 ///

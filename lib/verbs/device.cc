@@ -286,30 +286,12 @@ std::vector<Counter> Device::counters() const {
     for (auto& loop : impl_->loops) sum += loop->counters().get(static_cast<Count>(i));
     out.push_back({std::string(kCounterNames[i]), sum});
   }
-  port::PortCounters sum;
-  for (auto& port : impl_->ports) {
-    const port::PortCounters one = port->counters();
-    sum.rx_frames += one.rx_frames;
-    sum.rx_bytes += one.rx_bytes;
-    sum.tx_frames += one.tx_frames;
-    sum.tx_bytes += one.tx_bytes;
-    sum.rx_missed += one.rx_missed;
-    sum.rx_malformed += one.rx_malformed;
-    sum.tx_dropped += one.tx_dropped;
-    sum.tx_no_room += one.tx_no_room;
-    sum.peer_restarts += one.peer_restarts;
-  }
-  for (auto& [name, value] : std::initializer_list<std::pair<const char*, std::uint64_t>>{
-           {"port_rx_frames", sum.rx_frames},
-           {"port_rx_bytes", sum.rx_bytes},
-           {"port_tx_frames", sum.tx_frames},
-           {"port_tx_bytes", sum.tx_bytes},
-           {"port_rx_missed", sum.rx_missed},
-           {"port_rx_malformed", sum.rx_malformed},
-           {"port_tx_dropped", sum.tx_dropped},
-           {"port_tx_no_room", sum.tx_no_room},
-           {"port_peer_restarts", sum.peer_restarts}}) {
-    out.push_back({name, value});
+  std::vector<port::PortCounters> ports;
+  for (auto& port : impl_->ports) ports.push_back(port->counters());
+  for (const auto& [name, value] : port::kPortCounterNames) {
+    std::uint64_t sum = 0;
+    for (const port::PortCounters& one : ports) sum += one.*value;
+    out.push_back({name, sum});
   }
   return out;
 }

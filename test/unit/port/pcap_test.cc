@@ -176,7 +176,7 @@ TEST_CASE("what a full file system has no room for is left out whole, and counte
     REQUIRE(send(port, random_bytes(100, 2)));
     REQUIRE(send(port, random_bytes(100, 3)));
     recorded.capture->flush();
-    CHECK(recorded.capture->lost_frames() == 2);
+    CHECK(port.counters().capture_lost == 2);
   }
   REQUIRE(send(port, random_bytes(100, 4)));
   recorded.capture->flush();
@@ -184,6 +184,21 @@ TEST_CASE("what a full file system has no room for is left out whole, and counte
   REQUIRE(packets.size() == 2);
   CHECK(packets[0].frame == random_bytes(100, 1));
   CHECK(packets[1].frame == random_bytes(100, 4));
+}
+
+TEST_CASE("a capture file that another port writes to is left to it", "[pcap]") {
+  Recorded recorded;
+  {
+    PcapPort port(recorded.link.open_end(1), recorded.capture);
+    REQUIRE(send(port, random_bytes(100, 1)));
+    const auto second = pcap::CaptureFile::create(recorded.file.path);
+    REQUIRE_FALSE(second);
+    CHECK(second.error().code == Errc::kBusy);
+  }
+  CHECK(packets_of(contents(recorded.file.path)).size() == 1);
+  recorded.capture.reset();
+  CHECK(pcap::CaptureFile::create(recorded.file.path));
+  CHECK(packets_of(contents(recorded.file.path)).empty());
 }
 
 TEST_CASE("a capture file that cannot be written is refused", "[pcap]") {
