@@ -203,6 +203,25 @@ TEST_CASE("children that were forked open a device of their own, and meet on one
   for (const int fd : {told[0], told[1], held[0]}) close(fd);
 }
 
+TEST_CASE("the way back to a sender that a completion does not tell is -1, and no handle, with errno",
+          "[abi][errors]") {
+  VerbsSide side;
+  ibv_wc wc{};
+  ibv_grh grh{};
+  ibv_ah_attr attr{};
+  errno = 0;
+  CHECK(ibv_init_ah_from_wc(side.context, 1, &wc, &grh, &attr) == -1);  // came without a GRH
+  CHECK(errno == EINVAL);
+  wc.wc_flags = IBV_WC_GRH;
+  CHECK(ibv_init_ah_from_wc(side.context, 2, &wc, &grh, &attr) == -1);  // no such port
+  errno = 0;
+  CHECK(ibv_init_ah_from_wc(side.context, 1, &wc, &grh, &attr) == -1);  // to nobody
+  CHECK(errno == EINVAL);
+  errno = 0;
+  CHECK(ibv_create_ah_from_wc(side.pd, &wc, &grh, 1) == nullptr);
+  CHECK(errno == EINVAL);
+}
+
 TEST_CASE("rates and names", "[abi][strings]") {
   CHECK(ibv_rate_to_mbps(IBV_RATE_100_GBPS) == 103125);
   CHECK(mbps_to_ibv_rate(103125) == IBV_RATE_100_GBPS);

@@ -56,11 +56,11 @@ ibv_ah* ibv_create_ah(ibv_pd* base, ibv_ah_attr* attr) {
 
 int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port_num, ibv_wc* wc, ibv_grh* grh,
                         ibv_ah_attr* attr) {
-  if (port_num != 1 || (wc->wc_flags & IBV_WC_GRH) == 0) return fail(EINVAL);
+  if (port_num != 1 || (wc->wc_flags & IBV_WC_GRH) == 0) return fail(EINVAL), -1;
   auto pd = Pd::create(Context::of(context).device());
-  if (!pd) return fail(to_errno(pd.error().code));
+  if (!pd) return fail(to_errno(pd.error().code)), -1;
   const auto back = way_back(*pd, *wc, *grh);
-  if (!back) return fail(to_errno(back.error().code));
+  if (!back) return fail(to_errno(back.error().code)), -1;
   *attr = address_of<ibv_ah_attr>(back->attr());
   return 0;
 }
