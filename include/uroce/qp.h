@@ -47,10 +47,10 @@ class Qp {
   [[nodiscard]] QpAttr query() const;
 
   /// Posts `wrs` in order. Wait-free; neither allocates nor throws.
+  /// @param least  from 1: if fewer can be taken, none is posted, and the answer is how many could be
   /// @return how many were taken; fewer than wrs.size() means: ring full, too many SGEs, too much inline data
-  /// or a
-  ///         state that takes no sends (Reset, Init, RTR).
-  [[nodiscard]] std::size_t post_send(std::span<const SendWr> wrs) noexcept;
+  /// or a state that takes no sends (Reset, Init, RTR).
+  [[nodiscard]] std::size_t post_send(std::span<const SendWr> wrs, std::size_t least = 1) noexcept;
   [[nodiscard]] std::size_t post_recv(std::span<const RecvWr> wrs) noexcept;
   [[nodiscard]] bool post_send(const SendWr& wr) noexcept { return post_send(std::span{&wr, 1}) == 1; }
   [[nodiscard]] bool post_recv(const RecvWr& wr) noexcept { return post_recv(std::span{&wr, 1}) == 1; }

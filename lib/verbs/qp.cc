@@ -469,13 +469,13 @@ QpAttr Qp::query() const {
   return attr;
 }
 
-std::size_t Qp::post_send(std::span<const SendWr> wrs) noexcept {
+std::size_t Qp::post_send(std::span<const SendWr> wrs, std::size_t least) noexcept {
   transport::QueuePair& qp = *impl_->qp;
   const QpState state = qp.state();
   if (state == QpState::kReset || state == QpState::kInit || state == QpState::kRtr) return 0;
   std::uint32_t taken = 0;
   while (taken < wrs.size() && qp.context().sq.put(wrs[taken], taken)) ++taken;
-  if (taken == 0) return 0;
+  if (taken < least) return taken;
   qp.context().sq.publish(taken);
   impl_->runner.post(*impl_->qp);
   return taken;

@@ -112,6 +112,51 @@ TEST_CASE("sends built call by call: nothing until they are complete, nothing if
   CHECK(ibv_wr_complete(qp) == ENOMEM);
 }
 
+TEST_CASE("of sends built call by call that do not all fit none is posted; of a list, those that do",
+          "[abi][wr]") {
+  Pair it;
+  constexpr std::uint32_t kMany = VerbsSide::kDepth + 1;
+  ibv_qp_ex* qp = ibv_qp_to_qp_ex(it.a.qp);
+  const auto remote = reinterpret_cast<std::uintptr_t>(it.b.memory.data());
+  const auto build = [&](std::uint32_t count, std::byte data) {
+    ibv_wr_start(qp);
+    for (std::uint32_t i = 0; i < count; ++i) {
+      qp->wr_id = i;
+      qp->wr_flags = i + 1 < VerbsSide::kDepth ? 0 : IBV_SEND_SIGNALED;
+      ibv_wr_rdma_write(qp, it.b.mr->rkey, remote + i);
+      ibv_wr_set_inline_data(qp, &data, 1);
+    }
+  };
+  build(kMany, std::byte{1});
+  CHECK(ibv_wr_complete(qp) == ENOMEM);
+  build(3, std::byte{2});
+  std::array<ibv_sge, 2> two{it.a.sge(0, 1), it.a.sge(0, 1)};  // more than the QP has room for
+  ibv_wr_rdma_write(qp, it.b.mr->rkey, remote);
+  ibv_wr_set_sge_list(qp, two.size(), two.data());
+  CHECK(ibv_wr_complete(qp) == EINVAL);
+  build(VerbsSide::kDepth, std::byte{3});  // all of the queue is free
+  REQUIRE(ibv_wr_complete(qp) == 0);
+  CHECK(it.a.take().wr_id == VerbsSide::kDepth - 1);
+  CHECK(it.b.memory[0] == std::byte{3});
+  CHECK(it.b.memory[VerbsSide::kDepth] == std::byte{0});
+  ibv_wc none{};
+  CHECK(ibv_poll_cq(it.a.cq, 1, &none) == 0);
+
+  std::vector<ibv_send_wr> wrs(kMany);
+  for (std::uint32_t i = 0; i < kMany; ++i) {
+    wrs[i].next = i + 1 < kMany ? &wrs[i + 1] : nullptr;
+    wrs[i].wr_id = 100 + i;
+    wrs[i].opcode = IBV_WR_RDMA_WRITE;
+    wrs[i].send_flags = i + 2 == kMany ? IBV_SEND_SIGNALED : 0;
+    wrs[i].wr.rdma = {.remote_addr = remote, .rkey = it.b.mr->rkey};
+  }
+  wrs[kMany - 1].num_sge = -1;
+  ibv_send_wr* bad = nullptr;
+  CHECK(ibv_post_send(it.a.qp, wrs.data(), &bad) == EINVAL);
+  CHECK(bad == &wrs[kMany - 1]);
+  CHECK(it.a.take().wr_id == 100 + kMany - 2);
+}
+
 TEST_CASE("a region under other addresses is read and added to by them", "[abi][iova]") {
   Pair it;
   constexpr std::uint64_t kBase = 0x10'0000;

@@ -1,4 +1,5 @@
 // ibv_wr_*: sends that are built call by call, and posted together.
+#include <algorithm>
 #include <cstring>
 
 #include "abi/ibverbs/context.h"
@@ -114,7 +115,7 @@ int post(QueuePair& qp) {
   StagedSends& staged = qp.staged;
   if (staged.error != 0) return staged.error;
   for (std::size_t i = 0; i < staged.wrs.size(); ++i) complete(staged, staged.wrs[i], staged.rests[i]);
-  const std::size_t taken = qp.qp->post_send(staged.wrs);
+  const std::size_t taken = qp.qp->post_send(staged.wrs, std::max<std::size_t>(staged.wrs.size(), 1));
   return taken == staged.wrs.size() ? 0 : why_not_taken(qp, staged.wrs[taken]);
 }
 
