@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cstdio>
 #include <vector>
 
 #include "test/abi/verbs_side.h"
@@ -220,6 +221,47 @@ TEST_CASE("the way back to a sender that a completion does not tell is -1, and n
   errno = 0;
   CHECK(ibv_create_ah_from_wc(side.pd, &wc, &grh, 1) == nullptr);
   CHECK(errno == EINVAL);
+}
+
+TEST_CASE("whoever opens an XRC domain has a name for it that outlives those of others", "[abi][xrc]") {
+  VerbsSide side;
+  std::FILE* const file = std::tmpfile();
+  REQUIRE(file != nullptr);
+  ibv_xrcd_init_attr attr{};
+  attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+  attr.fd = fileno(file);
+  CHECK(ibv_open_xrcd(side.context, &attr) == nullptr);  // there is none yet
+  CHECK(errno == EAGAIN);
+  attr.oflags = O_CREAT;
+  ibv_context* first = ibv_open_device(side.context->device);
+  REQUIRE(first != nullptr);
+  ibv_xrcd* before = ibv_open_xrcd(first, &attr);
+  REQUIRE(before != nullptr);
+  attr.oflags = O_CREAT | O_EXCL;
+  CHECK(ibv_open_xrcd(side.context, &attr) == nullptr);
+  CHECK(errno == EINVAL);
+  attr.oflags = 0;
+  ibv_xrcd* domain = ibv_open_xrcd(side.context, &attr);
+  REQUIRE(domain != nullptr);
+  CHECK(domain->context == side.context);
+  CHECK(ibv_close_xrcd(before) == 0);
+  CHECK(ibv_close_device(first) == 0);
+
+  ibv_srq_init_attr_ex init{};
+  init.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
+  init.comp_mask =
+      IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+  init.srq_type = IBV_SRQT_XRC;
+  init.pd = side.pd;
+  init.xrcd = domain;
+  init.cq = side.cq;
+  ibv_srq* srq = ibv_create_srq_ex(side.context, &init);
+  REQUIRE(srq != nullptr);
+  CHECK(ibv_close_xrcd(domain) == EBUSY);
+  CHECK(ibv_destroy_srq(srq) == 0);
+  CHECK(ibv_close_xrcd(domain) == 0);
+  CHECK(ibv_open_xrcd(side.context, &attr) == nullptr);  // it is gone
+  std::fclose(file);
 }
 
 TEST_CASE("rates and names", "[abi][strings]") {

@@ -175,6 +175,7 @@ void Engine::close() {
   stop_events();
   events_.join();
   (void)settled_.try_acquire();
+  named_domains_.by_file.clear();
   device_.reset();
   ::close(stop_fd_);
 }

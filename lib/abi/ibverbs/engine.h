@@ -3,17 +3,21 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <semaphore>
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "abi/ibverbs/verbs.h"
 #include "uroce/cm.h"
 #include "uroce/device.h"
+#include "uroce/xrcd.h"
 
 namespace uroce::abi {
 
@@ -27,6 +31,13 @@ struct SharedQueue;
 [[nodiscard]] Result<Config> read_config();
 /// Made from the configuration, so that it is known before the device is open. Network byte order.
 [[nodiscard]] __be64 guid_of(const Config& config) noexcept;
+
+/// XRC domains that files name: to open one again is to open the same.
+struct NamedDomains {
+  using File = std::pair<std::uint64_t, std::uint64_t>;  // its device and inode
+  std::mutex mutex;
+  std::map<File, std::weak_ptr<Xrcd>> by_file;
+};
 
 /// Opens the device with its first user, a context or whoever wants the Cm, and closes it with the last, and
 /// hands its events to the contexts that they concern. A child that was forked has its parent's contexts, but
@@ -49,6 +60,9 @@ class Engine {
   void remove(QueuePair& qp);
   void add(SharedQueue& srq);
   void remove(SharedQueue& srq);
+
+  /// Of the device; they are forgotten with it.
+  [[nodiscard]] NamedDomains& named_domains() noexcept { return named_domains_; }
 
  private:
   Engine() = default;
@@ -73,6 +87,7 @@ class Engine {
   std::unordered_map<std::uint32_t, QueuePair*> qps_;     // by number
   std::unordered_map<std::uint32_t, SharedQueue*> srqs_;  // by number
 
+  NamedDomains named_domains_;
   std::optional<Device> device_;
   std::optional<Cm> cm_;
   std::thread events_;

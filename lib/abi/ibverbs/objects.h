@@ -4,7 +4,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_set>
@@ -81,11 +80,9 @@ struct AddressHandle : ibv_ah {
   std::optional<Ah> ah;
 };
 
+/// What one context calls a domain, which others may have open, too.
 struct XrcDomain : ibv_xrcd {
-  std::optional<Xrcd> xrcd;
-  std::uint64_t file_device = 0;  // of the file that names it, if one does
-  std::uint64_t file_inode = 0;
-  std::uint32_t opened = 1;
+  std::shared_ptr<Xrcd> xrcd;
   Users users{0};
 };
 

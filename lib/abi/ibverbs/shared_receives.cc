@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-#include <vector>
+#include <memory>
 
 #include "abi/ibverbs/context.h"
 #include "abi/ibverbs/errors.h"
@@ -40,29 +40,27 @@ Result<Srq> make(const ibv_srq_init_attr_ex& attr) {
   return Srq::create(pd, *cast<XrcDomain>(attr.xrcd).xrcd, *cq_of(attr.cq).cq, wanted);
 }
 
-/// Those that files name: to open one again is to open the same.
-struct NamedDomains {
-  std::mutex mutex;
-  std::vector<XrcDomain*> domains;
-};
-
-NamedDomains& named_domains() {
-  static auto* named = new NamedDomains;
-  return *named;
-}
-
-ibv_xrcd* make_domain(ibv_context* context, std::uint64_t file_device, std::uint64_t file_inode) {
-  return guarded([&]() -> ibv_xrcd* {
+/// @param xrcd  nullptr: a new one
+ibv_xrcd* open_domain(ibv_context* context, std::shared_ptr<Xrcd> xrcd) {
+  if (xrcd == nullptr) {
     auto made = Xrcd::create(Context::of(context).device());
     if (!made) return fail_null(to_errno(made.error().code));
-    auto domain = std::make_unique<XrcDomain>();
-    domain->context = context;
-    domain->xrcd.emplace(std::move(*made));
-    domain->file_device = file_device;
-    domain->file_inode = file_inode;
-    if (file_inode != 0) named_domains().domains.push_back(domain.get());
-    return domain.release();
-  });
+    xrcd = std::make_shared<Xrcd>(std::move(*made));
+  }
+  auto domain = std::make_unique<XrcDomain>();
+  domain->context = context;
+  domain->xrcd = std::move(xrcd);
+  return domain.release();
+}
+
+/// With the mutex of all that are named held.
+ibv_xrcd* open_named(ibv_context* context, std::weak_ptr<Xrcd>& name, int oflags) {
+  auto known = name.lock();
+  if (known != nullptr && (oflags & O_EXCL) != 0) return fail_null(EINVAL);
+  if (known == nullptr && (oflags & O_CREAT) == 0) return fail_null(EAGAIN);
+  ibv_xrcd* const opened = open_domain(context, std::move(known));
+  if (opened != nullptr) name = cast<XrcDomain>(opened).xrcd;
+  return opened;
 }
 
 }  // namespace
@@ -100,28 +98,24 @@ int get_srq_num(ibv_srq* srq, std::uint32_t* number) {
 ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
   constexpr std::uint32_t kNeeded = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
   if (attr->comp_mask != kNeeded) return fail_null(EINVAL);
-  if (attr->fd < 0) return make_domain(context, 0, 0);
-  struct stat file {};
-  if (fstat(attr->fd, &file) != 0) return fail_null(errno);
-  NamedDomains& named = named_domains();
-  const std::lock_guard lock(named.mutex);
-  for (XrcDomain* domain : named.domains) {
-    if (domain->file_device != file.st_dev || domain->file_inode != file.st_ino) continue;
-    if ((attr->oflags & O_EXCL) != 0) return fail_null(EINVAL);
-    ++domain->opened;
-    return domain;
-  }
-  if ((attr->oflags & O_CREAT) == 0) return fail_null(EAGAIN);
-  return make_domain(context, file.st_dev, file.st_ino);
+  return guarded([&]() -> ibv_xrcd* {
+    if (attr->fd < 0) return open_domain(context, nullptr);
+    struct stat file {};
+    if (fstat(attr->fd, &file) != 0) return fail_null(errno);
+    NamedDomains& named = Engine::instance().named_domains();
+    const std::lock_guard lock(named.mutex);
+    return open_named(context, named.by_file[{file.st_dev, file.st_ino}], attr->oflags);
+  });
 }
 
 int close_xrcd(ibv_xrcd* base) {
   auto& domain = cast<XrcDomain>(base);
-  const std::lock_guard lock(named_domains().mutex);
-  if (domain.opened == 1 && domain.users != 0) return EBUSY;
-  if (--domain.opened != 0 || !is_here(*base)) return 0;
-  std::erase(named_domains().domains, &domain);
+  if (domain.users != 0) return EBUSY;
+  if (!is_here(*base)) return 0;
+  NamedDomains& named = Engine::instance().named_domains();
+  const std::lock_guard lock(named.mutex);
   delete &domain;
+  std::erase_if(named.by_file, [](const auto& known) { return known.second.expired(); });
   return 0;
 }
 
