@@ -35,9 +35,20 @@ void UcmFile::count_down() const {
   eventfd_read(fd, &one);
 }
 
+std::atomic<Ucm*>& Ucm::current() {
+  static std::atomic<Ucm*> ucm = new Ucm(Engine::instance(), false);  // its thread may outlive static objects
+  return ucm;
+}
+
+/// In a child that was forked, what its parent had is never touched again: it has no threads here, but
+/// connections there.
 Ucm& Ucm::instance() {
-  static auto* ucm = new Ucm;  // its thread may outlive static objects
-  return *ucm;
+  Ucm* ucm = current().load(std::memory_order_acquire);
+  Engine& engine = Engine::instance();
+  if (&ucm->engine_ == &engine) return *ucm;
+  auto own = std::unique_ptr<Ucm>(new Ucm(engine, true));
+  if (!current().compare_exchange_strong(ucm, own.get(), std::memory_order_acq_rel)) return *ucm;
+  return *own.release();
 }
 
 int Ucm::open(int flags) {
@@ -45,7 +56,6 @@ int Ucm::open(int flags) {
   if (fd < 0) return -1;
   static_assert(EFD_CLOEXEC == O_CLOEXEC && EFD_NONBLOCK == O_NONBLOCK);
   const std::lock_guard lock(mutex_);
-  if (files_.empty()) engine_ = &Engine::instance();
   files_[fd] = std::make_shared<UcmFile>(fd);
   return fd;
 }
@@ -58,13 +68,12 @@ std::shared_ptr<UcmFile> Ucm::file_of(int fd) {
 
 ssize_t Ucm::write(int fd, std::span<const std::byte> command) {
   if (command.size() < sizeof(rdma_ucm_cmd_hdr)) return fail(EINVAL), -1;
-  if (engine_ != &Engine::instance()) return fail(EIO), -1;
   rdma_ucm_cmd_hdr header{};
   std::memcpy(&header, command.data(), sizeof header);
   const auto body = command.subspan(sizeof header);
   if (header.in > body.size()) return fail(EINVAL), -1;
   const Call call{.file = file_of(fd), .in = body.first(header.in), .room = header.out};
-  if (call.file == nullptr) return fail(EBADF), -1;
+  if (call.file == nullptr) return fail(is_childs_ ? EIO : EBADF), -1;
   int error = 0;
   if (header.cmd == RDMA_USER_CM_CMD_GET_EVENT) {
     error = get_event(call);
@@ -85,14 +94,14 @@ int Ucm::close(int fd) {
   {
     const std::lock_guard lock(mutex_);
     const auto found = files_.find(fd);
-    if (found == files_.end()) return fail(EBADF), -1;
+    if (found == files_.end()) return is_childs_ ? ::close(fd) : (fail(EBADF), -1);
     const std::shared_ptr<UcmFile> file = found->second;
     files_.erase(found);
     end(*file);
     is_last = files_.empty();
   }
   const int closed = ::close(fd);
-  if (is_last && engine_ == &Engine::instance()) close_cm();
+  if (is_last) close_cm();
   return closed;
 }
 
@@ -108,19 +117,24 @@ void Ucm::end(UcmFile& file) {
 /// not waited for in vain: a signal handler that calls exit() may have interrupted whoever holds a lock.
 void Ucm::at_exit() {
   constexpr auto kMost = std::chrono::milliseconds(500);
-  if (engine_ != &Engine::instance()) return;  // a child that was forked
+  Ucm& ucm = *current().load(std::memory_order_acquire);
+  if (&ucm.engine_ != &Engine::instance()) return;  // a child that was forked
   const auto ended = std::make_shared<std::promise<void>>();
   const std::future<void> is_over = ended->get_future();
   const NoSignals signals;
-  std::thread([this, ended] {
-    {
-      const std::lock_guard lock(mutex_);
-      for (const auto& [fd, file] : std::exchange(files_, {})) end(*file);
-    }
-    close_cm();
+  std::thread([&ucm, ended] {
+    ucm.end_all();
     ended->set_value();
   }).detach();
   is_over.wait_for(kMost);
+}
+
+void Ucm::end_all() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [fd, file] : std::exchange(files_, {})) end(*file);
+  }
+  close_cm();
 }
 
 // The Cm, and the thread that hears from it.
@@ -128,7 +142,7 @@ void Ucm::at_exit() {
 Status Ucm::open_cm() {
   const std::lock_guard opening(opening_);
   if (cm_ != nullptr) return {};
-  auto cm = Engine::instance().enter_cm();
+  auto cm = engine_.enter_cm();
   if (!cm) {
     std::fprintf(stderr, "uroce: %s\n", cm.error().text.c_str());
     return cm.error();
@@ -138,7 +152,7 @@ Status Ucm::open_cm() {
   wake_fd_ = channel && pd ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
   if (wake_fd_ < 0) {
     channel = Error{Errc::kSystem, {}};  // it is of what goes now
-    Engine::instance().leave_cm();
+    engine_.leave_cm();
     return Error{Errc::kSystem, "no descriptor or memory is left for the communication manager"};
   }
   const std::lock_guard lock(mutex_);
@@ -148,7 +162,7 @@ Status Ucm::open_cm() {
   stopping_ = false;
   const NoSignals signals;
   thread_ = std::thread([this] { run(); });
-  static const int registered = std::atexit([] { instance().at_exit(); });
+  static const int registered = std::atexit(at_exit);
   (void)registered;
   return {};
 }
@@ -168,7 +182,7 @@ void Ucm::close_cm() {
   pd_.reset();
   cm_ = nullptr;
   ::close(wake_fd_);
-  Engine::instance().leave_cm();
+  engine_.leave_cm();
 }
 
 void Ucm::wake() const {

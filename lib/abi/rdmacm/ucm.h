@@ -86,7 +86,7 @@ struct UcmFile {
 /// QUERY, RESOLVE_ADDR and JOIN_MCAST are not asked for.
 ///
 /// Threads: any. Lifetime: for ever. The Cm is open while there are files that have used it. A child that was
-/// forked meanwhile hears EIO.
+/// forked meanwhile has one of its own, where files of its parent can be closed, and hear EIO.
 class Ucm {
  public:
   static Ucm& instance();
@@ -119,8 +119,11 @@ class Ucm {
   };
 
   // ucm.cc: files, ids, the Cm
+  Ucm(Engine& engine, bool is_childs) : engine_(engine), is_childs_(is_childs) {}
+  static std::atomic<Ucm*>& current();
+  static void at_exit();
   void end(UcmFile& file);
-  void at_exit();
+  void end_all();
   Status open_cm();
   void close_cm();
   void run();
@@ -162,7 +165,8 @@ class Ucm {
   void deliver_request(const CmEvent& event);
   void tell(UcmId& id, UcmEventType event, int status = 0);
 
-  std::atomic<Engine*> engine_{nullptr};                     // of the files
+  Engine& engine_;                                           // this process's, unless it was forked
+  const bool is_childs_;                                     // files that are not known are its parent's
   std::mutex opening_;                                       // one at a time opens or closes the Cm
   std::mutex mutex_;                                         // guards what follows
   std::unordered_map<int, std::shared_ptr<UcmFile>> files_;  // by descriptor
