@@ -1,7 +1,6 @@
 // Calls of libibverbs that need no peer: objects, their users, errors, events.
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -140,68 +139,6 @@ TEST_CASE("events of a queue that is destroyed are gone with it", "[abi][events]
   REQUIRE(poll(&events, 1, 5000) == 1);
   CHECK(ibv_destroy_srq(srq) == 0);
   CHECK(poll(&events, 1, 0) == 0);
-}
-
-TEST_CASE("a child that was forked has no device, and ends in peace", "[abi][fork]") {
-  VerbsSide side;
-  side.to_init();
-  const pid_t child = fork();
-  if (child == 0) {
-    ibv_recv_wr* bad = nullptr;
-    ibv_recv_wr receive{};
-    const bool fails = ibv_post_recv(side.qp, &receive, &bad) == EIO && bad == &receive;
-    _exit(fails && ibv_destroy_qp(side.qp) == 0 && ibv_close_device(side.context) == 0 ? 0 : 1);
-  }
-  int status = -1;
-  REQUIRE(waitpid(child, &status, 0) == child);
-  CHECK(status == 0);
-  ibv_recv_wr* bad = nullptr;
-  ibv_recv_wr receive{};
-  CHECK(ibv_post_recv(side.qp, &receive, &bad) == 0);
-}
-
-namespace {
-
-/// In a child: whether a device can be opened and used; the GID that it has.
-bool opens_device(ibv_device* device, ibv_gid& gid) {
-  ibv_context* context = ibv_open_device(device);
-  if (context == nullptr || ibv_query_gid(context, 1, 1, &gid) != 0) return false;
-  ibv_pd* pd = ibv_alloc_pd(context);
-  ibv_cq* cq = ibv_create_cq(context, 4, nullptr, nullptr, 0);
-  return pd != nullptr && cq != nullptr && ibv_destroy_cq(cq) == 0 && ibv_dealloc_pd(pd) == 0;
-}
-
-}  // namespace
-
-TEST_CASE("children that were forked open a device of their own, and meet on one link", "[abi][fork]") {
-  VerbsSide side;
-  int told[2];
-  int held[2];
-  REQUIRE(pipe(told) == 0);
-  REQUIRE(pipe(held) == 0);
-  pid_t children[2];
-  for (pid_t& child : children) {
-    child = fork();
-    if (child != 0) continue;
-    close(held[1]);
-    ibv_gid gid{};
-    const bool opens = opens_device(side.context->device, gid);
-    const char end = opens ? static_cast<char>(gid.raw[15]) : '\0';
-    const bool tells = write(told[1], &end, 1) == 1;
-    char none = 0;
-    _exit(opens && tells && read(held[0], &none, 1) == 0 && ibv_close_device(side.context) == 0 ? 0 : 1);
-  }
-  char ends[2] = "";
-  REQUIRE(read(told[0], &ends[0], 1) == 1);
-  REQUIRE(read(told[0], &ends[1], 1) == 1);
-  CHECK(ends[0] + ends[1] == 1 + 2);  // 10.77.0.1 and 10.77.0.2
-  close(held[1]);
-  for (const pid_t child : children) {
-    int status = -1;
-    REQUIRE(waitpid(child, &status, 0) == child);
-    CHECK(status == 0);
-  }
-  for (const int fd : {told[0], told[1], held[0]}) close(fd);
 }
 
 TEST_CASE("the way back to a sender that a completion does not tell is -1, and no handle, with errno",

@@ -39,6 +39,7 @@ using namespace uroce::abi;
 extern "C" {
 
 ibv_ah* ibv_create_ah(ibv_pd* base, ibv_ah_attr* attr) {
+  if (!is_here(*base)) return fail_null(EIO);
   if (attr->is_global == 0 || attr->port_num != 1) return fail_null(EINVAL);
   return guarded([&]() -> ibv_ah* {
     auto& pd = cast<ProtectionDomain>(base);
@@ -56,6 +57,7 @@ ibv_ah* ibv_create_ah(ibv_pd* base, ibv_ah_attr* attr) {
 
 int ibv_init_ah_from_wc(ibv_context* context, std::uint8_t port_num, ibv_wc* wc, ibv_grh* grh,
                         ibv_ah_attr* attr) {
+  if (!is_here(*context)) return fail(EIO), -1;
   if (port_num != 1 || (wc->wc_flags & IBV_WC_GRH) == 0) return fail(EINVAL), -1;
   auto pd = Pd::create(Context::of(context).device());
   if (!pd) return fail(to_errno(pd.error().code)), -1;

@@ -46,6 +46,7 @@ struct Wanted {
 };
 
 CompletionQueue* make(ibv_context* context, const Wanted& wanted) {
+  if (!is_here(*context)) return fail_null(EIO);
   return guarded([&]() -> CompletionQueue* {
     Device& device = Context::of(context).device();
     auto made = Cq::create(device, CqAttr{.entries = wanted.entries, .timestamps = wanted.timestamps});
@@ -57,10 +58,13 @@ CompletionQueue* make(ibv_context* context, const Wanted& wanted) {
     cq->cq_context = wanted.cq_context;
     cq->cqe = static_cast<int>(made->entries());
     cq->cq.emplace(std::move(*made));
+    Engine::instance().add(*cq);
     init_events(*cq);
     if (wanted.channel != nullptr && !enter(channel_of(wanted.channel), *cq)) {
+      const int error = errno;
       end_events(*cq);
-      return fail_null(errno);
+      Engine::instance().remove(*cq);
+      return fail_null(error);
     }
     return cq.release();
   });
@@ -99,6 +103,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
 }
 
 int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
+  if (!is_here(*cq)) return EIO;
   if (attr->attr_mask != IBV_CQ_ATTR_MODERATE) return EINVAL;
   return answer(
       cq_of(cq).cq->moderate(attr->moderate.cq_count, std::chrono::microseconds(attr->moderate.cq_period)));
@@ -143,6 +148,7 @@ using namespace uroce::abi;
 extern "C" {
 
 ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
+  if (!is_here(*context)) return fail_null(EIO);
   return guarded([context]() -> ibv_comp_channel* {
     auto channel = std::make_unique<Channel>();
     channel->context = context;
@@ -154,6 +160,7 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
 }
 
 int ibv_destroy_comp_channel(ibv_comp_channel* base) {
+  if (!is_here(*base)) return 0;
   Channel& channel = channel_of(base);
   if (channel.refcnt != 0) return fail(EBUSY);
   close(channel.fd);
@@ -170,6 +177,7 @@ ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_
 }
 
 int ibv_resize_cq(ibv_cq* base, int cqe) {
+  if (!is_here(*base)) return fail(EIO);
   if (cqe < 1) return fail(EINVAL);
   CompletionQueue& cq = cq_of(base);
   const std::lock_guard lock(cq.polling);
@@ -179,9 +187,10 @@ int ibv_resize_cq(ibv_cq* base, int cqe) {
 }
 
 int ibv_destroy_cq(ibv_cq* base) {
+  if (!is_here(*base)) return 0;
   CompletionQueue& cq = cq_of(base);
   if (cq.users != 0) return fail(EBUSY);
-  if (!is_here(*base)) return 0;
+  Engine::instance().remove(cq);
   if (base->channel != nullptr) leave(channel_of(base->channel), cq);
   Context::of(base->context).events.purge(base);
   await_acks(cq, cq.comp_events_completed, cq.comp_events_taken);
@@ -192,6 +201,7 @@ int ibv_destroy_cq(ibv_cq* base) {
 }
 
 int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
+  if (!is_here(*base)) return fail(EIO), -1;
   Channel& channel = channel_of(base);
   for (;;) {
     const bool waits = (fcntl(channel.fd, F_GETFL) & O_NONBLOCK) == 0;
@@ -215,6 +225,7 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
 }
 
 void ibv_ack_cq_events(ibv_cq* base, unsigned nevents) {
+  if (!is_here(*base)) return;
   CompletionQueue& cq = cq_of(base);
   pthread_mutex_lock(&cq.mutex);
   cq.comp_events_completed += nevents;
@@ -223,6 +234,7 @@ void ibv_ack_cq_events(ibv_cq* base, unsigned nevents) {
 }
 
 int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
+  if (!is_here(*context)) return fail(EIO), -1;
   const auto count = [](ibv_async_event& taken_event) {
     with_object(taken_event, [](auto& object, std::uint32_t& taken, std::uint32_t&) {
       pthread_mutex_lock(&object.mutex);
@@ -235,6 +247,7 @@ int ibv_get_async_event(ibv_context* context, ibv_async_event* event) {
 
 void ibv_ack_async_event(ibv_async_event* event) {
   with_object(*event, [](auto& object, std::uint32_t&, std::uint32_t& completed) {
+    if (!is_here(object)) return;
     pthread_mutex_lock(&object.mutex);
     ++completed;
     pthread_cond_signal(&object.cond);

@@ -9,4 +9,7 @@ namespace uroce::abi {
 /// that are always there.
 void set_extended_polling(CompletionQueue& cq, std::uint64_t wc_flags) noexcept;
 
+/// In a child that was forked: what those call fails.
+void die(CompletionQueue& cq) noexcept;
+
 }  // namespace uroce::abi

@@ -23,7 +23,8 @@ class Context final : public verbs_context {
   /// Enters the engine. @return what is wrong otherwise.
   Status open();
   [[nodiscard]] Device& device() noexcept { return *device_; }
-  /// In a child that was forked: operations that post and poll fail from now on.
+  /// In a child that was forked: operations that post and poll fail from now on. All others look whether the
+  /// context is here.
   void die() noexcept;
   /// Whether this is the process that opened it.
   [[nodiscard]] bool is_here() const noexcept { return is_here_; }
@@ -35,10 +36,14 @@ class Context final : public verbs_context {
   bool is_here_ = true;
 };
 
-/// Whether this is the process that made the object; in its children there is nothing behind it.
+/// Whether this is the process that made the object; in its children there is nothing behind it: calls fail
+/// with EIO, and what is destroyed stays.
 template <typename Object>
 [[nodiscard]] bool is_here(const Object& object) noexcept {
   return Context::of(object.context).is_here();
+}
+[[nodiscard]] inline bool is_here(ibv_context& context) noexcept {
+  return Context::of(&context).is_here();
 }
 
 // What the headers of rdma-core call through the context. Each stands in the file of its object.

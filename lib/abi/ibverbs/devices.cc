@@ -84,6 +84,7 @@ Status Context::open() {
 
 void Context::die() noexcept {
   is_here_ = false;
+  context.ops.bind_mw = [](ibv_qp*, ibv_mw*, ibv_mw_bind*) { return EIO; };
   context.ops.poll_cq = [](ibv_cq*, int, ibv_wc*) { return -EIO; };
   context.ops.req_notify_cq = [](ibv_cq*, int) { return EIO; };
   context.ops.post_send = [](ibv_qp*, ibv_send_wr* wr, ibv_send_wr** bad_wr) {

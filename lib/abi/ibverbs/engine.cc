@@ -10,8 +10,10 @@
 #include <chrono>
 #include <cstdlib>
 
+#include "abi/ibverbs/completions.h"
 #include "abi/ibverbs/context.h"
 #include "abi/ibverbs/objects.h"
+#include "abi/ibverbs/posting.h"
 #include "abi/ibverbs/signals.h"
 
 namespace uroce::abi {
@@ -83,6 +85,8 @@ void Engine::after_fork_in_child() {
   if (parents.has_users()) {
     forked_from = getppid();
     for (Context* context : parents.contexts_) context->die();
+    for (const auto& [number, qp] : parents.qps_) die(*qp);
+    for (CompletionQueue* cq : parents.cqs_) die(*cq);
     current().store(new Engine, std::memory_order_release);
   }
   parents.mutex_.unlock();
@@ -253,6 +257,14 @@ void Engine::add(SharedQueue& srq) {
 void Engine::remove(SharedQueue& srq) {
   const std::lock_guard lock(mutex_);
   srqs_.erase(srq.srq->number());
+}
+void Engine::add(CompletionQueue& cq) {
+  const std::lock_guard lock(mutex_);
+  cqs_.insert(&cq);
+}
+void Engine::remove(CompletionQueue& cq) {
+  const std::lock_guard lock(mutex_);
+  cqs_.erase(&cq);
 }
 
 }  // namespace uroce::abi

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,7 @@
 namespace uroce::abi {
 
 class Context;
+struct CompletionQueue;
 struct QueuePair;
 struct SharedQueue;
 
@@ -55,11 +57,14 @@ class Engine {
   Result<Cm*> enter_cm();
   void leave_cm();
 
-  /// From here on events of the object reach its context; after remove() none does.
+  /// From here on events of the object reach its context, and children that are forked are told that they
+  /// have not got it; after remove() no more.
   void add(QueuePair& qp);
   void remove(QueuePair& qp);
   void add(SharedQueue& srq);
   void remove(SharedQueue& srq);
+  void add(CompletionQueue& cq);
+  void remove(CompletionQueue& cq);
 
   /// Of the device; they are forgotten with it.
   [[nodiscard]] NamedDomains& named_domains() noexcept { return named_domains_; }
@@ -86,6 +91,7 @@ class Engine {
   std::vector<Context*> contexts_;
   std::unordered_map<std::uint32_t, QueuePair*> qps_;     // by number
   std::unordered_map<std::uint32_t, SharedQueue*> srqs_;  // by number
+  std::unordered_set<CompletionQueue*> cqs_;
 
   NamedDomains named_domains_;
   std::optional<Device> device_;

@@ -1,6 +1,7 @@
 // ibv_wr_*: sends that are built call by call, and posted together.
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
 #include "abi/ibverbs/context.h"
 #include "abi/ibverbs/errors.h"
@@ -208,6 +209,14 @@ void wr_set_sge_list(ibv_qp_ex* qp, std::size_t num_sge, const ibv_sge* list) {
 }
 
 }  // namespace
+
+void die(QueuePair& qp) noexcept {
+  if (!qp.is_extended) return;
+  std::construct_at(&qp.staged);  // a thread may have been at it
+  qp.ibv_qp_ex::wr_start = [](ibv_qp_ex* base) { qp_of(base).staged.clear(); };
+  qp.ibv_qp_ex::wr_complete = [](ibv_qp_ex*) { return EIO; };
+  qp.ibv_qp_ex::wr_abort = [](ibv_qp_ex*) {};
+}
 
 void set_extended_sends(QueuePair& qp, std::uint64_t send_ops) noexcept {
   const auto set = [send_ops](auto& slot, auto function, std::uint64_t op) {

@@ -18,6 +18,7 @@ std::span<std::byte> bytes_at(void* addr, std::size_t length) noexcept {
 }
 
 ibv_mr* reg(ibv_pd* base, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
+  if (!is_here(*base)) return fail_null(EIO);
   if ((access & kUnsupported) != 0) return fail_null(EOPNOTSUPP);
   return guarded([&]() -> ibv_mr* {
     auto& pd = cast<ProtectionDomain>(base);
@@ -40,6 +41,7 @@ ibv_mr* reg(ibv_pd* base, void* addr, std::size_t length, std::uint64_t iova, un
 }  // namespace
 
 ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
+  if (!is_here(*context)) return fail_null(EIO);
   if (attr->comp_mask != 0) return fail_null(EINVAL);
   auto* td = new (std::nothrow) ThreadDomain;
   if (td == nullptr) return fail_null(ENOMEM);
@@ -48,6 +50,7 @@ ibv_td* alloc_td(ibv_context* context, ibv_td_init_attr* attr) {
 }
 
 int dealloc_td(ibv_td* base) {
+  if (!is_here(*base)) return 0;
   auto& td = cast<ThreadDomain>(base);
   if (td.users != 0) return EBUSY;
   delete &td;
@@ -57,6 +60,7 @@ int dealloc_td(ibv_td* base) {
 ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* attr) {
   constexpr std::uint32_t kKnown =
       IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
+  if (!is_here(*context)) return fail_null(EIO);
   if (attr->pd == nullptr) return fail_null(EINVAL);
   if ((attr->comp_mask & ~kKnown) != 0) return fail_null(EINVAL);
   auto* pd = new (std::nothrow) ProtectionDomain;
@@ -73,6 +77,7 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
 }
 
 ibv_mw* alloc_mw(ibv_pd* base, ibv_mw_type type) {
+  if (!is_here(*base)) return fail_null(EIO);
   if (type != IBV_MW_TYPE_1 && type != IBV_MW_TYPE_2) return fail_null(EINVAL);
   return guarded([&]() -> ibv_mw* {
     auto& pd = cast<ProtectionDomain>(base);
@@ -119,6 +124,7 @@ using namespace uroce::abi;
 extern "C" {
 
 ibv_pd* ibv_alloc_pd(ibv_context* context) {
+  if (!is_here(*context)) return fail_null(EIO);
   return guarded([context]() -> ibv_pd* {
     auto pd = Pd::create(Context::of(context).device());
     if (!pd) return fail_null(to_errno(pd.error().code));
@@ -131,6 +137,7 @@ ibv_pd* ibv_alloc_pd(ibv_context* context) {
 }
 
 int ibv_dealloc_pd(ibv_pd* base) {
+  if (!is_here(*base)) return 0;
   auto& pd = cast<ProtectionDomain>(base);
   if (pd.users != 0) return fail(EBUSY);
   delete &pd;
@@ -154,6 +161,7 @@ ibv_mr* ibv_reg_dmabuf_mr(ibv_pd*, std::uint64_t, std::size_t, std::uint64_t, in
 }
 
 int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* addr, std::size_t length, int access) {
+  if (!is_here(*base)) return fail(EIO), IBV_REREG_MR_ERR_INPUT;
   auto& region = cast<Region>(base);
   const auto rights = static_cast<unsigned>(access);
   const bool joins = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
@@ -182,8 +190,8 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* addr, std::size_t le
 }
 
 int ibv_dereg_mr(ibv_mr* base) {
-  auto& region = cast<Region>(base);
   if (!is_here(*base)) return 0;
+  auto& region = cast<Region>(base);
   if (const Status status = region.mr->dereg(); !status) return answer(status);
   delete &region;
   return 0;

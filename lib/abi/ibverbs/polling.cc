@@ -76,6 +76,12 @@ int poll_cq(ibv_cq* base, int count, ibv_wc* wcs) {
   return taken;
 }
 
+void die(CompletionQueue& cq) noexcept {
+  cq.start_poll = [](ibv_cq_ex*, ibv_poll_cq_attr*) { return EIO; };
+  cq.next_poll = [](ibv_cq_ex*) { return EIO; };
+  cq.end_poll = [](ibv_cq_ex*) {};
+}
+
 void set_extended_polling(CompletionQueue& cq, std::uint64_t wc_flags) noexcept {
   const auto asked = [wc_flags](std::uint64_t flag) { return (wc_flags & flag) != 0; };
   cq.start_poll = start_poll;

@@ -8,6 +8,9 @@ namespace uroce::abi {
 /// Fills in what ibv_wr_start() and its like call: the operations that `send_ops` (IBV_QP_EX_WITH_*) name.
 void set_extended_sends(QueuePair& qp, std::uint64_t send_ops) noexcept;
 
+/// In a child that was forked: sends that are built call by call are lost, and fail when they are complete.
+void die(QueuePair& qp) noexcept;
+
 /// Why the QP did not take `wr` just now: ENOMEM if its send queue is full, EINVAL otherwise.
 [[nodiscard]] int why_not_taken(const QueuePair& qp, const SendWr& wr);
 

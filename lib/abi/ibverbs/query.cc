@@ -100,6 +100,7 @@ int query_device_ex(ibv_context* context, const ibv_query_device_ex_input* input
 }
 
 int query_port(ibv_context* context, std::uint8_t port_num, ibv_port_attr* attr, std::size_t size) {
+  if (!is_here(*context)) return EIO;
   if (!is_port(port_num)) return EINVAL;
   Context& own = Context::of(context);
   ibv_port_attr all{};
@@ -123,6 +124,7 @@ int query_port(ibv_context* context, std::uint8_t port_num, ibv_port_attr* attr,
 }
 
 int query_rt_values(ibv_context* context, ibv_values_ex* values) {
+  if (!is_here(*context)) return EIO;
   if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
   const auto now = static_cast<std::int64_t>(Context::of(context).device().now_ns());
   if (values->comp_mask != 0) {
@@ -150,6 +152,7 @@ int ibv_query_port(ibv_context* context, std::uint8_t port_num, _compat_ibv_port
 }
 
 int ibv_query_gid(ibv_context* context, std::uint8_t port_num, int index, ibv_gid* gid) {
+  if (!is_here(*context)) return fail(EIO), -1;
   Context& own = Context::of(context);
   if (!is_port(port_num) || index < 0 || static_cast<std::uint32_t>(index) >= gid_table_len(own)) {
     errno = EINVAL;
@@ -160,6 +163,7 @@ int ibv_query_gid(ibv_context* context, std::uint8_t port_num, int index, ibv_gi
 }
 
 int ibv_query_gid_type(ibv_context* context, std::uint8_t port_num, unsigned index, unsigned* type) {
+  if (!is_here(*context)) return fail(EIO), -1;
   Context& own = Context::of(context);
   if (!is_port(port_num) || index >= gid_table_len(own)) {
     errno = EINVAL;
@@ -173,6 +177,7 @@ int ibv_query_gid_type(ibv_context* context, std::uint8_t port_num, unsigned ind
 
 int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port_num, std::uint32_t gid_index,
                       ibv_gid_entry* entry, std::uint32_t flags, std::size_t entry_size) {
+  if (!is_here(*context)) return EIO;
   Context& own = Context::of(context);
   if (flags != 0) return EOPNOTSUPP;
   if (!is_port(port_num) || gid_index >= gid_table_len(own)) return EINVAL;
@@ -185,6 +190,7 @@ int _ibv_query_gid_ex(ibv_context* context, std::uint32_t port_num, std::uint32_
 
 ssize_t _ibv_query_gid_table(ibv_context* context, ibv_gid_entry* entries, std::size_t max_entries,
                              std::uint32_t flags, std::size_t entry_size) {
+  if (!is_here(*context)) return -EIO;
   if (flags != 0) return -EOPNOTSUPP;
   if (entry_size < sizeof(ibv_gid_entry)) return -EINVAL;
   std::size_t count = 0;

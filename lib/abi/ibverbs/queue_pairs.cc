@@ -159,6 +159,7 @@ Gid gid_of(const ibv_gid& from) noexcept {
 }  // namespace
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
+  if (!is_here(*context)) return fail_null(EIO);
   if (const int wrong = check(*attr); wrong != 0) return fail_null(wrong);
   return guarded([&]() -> ibv_qp* {
     auto made = make(*attr);
@@ -204,6 +205,7 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
 }
 
 int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int attr_mask) {
+  if (!is_here(*base)) return fail(EIO);
   const unsigned mask = meant(base->qp_type, static_cast<unsigned>(attr_mask));
   if (const int wrong = check(*attr, mask); wrong != 0) return fail(wrong);
   const Status status = qp_of(base).qp->modify(to_engine(*attr, mask), mask);
@@ -212,6 +214,7 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int attr_mask) {
 }
 
 int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
+  if (!is_here(*base)) return fail(EIO);
   QueuePair& qp = qp_of(base);
   *attr = to_verbs(qp.qp->query(), qp.init.cap);
   *init_attr = qp.init;
@@ -220,8 +223,8 @@ int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_at
 }
 
 int ibv_destroy_qp(ibv_qp* base) {
-  QueuePair& qp = qp_of(base);
   if (!is_here(*base)) return 0;
+  QueuePair& qp = qp_of(base);
   Engine::instance().remove(qp);
   Context::of(base->context).events.purge(base);
   await_acks(*base, base->events_completed, qp.events_taken);
@@ -231,19 +234,23 @@ int ibv_destroy_qp(ibv_qp* base) {
 }
 
 int ibv_attach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t) {
+  if (!is_here(*qp)) return fail(EIO);
   return answer(qp_of(qp).qp->attach_multicast(gid_of(*gid)));
 }
 
 int ibv_detach_mcast(ibv_qp* qp, const ibv_gid* gid, std::uint16_t) {
+  if (!is_here(*qp)) return fail(EIO);
   return answer(qp_of(qp).qp->detach_multicast(gid_of(*gid)));
 }
 
 int ibv_set_ece(ibv_qp* qp, ibv_ece* ece) {
+  if (!is_here(*qp)) return fail(EIO);
   if (ece->comp_mask != 0) return fail(EOPNOTSUPP);
   return answer(qp_of(qp).qp->set_ece({.vendor_id = ece->vendor_id, .options = ece->options}));
 }
 
 int ibv_query_ece(ibv_qp* qp, ibv_ece* ece) {
+  if (!is_here(*qp)) return EIO;
   const Ece known = qp_of(qp).qp->query_ece();
   if (known.vendor_id == 0) return EOPNOTSUPP;  // none until a peer's are set: librdmacm takes no empty ones
   *ece = {.vendor_id = known.vendor_id, .options = known.options, .comp_mask = 0};

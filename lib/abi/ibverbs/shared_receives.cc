@@ -66,6 +66,7 @@ ibv_xrcd* open_named(ibv_context* context, std::weak_ptr<Xrcd>& name, int oflags
 }  // namespace
 
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
+  if (!is_here(*context)) return fail_null(EIO);
   if (const int wrong = check(*attr); wrong != 0) return fail_null(wrong);
   return guarded([&]() -> ibv_srq* {
     auto made = make(*attr);
@@ -91,11 +92,13 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
 }
 
 int get_srq_num(ibv_srq* srq, std::uint32_t* number) {
+  if (!is_here(*srq)) return EIO;
   *number = cast<SharedQueue>(srq).srq->number();
   return 0;
 }
 
 ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
+  if (!is_here(*context)) return fail_null(EIO);
   constexpr std::uint32_t kNeeded = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
   if (attr->comp_mask != kNeeded) return fail_null(EINVAL);
   return guarded([&]() -> ibv_xrcd* {
@@ -109,9 +112,9 @@ ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
 }
 
 int close_xrcd(ibv_xrcd* base) {
+  if (!is_here(*base)) return 0;
   auto& domain = cast<XrcDomain>(base);
   if (domain.users != 0) return EBUSY;
-  if (!is_here(*base)) return 0;
   NamedDomains& named = Engine::instance().named_domains();
   const std::lock_guard lock(named.mutex);
   delete &domain;
@@ -138,6 +141,7 @@ ibv_srq* ibv_create_srq(ibv_pd* pd, ibv_srq_init_attr* attr) {
 }
 
 int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attr, int attr_mask) {
+  if (!is_here(*base)) return fail(EIO);
   auto& srq = cast<SharedQueue>(base);
   const auto mask = static_cast<unsigned>(attr_mask);
   if (mask == 0 || (mask & ~unsigned{IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT}) != 0) return fail(EINVAL);
@@ -149,15 +153,16 @@ int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attr, int attr_mask) {
 }
 
 int ibv_query_srq(ibv_srq* base, ibv_srq_attr* attr) {
+  if (!is_here(*base)) return fail(EIO);
   const Srq& srq = *cast<SharedQueue>(base).srq;
   *attr = {.max_wr = srq.attr().max_wr, .max_sge = srq.attr().max_sge, .srq_limit = srq.limit()};
   return 0;
 }
 
 int ibv_destroy_srq(ibv_srq* base) {
+  if (!is_here(*base)) return 0;
   auto& srq = cast<SharedQueue>(base);
   if (srq.users != 0) return fail(EBUSY);
-  if (!is_here(*base)) return 0;
   Engine::instance().remove(srq);
   Context::of(base->context).events.purge(base);
   await_acks(*base, base->events_completed, srq.events_taken);
