@@ -18,13 +18,21 @@ Channel& channel_of(ibv_comp_channel* channel) noexcept {
   return cast<Channel>(channel);
 }
 
-bool enter(Channel& channel, CompletionQueue& cq) {
+/// @return false with errno set
+bool enter(Channel& channel, CompletionQueue& cq) noexcept {
   const std::lock_guard lock(channel.events);
+  try {
+    channel.cqs.insert(&cq);
+  } catch (const std::bad_alloc&) {
+    return fail(ENOMEM), false;
+  }
   epoll_event wanted{};
   wanted.events = EPOLLIN;
   wanted.data.ptr = &cq;
-  if (epoll_ctl(channel.fd, EPOLL_CTL_ADD, cq.cq->fd(), &wanted) != 0) return false;
-  channel.cqs.insert(&cq);
+  if (epoll_ctl(channel.fd, EPOLL_CTL_ADD, cq.cq->fd(), &wanted) != 0) {
+    channel.cqs.erase(&cq);
+    return false;
+  }
   ++channel.refcnt;
   return true;
 }
