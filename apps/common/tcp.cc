@@ -185,9 +185,8 @@ Status tcp_send_line(const Socket& socket, const std::string& line, std::uint64_
 }
 
 Result<std::string> tcp_receive_line(const Socket& socket, std::uint64_t until_ns) {
-  constexpr std::size_t kMaxLine = 64 * 1024;
   std::string line;
-  while (line.size() < kMaxLine) {
+  while (line.size() < kLongestLine) {
     std::byte one{};
     if (auto got = tcp_receive(socket, {&one, 1}, until_ns); !got) return got.error();
     if (one == std::byte{'\n'}) return line;

@@ -39,7 +39,9 @@ Result<Socket> tcp_connect(const std::string& host, std::uint16_t port, std::uin
 /// Sends or receives exactly these bytes. @return kPeer at the end of the stream, kTimeout.
 Status tcp_send(const Socket& socket, std::span<const std::byte> data, std::uint64_t until_ns);
 Status tcp_receive(const Socket& socket, std::span<std::byte> data, std::uint64_t until_ns);
-/// A line ended by '\n', which is not part of the answer; at most 64 KiB.
+/// Of what two programs say to each other, bytes: numbers of all QPs, and more than are between them.
+inline constexpr std::uint32_t kLongestLine = 256U << 10U;
+/// A line ended by '\n', which is not part of the answer; shorter than kLongestLine.
 Status tcp_send_line(const Socket& socket, const std::string& line, std::uint64_t until_ns);
 Result<std::string> tcp_receive_line(const Socket& socket, std::uint64_t until_ns);
 

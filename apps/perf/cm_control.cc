@@ -11,8 +11,7 @@
 namespace uroce::apps::perf {
 namespace {
 
-constexpr std::uint32_t kSlots = 8;  // receives, and messages on their way
-constexpr std::uint32_t kSlotBytes = 32 * 1024;
+constexpr std::uint32_t kSlots = 8;                  // receives, and messages on their way
 constexpr auto kPatience = std::chrono::seconds(5);  // for a server that is starting
 
 /// Which QP a request is for: the first 4 bytes of its private data; all ones: the one that carries messages.
@@ -81,7 +80,7 @@ Status CmControl::make_messages(Device& device) {
   auto cq = Cq::create(device, 2 * kSlots);
   if (!cq) return cq.error();
   cq_.emplace(std::move(*cq));
-  auto memory = Mr::alloc(*pd_, std::size_t{kSlots + 1} * kSlotBytes, access::kLocalWrite);
+  auto memory = Mr::alloc(*pd_, std::size_t{kSlots + 1} * kLongestLine, access::kLocalWrite);
   if (!memory) return memory.error();
   memory_.emplace(std::move(*memory));
   auto qp = Qp::create(*pd_, *cq_, *cq_, {.max_send_wr = kSlots, .max_recv_wr = kSlots, .sq_sig_all = true});
@@ -157,7 +156,7 @@ Status CmControl::connect(std::vector<Qp>& qps, const Connecting& with, std::uin
 }
 
 Status CmControl::post_receive(std::uint32_t slot) {
-  const Sge sge = memory_->sge(std::size_t{slot} * kSlotBytes, kSlotBytes);
+  const Sge sge = memory_->sge(std::size_t{slot} * kLongestLine, kLongestLine);
   if (qp_->post_recv(RecvWr{.wr_id = slot, .sges = {&sge, 1}})) return {};
   return Error{.code = Errc::kSystem, .text = "the receive queue took no more work requests"};
 }
@@ -176,7 +175,7 @@ Status CmControl::look() {
       continue;
     }
     const auto slot = static_cast<std::uint32_t>(wc.wr_id);
-    const auto bytes = memory_->memory().subspan(std::size_t{slot} * kSlotBytes, wc.byte_len);
+    const auto bytes = memory_->memory().subspan(std::size_t{slot} * kLongestLine, wc.byte_len);
     heard_.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());
     if (auto posted = post_receive(slot); !posted) return posted;
   }
@@ -188,13 +187,13 @@ bool CmControl::has_news() {
 }
 
 Status CmControl::send(const std::string& line, std::uint64_t until_ns) {
-  if (line.size() > kSlotBytes) return Error{.code = Errc::kInvalid, .text = "a message is too long"};
+  if (line.size() > kLongestLine) return Error{.code = Errc::kInvalid, .text = "a message is too long"};
   Patience patience(until_ns, give_way_);
   while (is_sending_) {
     if (auto looked = look(); !looked) return looked;
     if (patience.is_over()) return Error{.code = Errc::kTimeout, .text = "the peer did not listen in time"};
   }
-  const std::size_t at = std::size_t{kSlots} * kSlotBytes;
+  const std::size_t at = std::size_t{kSlots} * kLongestLine;
   std::memcpy(memory_->memory().data() + at, line.data(), line.size());
   const Sge sge = memory_->sge(at, static_cast<std::uint32_t>(line.size()));
   is_sending_ = qp_->post_send(SendWr{.sges = {&sge, 1}, .opcode = WrOpcode::kSend});

@@ -13,6 +13,7 @@ struct Results {
   std::vector<std::pair<std::uint32_t, Latency>> latency;  ///< by message size
   std::vector<std::pair<std::uint32_t, Bandwidth>> bandwidth;
 
+  [[nodiscard]] bool empty() const noexcept { return latency.empty() && bandwidth.empty(); }
   [[nodiscard]] std::uint64_t data_errors() const;
 };
 

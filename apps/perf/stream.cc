@@ -36,7 +36,9 @@ Stream::Stream(Session& session, std::uint32_t size)
   // Receives lie at the stride of the largest message.
   const std::uint64_t slots = area.slots(spec_.verb == Verb::kSend ? spec_.largest() : size);
   if (spec_.verify) window_ = std::min<std::uint64_t>(window_, slots);
-  cq_mod_ = static_cast<std::uint32_t>(std::min<std::uint64_t>(cq_mod_, window_));
+  constexpr std::uint64_t kGroup = 64U << 20U;  // bytes without a sign of life, at most
+  cq_mod_ = static_cast<std::uint32_t>(
+      std::min({std::uint64_t{cq_mod_}, window_, std::max<std::uint64_t>(kGroup / std::max(size, 1U), 1)}));
   for (std::size_t qp = 0; qp < lanes_.size(); ++qp) {
     const Area& own = session.area(qp);
     if (spec_.verb == Verb::kAtomic) std::memset(session.bytes(own.rx, 8).data(), 0, 8);
