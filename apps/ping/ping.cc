@@ -236,7 +236,7 @@ void add_ping(CLI::App& program, int& exit_code) {
   command->add_option("-p,--cm-port", options->port, "port of RDMA-CM (default: 7174)");
   command->add_option("-C,--count", options->count, "round trips (default: until stopped)");
   command->add_option("-S,--size", options->size, "bytes there and back (default: 64)")
-      ->check(CLI::Range(ping::kFewestBytes, 1U << 30U));
+      ->check(CLI::Range(ping::kFewestBytes, 1U << 26U));
   command->add_option("--give-up-ms", options->timeout_ms, "client: for an answer to its request")
       ->check(CLI::Range(1U, 600'000U));
   command->add_flag("-P,--persistent", options->persistent, "server: one client after the other");
