@@ -47,14 +47,18 @@ Json spread_of(std::vector<double> all) {
   return {{"least", all.front()}, {"median", all[all.size() / 2]}, {"most", all.back()}};
 }
 
+/// @param failure  of the case that ended it; rows are those before
 Result<Json> run_all(const Config& config, const CorePair& cores, const Options& options,
-                     std::vector<Row>& rows) {
+                     std::vector<Row>& rows, Status& failure) {
   Progress progress;
   Config client = config;
   Config server = config;
   client.mode = server.mode = Mode::kApp;
   client.lcores.clear();
   server.lcores.clear();
+  const std::string name = config.port.substr(0, config.port.find(':'));
+  client.pcap = capture_for_end(config.pcap, name, false);
+  server.pcap = capture_for_end(config.pcap, name, true);
   if (options.peer_port.empty()) {
     client.port = port_spec_for_end(config.port, false);
     server.port = port_spec_for_end(config.port, true);
@@ -65,8 +69,7 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
   auto tcp = TcpUnderTest::start(cores);
   if (!tcp) return tcp.error();
   const auto largest = options.stream.empty() ? 0U : *std::ranges::max_element(options.stream);
-  auto link = LinkUnderTest::start(config.port.substr(0, config.port.find(':')), cores, client, server,
-                                   largest, options.bare_ports);
+  auto link = LinkUnderTest::start(name, cores, client, server, largest, options.bare_ports);
   if (!link) return link.error();
 
   std::vector<Case> cases;
@@ -78,7 +81,11 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
   for (const auto& one : cases) {
     const auto measured =
         measure(*link, *tcp, one, plan, [&](const std::string& text) { progress.step(text); });
-    if (!measured) return measured.error();
+    if (!measured && rows.empty()) return measured.error();
+    if (!measured) {
+      failure = measured.error();
+      break;
+    }
     rows.insert(rows.end(), measured->begin(), measured->end());
     for (const auto& text : std::exchange(link->notes, {})) progress.note(text);
   }
@@ -92,18 +99,8 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
               {"goals", judged_json(judge_rows(rows))}};
 }
 
-int run(const SharedOptions& shared, const Options& options) {
-  const auto config = shared.resolve();
-  if (!config) return fail(config.error());
-  const auto cores = cores_from(config->lcores);
-  if (!cores) return fail(cores.error());
-  std::vector<Row> rows;
-  const auto result = run_all(*config, *cores, options, rows);
-  if (!result) return fail(result.error());
-  if (shared.json()) {
-    fmt::print("{}\n", result->dump(2));
-    return 0;
-  }
+void print_text(const Config& config, const CorePair& cores, const Json& result,
+                const std::vector<Row>& rows) {
   fmt::print("{}\n", rows_table(rows));
   fmt::print(
       "{}, path MTU {}, {}. raw link: frames of the same size, payload written; over af_packet by DPDK's\n"
@@ -111,15 +108,30 @@ int run(const SharedOptions& shared, const Options& options) {
       "and CRC-32 on both sides. UCX: tag matching over its shared memory. TCP and UDP over {}, {}, no\n"
       "delay. \"uroce is\": how many times faster than the column before it. A cache line there and back,\n"
       "before each sample: {:.0f} ns, {:.0f} to {:.0f}; interruptions of uroce: {}.\n",
-      config->port, result->at("path_mtu").get<unsigned>(), cores->text(),
-      result->at("tcp").at("path").get<std::string>(), result->at("tcp").at("congestion").get<std::string>(),
-      result->at("line_ns").at("median").get<double>(), result->at("line_ns").at("least").get<double>(),
-      result->at("line_ns").at("most").get<double>(), result->at("interruptions").get<std::uint64_t>());
+      config.port, result.at("path_mtu").get<unsigned>(), cores.text(),
+      result.at("tcp").at("path").get<std::string>(), result.at("tcp").at("congestion").get<std::string>(),
+      result.at("line_ns").at("median").get<double>(), result.at("line_ns").at("least").get<double>(),
+      result.at("line_ns").at("most").get<double>(), result.at("interruptions").get<std::uint64_t>());
   const auto goals = judge_rows(rows);
   if (!goals.empty()) fmt::print("\n{}", judged_table(goals));
-  return 0;
 }
 
+int run(const SharedOptions& shared, const Options& options) {
+  const auto config = shared.resolve();
+  if (!config) return fail(config.error());
+  const auto cores = cores_from(config->lcores);
+  if (!cores) return fail(cores.error());
+  std::vector<Row> rows;
+  Status failure;
+  const auto result = run_all(*config, *cores, options, rows, failure);
+  if (!result) return fail(result.error());
+  if (shared.json()) {
+    fmt::print("{}\n", result->dump(2));
+  } else {
+    print_text(*config, *cores, *result, rows);
+  }
+  return failure ? 0 : fail(failure.error());
+}
 }  // namespace
 
 void add_bench(CLI::App& program, int& exit_code) {

@@ -41,6 +41,7 @@ Result<Pair*> Stage::pair(const std::string& name, const PairPlan& plan) {
       if (!plan.with_icrc) wire::leave_out_crc32();
       Config config = end_config(config_, plan, core, fault);
       config.port = port_of(name, server);
+      config.pcap = capture_for_end(config.pcap, name, server);
       return std::make_unique<ScaleService>(std::move(config), give_way);
     };
   };

@@ -20,11 +20,14 @@ struct Contender {
   Style style{};
 };
 
-/// TCP is left out where memory is cold: its memory is not.
+/// The bare link is left out where a message takes several frames, TCP where memory is cold: its memory is
+/// not.
 std::vector<Contender> contenders(LinkUnderTest& link, TcpUnderTest& tcp, const Plan& plan,
                                   const Sample& sample) {
-  std::vector<Contender> all = {{"uroce", &link.uroce, Style::kSpin}, {"raw", &link.raw, Style::kRaw}};
-  if (plan.with_all) all.push_back({"ref", &link.raw, Style::kRef});
+  std::vector<Contender> all = {{"uroce", &link.uroce, Style::kSpin}};
+  const bool fits_frame = sample.kind == Kind::kStream || sample.bytes <= link.path_mtu;
+  if (fits_frame) all.push_back({"raw", &link.raw, Style::kRaw});
+  if (fits_frame && plan.with_all) all.push_back({"ref", &link.raw, Style::kRef});
   if (sample.is_cold()) return all;
   if (plan.with_all && !plan.cores.shared && fits_udp(sample.kind, sample.bytes))
     all.push_back({"udp_spin", &tcp.pair, Style::kUdp});
@@ -101,7 +104,7 @@ Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const C
     Sample sample{.kind = one.kind,
                   .style = Style::kSpin,
                   .bytes = one.bytes,
-                  .frame_payload = link.path_mtu,
+                  .frame_payload = std::min(link.path_mtu, one.bytes),
                   .run_ns = plan.run_ns};
     for (const auto& contender : contenders(link, tcp, plan, sample)) {
       on_step(fmt::format("{}: {}, {} ({}/{})", link.name, case_name(one), contender.name, round + 1,

@@ -24,4 +24,8 @@ std::string another_link(std::string spec, const std::string& suffix) {
   return spec;
 }
 
+std::string capture_for_end(const std::string& file, const std::string& link, bool server) {
+  return file.empty() ? file : file + "." + link + (server ? ".server" : ".client");
+}
+
 }  // namespace uroce::apps

@@ -12,4 +12,7 @@ namespace uroce::apps {
 /// Another link of the same kind: "shm:x" -> "shm:x-raw"; an interface is shared.
 [[nodiscard]] std::string another_link(std::string spec, const std::string& suffix);
 
+/// A capture file has one writer: FILE becomes FILE.LINK.client or FILE.LINK.server. None stays none.
+[[nodiscard]] std::string capture_for_end(const std::string& file, const std::string& link, bool server);
+
 }  // namespace uroce::apps

@@ -66,7 +66,10 @@ struct Sample {
   [[nodiscard]] std::uint64_t patience_ns() const noexcept { return run_ns + kSecond; }
   static constexpr std::uint64_t kEnough = 100;
   /// No side waits longer than this for the other.
-  [[nodiscard]] std::uint64_t limit_ns() const noexcept { return run_ns + 4 * kSecond; }
+  [[nodiscard]] std::uint64_t limit_ns() const noexcept {
+    constexpr std::uint64_t kNsOfByte = 80;  // two transfers at 200 Mb/s
+    return run_ns + 4 * kSecond + (kind == Kind::kStream ? bytes * kNsOfByte : 0);
+  }
 };
 
 /// Nanoseconds.

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -129,7 +130,8 @@ class Demo {
     server.lcores.clear();
     client.port = port_spec_for_end(spec.port, false);
     server.port = port_spec_for_end(spec.port, true);
-    if (!server.pcap.empty()) server.pcap += ".server";
+    client.pcap = capture_for_end(config_.pcap, spec.name, false);
+    server.pcap = capture_for_end(config_.pcap, spec.name, true);
     return LinkUnderTest::start(spec.name, cores_, client, server);
   }
 
@@ -215,14 +217,20 @@ void print_text(const Json& result, const std::vector<Row>& rows, const std::str
       program);
 }
 
-int run(const SharedOptions& shared, const Options& options, bool port_given) {
+/// By whichever way.
+bool is_port_given(const SharedOptions& shared) {
+  const auto port = std::ranges::find(config_keys(), "port", &ConfigKey::name);
+  return shared.origin(*port) != Origin::kDefault;
+}
+
+int run(const SharedOptions& shared, const Options& options) {
   auto config = shared.resolve();
   if (!config) return fail(config.error());
   const auto cores = cores_from(config->lcores);
   if (!cores) return fail(cores.error());
   const PrivateDirectory directory;
   std::vector<LinkSpec> links;
-  if (port_given) {
+  if (is_port_given(shared)) {
     links.push_back({config->port.substr(0, config->port.find(':')), config->port, false});
   } else {
     links.push_back({"memif", fmt::format("memif:{}/demo.sock", directory.path()), true});
@@ -250,7 +258,7 @@ void add_demo(CLI::App& program, int& exit_code) {
   const auto shared = std::make_shared<SharedOptions>(*command);
   const auto options = std::make_shared<Options>();
   command->add_flag("--quick", options->quick, "fewer and shorter samples");
-  command->callback([=, &exit_code] { exit_code = run(*shared, *options, command->count("--port") > 0); });
+  command->callback([=, &exit_code] { exit_code = run(*shared, *options); });
 }
 
 }  // namespace uroce::apps

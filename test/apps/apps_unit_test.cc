@@ -214,6 +214,12 @@ TEST_CASE("the two ends of a link on this machine have the port that their kind 
   CHECK(another_link("af_packet:eth0", "-raw") == "af_packet:eth0");
 }
 
+TEST_CASE("each end of each link has a capture file of its own", "[apps][endpoint]") {
+  CHECK(capture_for_end("/tmp/x", "shm", false) == "/tmp/x.shm.client");
+  CHECK(capture_for_end("/tmp/x", "memif", true) == "/tmp/x.memif.server");
+  CHECK(capture_for_end("", "shm", true).empty());
+}
+
 TEST_CASE("a table aligns its columns", "[apps][table]") {
   Table table({"name", "n"}, 1);
   table.add({"a", "10"});

@@ -9,6 +9,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
@@ -50,6 +51,13 @@ class Demo(unittest.TestCase):
             self.assertGreater(row["tcp_block"], 0)
         if "memif" not in links:
             self.assertTrue(any("memif" in note for note in demo["notes"]), demo["notes"])
+
+    def test_the_environment_names_the_port(self):
+        os.environ["UROCE_PORT"] = self.port
+        self.addCleanup(os.environ.pop, "UROCE_PORT")
+        result = run("demo", "--quick", "--json", "--no-huge")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual({row["link"] for row in json.loads(result.stdout)["rows"]}, {"shm"})
 
     def test_text_is_one_table_with_ratios_and_what_to_try_next(self):
         result = run("demo", "--quick", "--port", self.port, "--no-huge")
@@ -148,6 +156,25 @@ class BenchLink(unittest.TestCase):
             reached = row["figure"] >= row["must"] if at_least else row["figure"] <= row["must"]
             self.assertEqual(row["holds"], reached, row)
 
+    def test_frames_of_the_bare_link_are_no_longer_than_the_link_carries(self):
+        result = run("bench", "link", "--port", f"shm:bench-mtu-{os.getpid()}", "--mtu", 1500, "--no-huge",
+                     "--json", "--rounds", 1, "--sample-ms", 30, "--rtt", 4096, "--rate", 64, "--stream", 256)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rows = {row["test"]: row for row in json.loads(result.stdout)["rows"]}
+        self.assertIsNone(rows["rtt_p50"]["raw"], "it takes several")
+        self.assertGreater(rows["rtt_p50"]["uroce"], 0)
+        for test in ("send_rate", "write_goodput"):
+            self.assertGreater(rows[test]["raw"], 0, rows[test])
+            self.assertGreater(rows[test]["ref"], 0, rows[test])
+        self.assertLess(rows["write_goodput"]["ref"], 20 * rows["write_goodput"]["uroce"], "frames of 256 B")
+
+    def test_each_end_has_a_capture(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = run("bench", "link", "--port", f"shm:bench-pcap-{os.getpid()}", "--no-huge", "--json",
+                         "--rounds", 1, "--sample-ms", 10, "--rtt", 64, "--rate", 64, "--stream", 4096,
+                         "--pcap", f"{folder}/x")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(sorted(os.listdir(folder)), ["x.shm.client", "x.shm.server"])
 
     def test_memory_that_no_cache_holds(self):
         result = run("bench", "link", "--port", f"shm:bench-cold-{os.getpid()}", "--no-huge", "--json",
@@ -184,7 +211,7 @@ class BenchScale(unittest.TestCase):
             self.assertEqual(row["goal"] is None, row["holds"] is None, row)
 
     def test_a_loss_of_one_packet_is_a_loss(self):
-        rows = json.loads(self.scale("--json", "--only", "tail", "--sample-ms", "20").stdout)["rows"]
+        rows = json.loads(self.scale("--json", "--only", "tail").stdout)["rows"]
         self.assertGreater(rows[0]["value"], 100, "no sooner than the margin before a probe")
 
     def test_one_link_serves_one_pair_after_the_other(self):
@@ -201,6 +228,12 @@ class BenchScale(unittest.TestCase):
         result = run("bench", "scale", "--port", "af_packet:lo", "--quick")
         self.assertEqual(result.returncode, 10, result.stderr)
         self.assertIn("--peer-port", result.stderr)
+
+    def test_what_it_would_not_heed_is_refused(self):
+        result = self.scale("--fault", "loss=1%")
+        self.assertEqual(result.returncode, 10, result.stderr)
+        self.assertIn("bench scale has faults of its own", result.stderr)
+        self.assertEqual(self.scale("--qps", 300).returncode, 2)
 
     def test_text_is_one_table_that_fits_a_terminal(self):
         result = self.scale("--only", "memory,idle-qps")
