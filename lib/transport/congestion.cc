@@ -18,11 +18,12 @@ std::uint64_t span_ns(Ticks from, Ticks to) noexcept {
 
 void ReactionPoint::reset() noexcept {
   lift();
+  waits_ = false;
   last_cut_ = Ticks{};
 }
 
 void ReactionPoint::lift() noexcept {
-  is_limited_ = waits_ = false;
+  is_limited_ = false;
   window_start_ = Ticks{};
   window_bytes_ = measured_bps_ = 0;
 }
@@ -92,7 +93,6 @@ void ReactionPoint::on_sent(std::uint32_t bytes, Ticks now) noexcept {
   if (!is_limited_) return;
   const Ticks late{now.ns() - std::min(now.ns(), kLateNs)};
   next_send_ = std::max(next_send_, late) + std::uint64_t{bytes} * 8 * kSecond / rate_bps_;
-  waits_ = false;
 }
 
 void ReactionPoint::measure(std::uint32_t bytes, Ticks now) noexcept {

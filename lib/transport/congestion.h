@@ -42,7 +42,7 @@ class ReactionPoint {
     next_ask_ = now + kAskNs;
     return true;
   }
-  /// There is one that may not.
+  /// There is one that may not: the timer looks for it, whatever else is sent meanwhile.
   void hold() noexcept { waits_ = true; }
   /// When what is held may leave; unset: nothing is held.
   [[nodiscard]] Ticks deadline() const noexcept { return waits_ ? next_send_ : Ticks{}; }

@@ -61,7 +61,7 @@ class QueuePairOf final : public QueuePair {
       return !answered && receiver_.has_responses();
     }
     const unsigned reserve = responses ? std::max(1U, tx.budget / 2) : 0;
-    tx.budget = std::max(1U, tx.budget - reserve);
+    tx.budget = tx.budget > reserve ? tx.budget - reserve : 1;
     const Gate gate = sender_.transmit(tx);
     tx.budget += reserve;
     const bool answered = !responses || receiver_.transmit(tx);

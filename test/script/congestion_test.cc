@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "script/remote.h"
+#include "support/capture_port.h"
 #include "wire/packet.h"
 
 using namespace uroce;
@@ -64,6 +65,22 @@ TEST_CASE("a responder answers marks with one CNP a gap, to the peer's QP", "[rc
   qp.at(49us).in_from(marked(qp), write_in(qp, 1), Count::kRxRoce).out(Ack{1, 2});
   qp.at(50us).in_from(marked(qp), write_in(qp, 2), Count::kRxRoce).out({.opcode = kCnp}).out(Ack{2, 3});
   qp.counted(Count::kMarkedPackets, 3).counted(Count::kCnpsSent, 2);
+}
+
+TEST_CASE("a turn of one packet that a CNP has used up is over soon", "[rc][dcqcn]") {
+  RcScript qp{controlled()};
+  CapturePort port;
+  wire::PacketView view;
+  const Bytes request = frame_of(write_in(qp, 0), marked(qp), RcScript::kLocal);
+  REQUIRE(wire::parse_packet(request, view) == wire::ParseResult::kRoce);
+  qp.together([&](RcScript& script) {
+    for (int i = 0; i < 10; ++i) script.post_write(1024);
+    REQUIRE(qp.qp().on_packet(view, qp.peer_address().dgid, Ticks{1}) == Count::kRxRoce);
+    transport::TxContext tx{.port = port, .bulk = port, .now = Ticks{1}, .budget = 1};
+    CHECK(qp.qp().transmit(tx));
+    CHECK(port.frames.size() == 3);  // the CNP, a WRITE, the ACK
+  });
+  qp.forget();
 }
 
 TEST_CASE("packets that could be marked and are not bring no CNP", "[rc][dcqcn]") {

@@ -37,7 +37,8 @@ class LoopFixture {
   }
 
   Status connect(transport::RcQp& qp, const Gid& peer = peer_v4(), std::uint32_t sgid_index = 1,
-                 std::uint8_t timeout = 8, std::uint32_t hardened = 0) {
+                 std::uint8_t timeout = 8, std::uint32_t hardened = 0,
+                 const transport::CongestionSettings& congestion = {}) {
     QpAttr attr;
     attr.dest_qpn = kPeerQpn;
     attr.dgid = peer;
@@ -46,7 +47,8 @@ class LoopFixture {
     attr.timeout = timeout;
     attr.path_mtu = PathMtu::k4096;
     const transport::QpBounds bounds{.gid_count = static_cast<std::uint32_t>(addresses.own().size()),
-                                     .hardened = hardened};
+                                     .hardened = hardened,
+                                     .congestion = congestion};
     for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
                                       {QpState::kRtr, qp_attr::kRtrMask},
                                       {QpState::kRts, qp_attr::kRtsMask}}) {
