@@ -100,7 +100,8 @@ void Requester::skip_read_tails(Psn end) noexcept {
   for (std::uint32_t index = oldest_; index != started_; first = first + packets_of(index++)) {
     if (!before(first, end)) return;
     if (!qp_.sq.at(index).is_read()) continue;
-    for (std::uint32_t i = 0; i < packets_of(index); ++i) {
+    const std::uint32_t answered = index == oldest_ ? span_from(unacked_psn_, first) : 0;
+    for (std::uint32_t i = answered; i < packets_of(index); ++i) {
       const Psn psn = first + i;
       if (!before(psn, end)) return;
       if (i % read_chunk() != 0 && !before(psn, selective_->taken))
