@@ -37,6 +37,11 @@ class Clock {
                                           std::chrono::steady_clock::now().time_since_epoch())
                                           .count());
   }
+  struct Reading {
+    std::uint64_t ns = 0;
+    std::uint64_t tsc = 0;
+  };
+  static Reading read_both() noexcept;
 
   std::uint64_t base_ = 0;   // cycles, or ns without TSC
   std::uint64_t scale_ = 0;  // ns per cycle << 32; 0: no TSC

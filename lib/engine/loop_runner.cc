@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <system_error>
 #include <utility>
 
 #include "engine/give_way.h"
@@ -107,7 +108,12 @@ Status LoopRunner::start() {
     kick_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     if (kick_fd_ < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
   }
-  thread_ = std::thread([this] { mode_ == Mode::kLcore ? run_lcore() : run_helper(); });
+  try {
+    thread_ = std::thread([this] { mode_ == Mode::kLcore ? run_lcore() : run_helper(); });
+  } catch (const std::system_error& error) {
+    return Error{Errc::kSystem, std::string("a thread for the poll loop: ") + error.what() +
+                                    ": raise the limit of processes (ulimit -u), or use --mode app"};
+  }
   return core_.has_value() ? pin_this_thread(thread_, *core_) : Status{};
 }
 
