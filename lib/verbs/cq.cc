@@ -96,10 +96,27 @@ std::size_t Cq::Impl::filter(std::span<Wc> taken, std::uint32_t first) noexcept 
   return kept;
 }
 
-void Cq::Impl::purge(Qpn qpn) {
+void Cq::Impl::add_qp() {
+  const std::lock_guard lock(purge_mutex_);
+  const std::size_t most = purges_.size() + qps_ + 1;
+  if (most > purges_.capacity()) purges_.reserve(2 * most);
+  ++qps_;
+}
+
+void Cq::Impl::remove_qp() noexcept {
+  const std::lock_guard lock(purge_mutex_);
+  --qps_;
+}
+
+void Cq::Impl::purge(Qpn qpn) noexcept {
   const std::lock_guard lock(purge_mutex_);
   if (ring.tail() == ring.head()) return;
-  purges_.push_back({qpn, ring.tail()});
+  const auto known = std::ranges::find(purges_, qpn, &Purge::qpn);
+  if (known != purges_.end()) {
+    known->until = ring.tail();
+  } else {
+    purges_.push_back({qpn, ring.tail()});  // there is room
+  }
   has_purges_.store(true, std::memory_order_release);  // pairs with take()
 }
 
@@ -163,7 +180,7 @@ std::size_t Cq::poll(std::span<Wc> out) noexcept {
 
 void Cq::arm(bool solicited_only) noexcept {
   impl_->ring.arm(solicited_only);
-  if (impl_->runner.mode() != Mode::kApp) heavy_barrier();  // pairs with CqRing::push()
+  heavy_barrier();  // pairs with CqRing::push(), in whichever thread
 }
 int Cq::fd() const noexcept {
   return impl_->fd;

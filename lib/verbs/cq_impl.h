@@ -28,8 +28,11 @@ struct Cq::Impl {
 
   /// Takes completions, without those of QPs that are gone.
   std::size_t take(std::span<Wc> out) noexcept { return ring.is_empty() ? 0 : take_some(out); }
+  /// One more QP, or one less, can be purged. The former may throw bad_alloc.
+  void add_qp();
+  void remove_qp() noexcept;
   /// Removes the completions of `qpn` that are in the ring now. The caller owns the loop.
-  void purge(Qpn qpn);
+  void purge(Qpn qpn) noexcept;
   /// QPs with receives from `shared` may together complete as many as it has, once.
   void add_shared(const transport::SharedReceives& shared);
   void remove_shared(const transport::SharedReceives& shared) noexcept;
@@ -44,7 +47,8 @@ struct Cq::Impl {
 
   std::atomic<bool> has_purges_{false};
   std::mutex purge_mutex_;
-  std::vector<Purge> purges_;
+  std::vector<Purge> purges_;  // one for a QP, with room for those of all
+  std::size_t qps_ = 0;
 
   struct SharedDemand {
     const transport::SharedReceives* from;

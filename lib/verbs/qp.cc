@@ -80,7 +80,7 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
       context.receives.reset();  // what it took from an SRQ goes back there
       if (is_user) parts.shared->remove_user();
       if (is_target) parts.xrcd->domain.remove_target(context);
-      purge();
+      if (is_counted) purge();
     });
     forget_demand();
     device.keys.release_windows(qp->context().qpn);
@@ -161,6 +161,8 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
   /// How many completions its CQs may have to hold.
   void count_demand() {
     const QpInitAttr& init = qp->context().init;
+    if (parts.send_cq != nullptr) parts.send_cq->add_qp();
+    if (parts.recv_cq != nullptr) parts.recv_cq->add_qp();
     if (parts.shared != nullptr) parts.recv_cq->add_shared(*parts.shared);
     if (parts.send_cq != nullptr) parts.send_cq->ring.add_demand(init.max_send_wr);
     if (takes_receives(qp->context())) parts.recv_cq->ring.add_demand(init.max_recv_wr);
@@ -169,6 +171,8 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
   void forget_demand() noexcept {
     if (!is_counted) return;
     const QpInitAttr& init = qp->context().init;
+    if (parts.send_cq != nullptr) parts.send_cq->remove_qp();
+    if (parts.recv_cq != nullptr) parts.recv_cq->remove_qp();
     if (parts.shared != nullptr) parts.recv_cq->remove_shared(*parts.shared);
     if (parts.send_cq != nullptr) parts.send_cq->ring.remove_demand(init.max_send_wr);
     if (takes_receives(qp->context())) parts.recv_cq->ring.remove_demand(init.max_recv_wr);
@@ -202,8 +206,9 @@ Status Qp::Impl::attach(const Gid& group) {
     return Error{Errc::kLimit, "as many QPs are attached to this multicast group as can be"};
   std::size_t loops = 0;  // that know of it
   try {
-    groups.push_back(group);
+    groups.reserve(groups.size() + 1);
     ++device.group_users[group];
+    groups.push_back(group);
     for (auto& any : device.runners) {
       any->execute([&](engine::PollLoop& loop, Ticks now) {
         loop.attach(group, runner.loop().place().index, any.get() == &runner ? qp.get() : nullptr, now);
@@ -211,7 +216,7 @@ Status Qp::Impl::attach(const Gid& group) {
       ++loops;
     }
   } catch (const std::bad_alloc&) {
-    detach(group, loops);
+    if (!groups.empty() && groups.back() == group) detach(group, loops);
     return Error{Errc::kNoMemory, "no memory for a multicast group"};
   }
   return {};

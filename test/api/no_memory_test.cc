@@ -151,6 +151,33 @@ TEST_CASE("a QP that has no memory for what it is to remember stays in Init", "[
   CHECK(qp.query().state == QpState::kRtr);
 }
 
+TEST_CASE("a QP that goes or is reset takes its completions along where there is no memory",
+          "[api][memory][cq]") {
+  Joined link(Mode::kApp);
+  Cq cq = must(Cq::create(link.a.device, 64));
+  Qp kept = must(Qp::create(link.a.pd, cq, cq, {}));
+  std::vector<Qp> qps;
+  for (int i = 0; i < 8; ++i) qps.push_back(must(Qp::create(link.a.pd, cq, cq, {})));
+  const auto fail = [&](Qp& qp) {  // its receive is flushed
+    QpAttr attr = towards(link.b, qp);
+    attr.state = QpState::kInit;
+    REQUIRE(qp.modify(attr, qp_attr::kInitMask));
+    REQUIRE(qp.post_recv({.wr_id = 1}));
+    REQUIRE(qp.modify({.state = QpState::kError}, qp_attr::kState));
+  };
+  fail(kept);
+  for (Qp& qp : qps) fail(qp);
+  allocations_left = 0;
+  const Status reset = qps[0].modify({.state = QpState::kReset}, qp_attr::kState);
+  qps.clear();
+  allocations_left = -1;
+  CHECK(reset);
+  Wc wc;
+  REQUIRE(cq.poll({&wc, 1}) == 1);
+  CHECK(wc.qpn == kept.qpn());
+  CHECK(cq.poll({&wc, 1}) == 0);
+}
+
 TEST_CASE("a region that there is no memory to register anew goes as any other", "[api][memory][mr]") {
   Joined link(Mode::kApp);
   std::vector<std::byte> bytes(4096);
