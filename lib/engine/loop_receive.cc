@@ -310,7 +310,7 @@ void PollLoop::count_refused(const wire::PacketView& packet, Count why) noexcept
 }
 
 void PollLoop::on_arp(std::span<const std::byte> frame, const wire::PacketView& view, Ticks now) noexcept {
-  if (const auto change = neighbours_.on_arp(frame, view)) on_neighbour(*change, now);
+  if (const auto change = neighbours_.on_arp(frame, view, !was_handed_over_, now)) on_neighbour(*change, now);
   pass_on(frame);
 }
 
@@ -337,7 +337,7 @@ void PollLoop::pass_on(std::span<const std::byte> frame) noexcept {
 
 void PollLoop::on_icmp(const wire::PacketView& view, Ticks now) noexcept {
   if (view.is_v6) {
-    if (const auto change = neighbours_.on_icmp6(view)) on_neighbour(*change, now);
+    if (const auto change = neighbours_.on_icmp6(view, !was_handed_over_, now)) on_neighbour(*change, now);
     pass_on({view.frame, view.frame_len});
   }
   if (was_handed_over_) return;

@@ -2,17 +2,17 @@
 
 #include <algorithm>
 
-#include "wire/arp.h"
 #include "wire/ether.h"
 #include "wire/multicast.h"
-#include "wire/nd.h"
 
 namespace uroce::engine {
 
 namespace {
 
-constexpr std::size_t kUnusedKept = 64;       // known addresses that may be needed again
-constexpr std::uint8_t kAsksOfSuspicion = 3;  // a known address is asked again that often at most
+constexpr std::size_t kUnusedKept = 64;              // known addresses that may be needed again
+constexpr std::uint8_t kAsksOfSuspicion = 3;         // a known address is asked again that often at most
+constexpr std::uint64_t kFreshNs = 1'000'000'000;    // after it was heard of
+constexpr std::uint64_t kSettledNs = 1'000'000'000;  // between two changes that nobody asked for
 
 }  // namespace
 
@@ -31,9 +31,9 @@ std::optional<MacAddress> Neighbours::acquire(const NextHop& hop, Ticks now) {
     --unused_;
   }
   ++entry->users;
-  if (entry->known) return entry->mac;
-  if (!entry->asking) start_asking(*entry, now);
-  return std::nullopt;
+  const bool is_fresh = entry->known && now < entry->heard + kFreshNs;
+  if (!is_fresh && !entry->asking) start_asking(*entry, now);
+  return entry->known ? std::optional(entry->mac) : std::nullopt;
 }
 
 void Neighbours::release(const NextHop& hop) noexcept {
@@ -118,18 +118,36 @@ void Neighbours::ask(const Entry& entry) noexcept {
   counters_.add(Count::kTxNd);
 }
 
-std::optional<Neighbours::Change> Neighbours::learn(const NextHop& hop, const MacAddress& mac) noexcept {
+std::optional<Neighbours::Change> Neighbours::learn(const NextHop& hop, const MacAddress& mac,
+                                                    Ticks now) noexcept {
   Entry* entry = find(hop);
   if (entry == nullptr || wire::is_group(mac)) return std::nullopt;
+  const bool is_other = entry->known && entry->mac != mac;
+  if (is_other && !entry->asking && entry->changed.is_set() && now < entry->changed + kSettledNs) {
+    counters_.add(Count::kDropNeighbourFlap);
+    return std::nullopt;
+  }
   entry->asking = false;
-  if (entry->known && entry->mac == mac) return std::nullopt;
+  entry->heard = now;
+  if (entry->known && !is_other) return std::nullopt;
+  if (is_other) entry->changed = now;
   entry->known = true;
   entry->mac = mac;
   return Change{hop, mac};
 }
 
+void Neighbours::answer(const wire::Arp& question, std::uint16_t vlan) noexcept {
+  const wire::LinkAddress link = link_to(question.sender_mac, vlan);
+  std::byte* reply = port_.tx_claim(wire::arp_frame_len(link));
+  if (reply == nullptr) return;
+  wire::emit_arp_frame(reply, link, wire::make_arp_reply(question, port_.info().mac));
+  port_.tx_commit();
+  counters_.add(Count::kTxArp);
+}
+
 std::optional<Neighbours::Change> Neighbours::on_arp(std::span<const std::byte> frame,
-                                                     const wire::PacketView& view) noexcept {
+                                                     const wire::PacketView& view, bool answers,
+                                                     Ticks now) noexcept {
   const auto arp = wire::parse_arp(frame, view.l3_offset);
   if (!arp.has_value()) {
     counters_.add(Count::kDropMalformed);
@@ -139,40 +157,36 @@ std::optional<Neighbours::Change> Neighbours::on_arp(std::span<const std::byte> 
   const std::uint16_t vlan = view.vlan_id();
   const bool asks_us = arp->operation == wire::Arp::Operation::kRequest &&
                        addresses_.is_own(Gid::from_v4(arp->target_ip), vlan);
-  if (asks_us) {
-    const wire::LinkAddress link = link_to(arp->sender_mac, vlan);
-    if (std::byte* reply = port_.tx_claim(wire::arp_frame_len(link))) {
-      wire::emit_arp_frame(reply, link, wire::make_arp_reply(*arp, port_.info().mac));
-      port_.tx_commit();
-      counters_.add(Count::kTxArp);
-    }
-  }
-  return learn({.gid = Gid::from_v4(arp->sender_ip), .vlan = vlan}, arp->sender_mac);
+  if (asks_us && answers) answer(*arp, vlan);
+  return learn({.gid = Gid::from_v4(arp->sender_ip), .vlan = vlan}, arp->sender_mac, now);
 }
 
-std::optional<Neighbours::Change> Neighbours::on_icmp6(const wire::PacketView& view) noexcept {
+void Neighbours::answer(const wire::NeighbourMessage& question, const wire::PacketView& view) noexcept {
+  const wire::NeighbourMessage answer = wire::make_advertisement(question, port_.info().mac);
+  const bool to_group = answer.dst.is_multicast();
+  const MacAddress to =
+      to_group ? wire::multicast_mac(answer.dst) : question.link_address.value_or(view.src_mac());
+  const wire::LinkAddress link = link_to(to, view.vlan_id());
+  std::byte* reply = port_.tx_claim(wire::neighbour_frame_len(link, answer));
+  if (reply == nullptr) return;
+  wire::emit_neighbour_frame(reply, link, answer);
+  port_.tx_commit();
+  counters_.add(Count::kTxNd);
+}
+
+std::optional<Neighbours::Change> Neighbours::on_icmp6(const wire::PacketView& view, bool answers,
+                                                       Ticks now) noexcept {
   const auto message = wire::parse_neighbour(view);
   if (!message.has_value()) return std::nullopt;
   counters_.add(Count::kRxNd);
   const std::uint16_t vlan = view.vlan_id();
   if (message->is_advertisement) {
     const MacAddress mac = message->link_address.value_or(view.src_mac());
-    return learn({.gid = message->target, .vlan = vlan}, mac);
+    return learn({.gid = message->target, .vlan = vlan}, mac, now);
   }
-  if (addresses_.is_own(message->target, vlan)) {
-    const wire::NeighbourMessage answer = wire::make_advertisement(*message, port_.info().mac);
-    const bool to_group = answer.dst.is_multicast();
-    const MacAddress to =
-        to_group ? wire::multicast_mac(answer.dst) : message->link_address.value_or(view.src_mac());
-    const wire::LinkAddress link = link_to(to, vlan);
-    if (std::byte* reply = port_.tx_claim(wire::neighbour_frame_len(link, answer))) {
-      wire::emit_neighbour_frame(reply, link, answer);
-      port_.tx_commit();
-      counters_.add(Count::kTxNd);
-    }
-  }
+  if (answers && addresses_.is_own(message->target, vlan)) answer(*message, view);
   if (message->src.is_zero() || !message->link_address.has_value()) return std::nullopt;
-  return learn({.gid = message->src, .vlan = vlan}, *message->link_address);
+  return learn({.gid = message->src, .vlan = vlan}, *message->link_address, now);
 }
 
 }  // namespace uroce::engine

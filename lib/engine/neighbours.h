@@ -9,6 +9,8 @@
 #include "base/time.h"
 #include "engine/addresses.h"
 #include "port/port.h"
+#include "wire/arp.h"
+#include "wire/nd.h"
 #include "wire/packet.h"
 
 namespace uroce::engine {
@@ -16,9 +18,10 @@ namespace uroce::engine {
 /// Neighbour cache of one loop. RFC 826, RFC 4861.
 ///
 /// An entry is made when a QP or an address handle needs it, asked for until somebody answers, and kept up to
-/// date by whatever ARP and ND packets tell later. Nothing from the wire makes an entry. One that nobody
-/// needs any more is forgotten; those that are known not at once, but when there are many. What is heard in
-/// one VLAN says nothing about another.
+/// date by whatever ARP and ND packets tell later: at most one change a second that nobody asked for, since
+/// each concerns all QPs. One that is needed again and has not been heard of for a while is asked for, and
+/// used meanwhile. Nothing from the wire makes an entry. One that nobody needs any more is forgotten; those
+/// that are known not at once, but when there are many. What is heard in one VLAN says nothing about another.
 ///
 /// Threads: loop.
 class Neighbours {
@@ -50,9 +53,11 @@ class Neighbours {
     NextHop hop;
     MacAddress mac;
   };
-  /// Answers questions about our addresses. @return what changed, if anything.
-  std::optional<Change> on_arp(std::span<const std::byte> frame, const wire::PacketView& view) noexcept;
-  std::optional<Change> on_icmp6(const wire::PacketView& view) noexcept;
+  /// @param answers  questions about our addresses: one loop of a device is enough for that
+  /// @return what changed, if anything.
+  std::optional<Change> on_arp(std::span<const std::byte> frame, const wire::PacketView& view, bool answers,
+                               Ticks now) noexcept;
+  std::optional<Change> on_icmp6(const wire::PacketView& view, bool answers, Ticks now) noexcept;
 
  private:
   struct Entry {
@@ -62,6 +67,8 @@ class Neighbours {
     bool asking = false;
     std::uint8_t asked = 0;  // times in a row without an answer
     Ticks next_ask{};
+    Ticks heard{};    // of that Ethernet address
+    Ticks changed{};  // unset: it is the first that was known
     std::uint32_t users = 0;
     std::uint64_t released = 0;  // not in use: the larger, the later
   };
@@ -72,7 +79,9 @@ class Neighbours {
   void forget(Entry& entry) noexcept;
   [[nodiscard]] std::uint64_t ask_interval(std::uint8_t asked) const noexcept;
   void ask(const Entry& entry) noexcept;
-  std::optional<Change> learn(const NextHop& hop, const MacAddress& mac) noexcept;
+  std::optional<Change> learn(const NextHop& hop, const MacAddress& mac, Ticks now) noexcept;
+  void answer(const wire::Arp& question, std::uint16_t vlan) noexcept;
+  void answer(const wire::NeighbourMessage& question, const wire::PacketView& view) noexcept;
   [[nodiscard]] wire::LinkAddress link_to(const MacAddress& mac, std::uint16_t vlan) const noexcept;
 
   const Addresses& addresses_;

@@ -130,6 +130,60 @@ TEST_CASE("a loop asks a silent peer for its address again, and keeps the old on
   f.loop.remove(*qp, f.now());
 }
 
+TEST_CASE("an address that has not been heard of for a while is asked for when somebody needs it again",
+          "[engine][neighbours]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  introduce(f);
+  const auto need = [&](std::uint32_t number) {
+    f.loop.add_handle(AhId{std::uint64_t{number} << 32}, 1, {.dgid = f.peer_v4()}, f.now());
+    CHECK(f.loop.is_resolved(AhId{std::uint64_t{number} << 32}));  // by what was known
+    f.run(10'000);
+    return arps(f.taken()).size();
+  };
+  CHECK(need(1) == 0);
+  f.run(2'000'000'000);
+  f.taken();
+  CHECK(need(2) == 1);
+  f.give(arp_reply(kOther, f.peer_v4()));  // it has moved
+  f.run(10'000);
+  f.post_send(*qp);
+  f.run(10'000);
+  const auto frames = f.taken();
+  REQUIRE(roce_views(frames).size() == 1);
+  CHECK(roce_views(frames)[0].dst_mac() == kOther);
+  CHECK(need(3) == 0);
+  f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("addresses that change without end change once a second", "[engine][neighbours]") {
+  // S9: each change is told to all QPs
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp, f.peer_v4(), 1, 0));
+  const auto sends_to = [&] {
+    f.post_send(*qp);
+    f.run(10'000);
+    const auto frames = f.taken();
+    REQUIRE(roce_views(frames).size() == 1);
+    return roce_views(frames)[0].dst_mac();
+  };
+  introduce(f);
+  for (int i = 0; i < 1000; ++i) {
+    f.give(arp_reply(i % 2 == 0 ? kOther : f.peer_mac(), f.peer_v4()));
+    f.run(1000);
+  }
+  const auto& counters = f.loop.counters();
+  CHECK(counters.get(Count::kDropNeighbourFlap) >= 499);
+  CHECK(sends_to() == kOther);  // the first of them
+  f.run(1'000'000'000);
+  f.give(arp_reply(f.peer_mac(), f.peer_v4()));
+  f.run(1000);
+  CHECK(sends_to() == f.peer_mac());
+  f.loop.remove(*qp, f.now());
+}
+
 TEST_CASE("nothing from the wire makes an entry or takes memory", "[engine][neighbours]") {
   // S8, S9
   LoopFixture f;

@@ -501,19 +501,58 @@ TEST_CASE("nothing refers to a QP after its removal, whatever it was doing", "[e
   f.loop.remove(*other, f.now());
 }
 
-TEST_CASE("two loops hand packets over that arrived at the wrong one", "[engine][loop][hand-over]") {
-  const engine::Addresses addresses({{*Gid::parse("fe80::1"), 64}, {LoopFixture::local_v4(), 24}},
-                                    std::nullopt);
+namespace {
+
+/// Two loops of a device, each with a link of its own.
+struct TwoLoops {
+  TwoLoops() {
+    for (unsigned i = 0; i < 2; ++i) {
+      loops.push_back(
+          std::make_unique<engine::PollLoop>(engine::LoopPlace{i, 2}, *ports[i], addresses, 1'000'000));
+    }
+    engine::PollLoop::connect(loops);
+  }
+  /// To the first loop.
+  void give(const Bytes& frame) {
+    std::byte* room = ends[0]->tx_claim(static_cast<std::uint32_t>(frame.size()));
+    REQUIRE(room != nullptr);
+    std::copy(frame.begin(), frame.end(), room);
+    ends[0]->tx_commit();
+  }
+  void run(int times) {
+    for (int i = 0; i < times; ++i) {
+      for (auto& loop : loops) loop->run_once(now);
+    }
+  }
+  const engine::Addresses addresses{{{*Gid::parse("fe80::1"), 64}, {LoopFixture::local_v4(), 24}},
+                                    std::nullopt};
   drivers::LoopbackLink links[2]{drivers::LoopbackLink{{.delay_ns = 0}},
                                  drivers::LoopbackLink{{.delay_ns = 0}}};
   std::unique_ptr<port::Port> ports[2]{links[0].open_end(0), links[1].open_end(0)};
   std::unique_ptr<port::Port> ends[2]{links[0].open_end(1), links[1].open_end(1)};
   std::vector<std::unique_ptr<engine::PollLoop>> loops;
-  for (unsigned i = 0; i < 2; ++i) {
-    loops.push_back(
-        std::make_unique<engine::PollLoop>(engine::LoopPlace{i, 2}, *ports[i], addresses, 1'000'000));
-  }
-  engine::PollLoop::connect(loops);
+  Ticks now{1'000'000};
+};
+
+}  // namespace
+
+TEST_CASE("of all loops one answers who asks for an address", "[engine][loop][hand-over][neighbours]") {
+  TwoLoops two;
+  const MacAddress mac = two.ends[0]->info().mac;
+  const wire::LinkAddress link{.src = mac, .dst = {{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}};
+  Bytes frame(wire::arp_frame_len(link));
+  wire::emit_arp_frame(frame.data(), link,
+                       wire::make_arp_request(mac, LoopFixture::peer_v4(), LoopFixture::local_v4()));
+  two.give(frame);
+  two.run(3);
+  CHECK(two.loops[0]->counters().get(Count::kTxArp) == 1);
+  CHECK(two.loops[1]->counters().get(Count::kRxArp) == 1);  // it learns
+  CHECK(two.loops[1]->counters().get(Count::kTxArp) == 0);
+}
+
+TEST_CASE("two loops hand packets over that arrived at the wrong one", "[engine][loop][hand-over]") {
+  TwoLoops two;
+  auto& loops = two.loops;
   mem::KeyTable keys(1, [] {});
   transport::CqRing cq(16);
   transport::RcQp qp(Qpn{0x11}, 1, {}, keys, loops[1]->counters(), cq, cq);  // odd: the second loop's
@@ -521,31 +560,24 @@ TEST_CASE("two loops hand packets over that arrived at the wrong one", "[engine]
   QpAttr attr;
   attr.dest_qpn = LoopFixture::kPeerQpn;
   attr.dgid = LoopFixture::peer_v4();
-  Ticks now{1'000'000};
   const transport::QpBounds bounds{.gid_count = 2};
   attr.state = QpState::kInit;
-  REQUIRE(loops[1]->modify(qp, attr, qp_attr::kInitMask, bounds, now));
+  REQUIRE(loops[1]->modify(qp, attr, qp_attr::kInitMask, bounds, two.now));
   attr.state = QpState::kRtr;
-  REQUIRE(loops[1]->modify(qp, attr, qp_attr::kRtrMask, bounds, now));
+  REQUIRE(loops[1]->modify(qp, attr, qp_attr::kRtrMask, bounds, two.now));
   REQUIRE(qp.context().receives.own.put({.wr_id = 5}, 0));
   qp.context().receives.own.publish(1);
 
-  const wire::FrameAddress address{.src_mac = ends[0]->info().mac,
-                                   .dst_mac = ports[0]->info().mac,
+  const wire::FrameAddress address{.src_mac = two.ends[0]->info().mac,
+                                   .dst_mac = two.ports[0]->info().mac,
                                    .sgid = LoopFixture::peer_v4(),
                                    .dgid = LoopFixture::local_v4()};
   const Bytes frame = frame_of(send_only(Qpn{0x11}), address, {});
   for (int time = 0; time < 300; ++time) {  // more than the ring between them holds
-    std::byte* room = ends[0]->tx_claim(static_cast<std::uint32_t>(frame.size()));
-    REQUIRE(room != nullptr);
-    std::copy(frame.begin(), frame.end(), room);
-    ends[0]->tx_commit();
-    if (time % 30 == 0) loops[0]->run_once(now);
+    two.give(frame);
+    if (time % 30 == 0) loops[0]->run_once(two.now);
   }
-  for (int i = 0; i < 50; ++i) {
-    loops[0]->run_once(now);
-    loops[1]->run_once(now);
-  }
+  two.run(50);
   Wc wc;
   REQUIRE(cq.poll({&wc, 1}) == 1);  // the first; the rest are duplicates
   CHECK(wc.wr_id == 5);
@@ -555,7 +587,7 @@ TEST_CASE("two loops hand packets over that arrived at the wrong one", "[engine]
   const std::uint64_t dropped = loops[0]->counters().get(Count::kDropHandOverFull);
   CHECK(handed + dropped == 300);
   CHECK(loops[1]->counters().get(Count::kRxRoce) == handed);
-  loops[1]->remove(qp, now);
+  loops[1]->remove(qp, two.now);
 }
 
 TEST_CASE("ten thousand idle QPs cost the busy one nothing", "[engine][loop][R9]") {
