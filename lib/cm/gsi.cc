@@ -52,20 +52,26 @@ void Gsi::post_receive(std::uint32_t slot) {
   (void)qp_->post_recv({.wr_id = slot, .sges = {&sge, 1}});  // there is room: one is posted for one taken
 }
 
+/// One that is not new is made anew, which asks whether its Ethernet address is still the right one: a peer
+/// that has come back elsewhere does not say so.
 Gsi::Handle* Gsi::handle_to(const AhAttr& to) {
+  constexpr auto kNew = std::chrono::seconds(1);
+  const auto now = std::chrono::steady_clock::now();
   const auto known = handles_.find(to);
-  if (known != handles_.end()) {
+  if (known != handles_.end() && now - known->second.made < kNew) {
     known->second.used = ++uses_;
     return &known->second;
   }
-  if (handles_.size() >= kHandles) {
+  auto ah = Ah::create(*pd_, to);
+  if (!ah) return nullptr;
+  if (known == handles_.end() && handles_.size() >= kHandles) {
     handles_.erase(std::min_element(handles_.begin(), handles_.end(), [](const auto& a, const auto& b) {
       return a.second.used < b.second.used;
     }));
   }
-  auto ah = Ah::create(*pd_, to);
-  if (!ah) return nullptr;
-  return &handles_.emplace(to, Handle{std::move(*ah), false, ++uses_}).first->second;
+  Handle made{std::move(*ah), now, false, ++uses_};
+  if (known != handles_.end()) made.former.emplace(std::move(known->second.ah));
+  return &handles_.insert_or_assign(to, std::move(made)).first->second;
 }
 
 bool Gsi::post(const Handle& handle, const wire::Mad& mad) {

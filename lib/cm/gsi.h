@@ -51,8 +51,10 @@ class Gsi {
 
   struct Handle {
     Ah ah;
+    std::chrono::steady_clock::time_point made;
     bool resolved = false;
     std::uint64_t used = 0;
+    std::optional<Ah> former{};  // which sends on their way name
   };
   struct Waiting {
     AhAttr to;

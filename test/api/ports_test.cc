@@ -5,9 +5,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "api/ends.h"
+#include "uroce/connection.h"
 
 namespace uroce::api {
 namespace {
@@ -124,6 +126,57 @@ TEST_CASE("one process has ports of several kinds, and opens and closes them aga
     carry(wires);
     for (auto& wire : wires) CHECK(wire->a.device.port_state() == PortState::kActive);
   }
+}
+
+namespace {
+
+/// A server that takes one connection, from its opening to its end.
+struct Server {
+  explicit Server(const std::string& port) : end(Wire::open(port, "10.4.0.2/24", Mode::kAuto)) {}
+  /// @return whether `client` at `from` was connected
+  bool connect(Cm& from, Qp& client) {
+    std::thread thread([&] {
+      auto request = listener.wait(20s);
+      if (request.has_value()) served = request->accept(qp, {}).has_value();
+    });
+    const auto connection =
+        Connection::connect(from, client, {.to = {Gid::from_v4({10, 4, 0, 2}), listener.port()}});
+    INFO((connection ? "" : connection.error().text));
+    CHECK(connection);
+    thread.join();
+    return served && connection.has_value();
+  }
+  End end;
+  Cm cm = must(Cm::open(end.device));
+  Cq cq = must(Cq::create(end.device, 16));
+  Qp qp = must(Qp::create(end.pd, cq, cq, {}));
+  Listener listener = must(Listener::create(cm, {}));
+  bool served = false;
+};
+
+}  // namespace
+
+TEST_CASE("a peer that has come back with another Ethernet address is connected to again",
+          "[api][ports][cm][R5]") {
+  // A switch that knows where each address is, and drops what is for no other.
+  const char* const bridge =
+      "ip link add br0 type bridge && ip link set br0 up &&"
+      " for i in 0 1; do ip link set pb$i master br0 && bridge link set dev pb$i flood off || exit 1; done";
+  if (!has_interfaces() || std::system(bridge) != 0) {
+    WARN("needs root for a network namespace, and bridges");
+    return;
+  }
+  End end = Wire::open("af_packet:pa0", "10.4.0.1/24", Mode::kAuto);
+  Cm cm = must(Cm::open(end.device));
+  Cq cq = must(Cq::create(end.device, 16));
+  for (const std::string mac : {"02:00:00:00:04:01", "02:00:00:00:04:02"}) {
+    const std::string change =
+        "ip link set pa1 down && ip link set pa1 address " + mac + " && ip link set pa1 up";
+    REQUIRE(std::system(change.c_str()) == 0);
+    Qp qp = must(Qp::create(end.pd, cq, cq, {}));
+    CHECK(Server("af_packet:pa1").connect(cm, qp));
+  }
+  CHECK(std::system("ip link del br0") == 0);
 }
 
 }  // namespace uroce::api
