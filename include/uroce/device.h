@@ -68,7 +68,8 @@ class Device {
   /// @return kConfig if it is none, kInvalid if it is there, kNoMemory.
   Status add_ip(const std::string& address);
   /// Removes one, whatever its prefix; raises kGidChange. QPs and address handles that were made from it keep
-  /// it; no new ones can be made. @return kConfig, kNotFound, kNoMemory; the link-local address of index 0
+  /// it, for as long as peers and gateways remember its Ethernet address: nobody answers for it any more. No
+  /// new ones can be made. @return kConfig, kNotFound, kNoMemory; the link-local address of index 0
   /// stays.
   Status remove_ip(const std::string& address);
   [[nodiscard]] MacAddress mac() const noexcept;
