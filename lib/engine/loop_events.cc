@@ -3,6 +3,7 @@
 
 #include "engine/poll_loop.h"
 #include "engine/signal.h"
+#include "transport/xrc_domain.h"
 
 namespace uroce::engine {
 
@@ -16,7 +17,14 @@ void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
     }
     signal(failure_fd_);
   }
-  for (std::uint8_t type = 0; type < 31; ++type) {
+  if ((events & transport::QpContext::kManyQueues) != 0 && qp.context().domain != nullptr) {
+    qp.context().domain->for_each([this](const transport::XrcDomain::Entry& queue) {
+      wake(*queue.cq);
+      if (queue.receives->take_limit_event())
+        report({.type = AsyncEventType::kSrqLimitReached, .srq = queue.receives->number});
+    });
+  }
+  for (std::uint8_t type = 0; type < 30; ++type) {
     if ((events & 1U << type) == 0) continue;
     const bool is_overflow = AsyncEventType{type} == AsyncEventType::kCqErr;
     const transport::SharedReceives* shared = qp.context().receives.shared();

@@ -75,6 +75,8 @@ struct QpContext {
   std::uint32_t access_flags = 0;
   std::uint32_t max_unacked = 256;  ///< packets in flight
   std::uint32_t events = 0;         ///< QueuePair::take_events()
+  /// Of an XRC target: one step used more than one queue of its domain.
+  static constexpr std::uint32_t kManyQueues = 1U << 30;
   std::uint16_t udp_src_port = 0xc000;
   std::uint8_t max_rd_atomic = 1;
   std::uint8_t max_dest_rd_atomic = 1;

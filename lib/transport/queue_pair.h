@@ -100,7 +100,7 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
     return state() == QpState::kError;
   }
 
-  /// Bits 1 << AsyncEventType that happened since the last call, and kHasFailed.
+  /// Bits 1 << AsyncEventType that happened since the last call, kHasFailed and QpContext::kManyQueues.
   static constexpr std::uint32_t kHasFailed = 1U << 31;
   [[nodiscard]] std::uint32_t take_events() noexcept { return std::exchange(ctx_.events, 0); }
 

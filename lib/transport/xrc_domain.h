@@ -46,6 +46,10 @@ class XrcDomain {
   }
   /// What a target has for a CQ before a request names a queue, and when that queue has gone.
   [[nodiscard]] CqRing& no_cq() noexcept { return none_; }
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    for (const auto& [number, entry] : entries_) visit(entry);
+  }
   [[nodiscard]] const Entry* find(std::uint32_t number) const noexcept {
     const auto found = entries_.find(number);
     return found == entries_.end() ? nullptr : &found->second;

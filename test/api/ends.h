@@ -49,10 +49,12 @@ struct End {
 
 /// Both ends of a link of this process.
 struct Joined {
-  explicit Joined(Mode mode, const std::string& options = "", std::uint32_t probe_us = 100)
+  /// @param fault_b  of the second end
+  explicit Joined(Mode mode, const std::string& options = "", std::uint32_t probe_us = 100,
+                  const std::string& fault_b = "")
       : port("shm:api" + std::to_string(getpid()) + options),
         a(End::open(port, mode, 65536, "", probe_us)),
-        b(End::open(port, mode, 65536, "", probe_us)) {}
+        b(End::open(port, mode, 65536, fault_b, probe_us)) {}
   std::string port;
   End a;
   End b;

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "api/ends.h"
+#include "uroce/ece.h"
 #include "uroce/srq.h"
 #include "uroce/xrcd.h"
 
@@ -31,10 +32,11 @@ struct Worker {
 };
 
 struct Connection {
-  Connection(Joined& link, Xrcd& domain)
+  Connection(Joined& link, Xrcd& domain, const Ece& options = {})
       : cq(must(Cq::create(link.a.device, 64))),
         initiator(must(Qp::create(link.a.pd, cq, cq, {.type = QpType::kXrcSend, .sq_sig_all = true}))),
         target(must(Qp::create(domain, {.type = QpType::kXrcRecv}))) {
+    for (Qp* qp : {&initiator, &target}) REQUIRE(qp->set_ece(options));
     const Status joined = join(link.a, initiator, link.b, target);
     INFO((joined ? "" : joined.error().text));
     REQUIRE(joined);
@@ -80,6 +82,34 @@ TEST_CASE("one connection reaches the queues of all threads of a process", "[xrc
     CHECK(std::memcmp(to.memory.memory().data() + (round % 16) * kSlot, source.memory().data(), bytes) == 0);
     CHECK(next(connection.cq, link).ok());
   }
+}
+
+TEST_CASE("each thread is woken for what was held for it, whichever queue comes last",
+          "[xrc][selective][cq]") {
+  Joined link(Mode::kApp, "", 100, "drop opcode=XRC_SEND_ONLY nth=1");
+  Xrcd domain = must(Xrcd::create(link.b.device));
+  Worker one(link.b, domain, 0x11);
+  Worker two(link.b, domain, 0x22);
+  Connection connection(link, domain, {.vendor_id = ece::kVendor, .options = ece::kSelectiveRepeat});
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    one.post(i);
+    two.post(i);
+  }
+  REQUIRE(one.srq.arm_limit(1));
+  one.cq.arm();
+  two.cq.arm();
+  for (const Worker* to : {&two, &one, &one, &two}) {  // the first is lost; all are taken in one step
+    REQUIRE(connection.initiator.post_send({.remote_srq = to->srq.number()}));
+  }
+  for (int i = 0; i < 4; ++i) CHECK(next(connection.cq, link).ok());
+  CHECK(is_readable(one.cq.fd()));
+  CHECK(is_readable(two.cq.fd()));
+  AsyncEvent event;
+  bool has_limit_event = false;
+  while (link.b.device.next_async_event(event)) {
+    has_limit_event = has_limit_event || event.type == AsyncEventType::kSrqLimitReached;
+  }
+  CHECK(has_limit_event);
 }
 
 TEST_CASE("an XRC request has the rights of the queue that it names", "[xrc]") {
