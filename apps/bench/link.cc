@@ -51,25 +51,15 @@ Json spread_of(std::vector<double> all) {
 Result<Json> run_all(const Config& config, const CorePair& cores, const Options& options,
                      std::vector<Row>& rows, Status& failure) {
   Progress progress;
-  Config client = config;
-  Config server = config;
-  client.mode = server.mode = Mode::kApp;
-  client.lcores.clear();
-  server.lcores.clear();
-  const std::string name = config.port.substr(0, config.port.find(':'));
-  client.pcap = capture_for_end(config.pcap, name, false);
-  server.pcap = capture_for_end(config.pcap, name, true);
-  if (options.peer_port.empty()) {
-    client.port = port_spec_for_end(config.port, false);
-    server.port = port_spec_for_end(config.port, true);
-  } else {
-    server.port = options.peer_port;
-  }
+  std::array<std::string, 2> ports = {config.port, options.peer_port};
+  if (options.peer_port.empty())
+    ports = {port_spec_for_end(config.port, false), port_spec_for_end(config.port, true)};
   if (auto checked = check_ports(config, options); !checked) return checked.error();
   auto tcp = TcpUnderTest::start(cores);
   if (!tcp) return tcp.error();
   const auto largest = options.stream.empty() ? 0U : *std::ranges::max_element(options.stream);
-  auto link = LinkUnderTest::start(name, cores, client, server, largest, options.bare_ports);
+  auto link = LinkUnderTest::start(config.port.substr(0, config.port.find(':')), cores, config, ports,
+                                   largest, options.bare_ports);
   if (!link) return link.error();
 
   std::vector<Case> cases;
@@ -132,6 +122,7 @@ int run(const SharedOptions& shared, const Options& options) {
   }
   return failure ? 0 : fail(failure.error());
 }
+
 }  // namespace
 
 void add_bench(CLI::App& program, int& exit_code) {

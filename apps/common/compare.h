@@ -29,11 +29,13 @@ struct LinkUnderTest {
   std::vector<double> lines_ns{};    ///< before each sample: a cache line's way there and back
 
   /// Forks four processes and connects them.
-  /// @param at_client, at_server  ports of the uroce ends
-  /// @param bare_ports  of the bare ends, client's first; empty: those of uroce with "raw" in the link's name
+  /// @param config  of both uroce ends, but for mode, loops, port and capture, which follow from the rest
+  /// @param ports  of the uroce ends, client's first
+  /// @param bare_ports  likewise of the bare ends; empty: those of uroce with "raw" in the link's name
   /// @param largest_write  bytes, of the streams that will be measured
-  static Result<LinkUnderTest> start(std::string name, const CorePair& cores, const Config& at_client,
-                                     const Config& at_server, std::uint32_t largest_write = Sample::kHotBytes,
+  static Result<LinkUnderTest> start(std::string name, const CorePair& cores, const Config& config,
+                                     const std::array<std::string, 2>& ports,
+                                     std::uint32_t largest_write = Sample::kHotBytes,
                                      const std::array<std::string, 2>& bare_ports = {});
 };
 

@@ -37,10 +37,21 @@ Status set_up_veth(Pair& pair) {
 
 }  // namespace
 
-Result<LinkUnderTest> LinkUnderTest::start(std::string name, const CorePair& cores, const Config& at_client,
-                                           const Config& at_server, std::uint32_t largest_write,
+Result<LinkUnderTest> LinkUnderTest::start(std::string name, const CorePair& cores, const Config& config,
+                                           const std::array<std::string, 2>& ports,
+                                           std::uint32_t largest_write,
                                            const std::array<std::string, 2>& bare_ports) {
   const bool shared = cores.shared;
+  const auto at_end = [&](bool server) {
+    Config one = config;
+    one.mode = Mode::kApp;
+    one.lcores.clear();
+    one.port = ports[server ? 1 : 0];
+    one.pcap = capture_for_end(config.pcap, name, server);
+    return one;
+  };
+  const Config at_client = at_end(false);
+  const Config at_server = at_end(true);
   auto uroce = Pair::spawn(
       name, cores.client, cores.server,
       [&] { return std::make_unique<UroceService>(at_client, shared, largest_write); },

@@ -123,16 +123,8 @@ class Demo {
   }
 
   Result<LinkUnderTest> start(const LinkSpec& spec) {
-    Config client = config_;
-    Config server = config_;
-    client.mode = server.mode = Mode::kApp;
-    client.lcores.clear();
-    server.lcores.clear();
-    client.port = port_spec_for_end(spec.port, false);
-    server.port = port_spec_for_end(spec.port, true);
-    client.pcap = capture_for_end(config_.pcap, spec.name, false);
-    server.pcap = capture_for_end(config_.pcap, spec.name, true);
-    return LinkUnderTest::start(spec.name, cores_, client, server);
+    return LinkUnderTest::start(spec.name, cores_, config_,
+                                {port_spec_for_end(spec.port, false), port_spec_for_end(spec.port, true)});
   }
 
   bool verify(LinkUnderTest& link) {
