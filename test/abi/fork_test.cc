@@ -4,9 +4,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <cstdio>
+#include <thread>
 
 #include "test/abi/verbs_side.h"
 
@@ -302,6 +304,40 @@ TEST_CASE("children that were forked open a device of their own, and meet on one
     CHECK(status == 0);
   }
   for (const int fd : {told[0], told[1], held[0]}) close(fd);
+}
+
+TEST_CASE("a child that is forked while another thread opens the device opens one of its own",
+          "[abi][fork]") {
+  constexpr int kChildren = 10;
+  VerbsSide::use_own_link();
+  int count = 0;
+  ibv_device** devices = ibv_get_device_list(&count);
+  REQUIRE(count == 1);
+  std::atomic<bool> ends = false;
+  std::thread opener([&] {
+    while (!ends) {
+      ibv_context* context = ibv_open_device(devices[0]);
+      if (context == nullptr || ibv_close_device(context) != 0) return;
+    }
+  });
+  int failed = 0;
+  for (int i = 0; i < kChildren; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(5);
+      ibv_context* context = ibv_open_device(devices[0]);
+      _exit(context != nullptr && ibv_close_device(context) == 0 ? 0 : 1);
+    }
+    int status = -1;
+    if (waitpid(child, &status, 0) != child || status != 0) {
+      UNSCOPED_INFO("child " << i << ": wait status " << status);
+      ++failed;
+    }
+  }
+  ends = true;
+  opener.join();
+  CHECK(failed == 0);
+  ibv_free_device_list(devices);
 }
 
 }  // namespace uroce::test

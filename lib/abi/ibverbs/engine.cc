@@ -79,10 +79,12 @@ void Engine::before_fork() {
 void Engine::after_fork_in_parent() {
   instance().mutex_.unlock();
 }
-/// The parent's device, with its threads, is not here: what is left of it is never touched again.
+/// The parent's device, with its threads, is not here: what is left of it is never touched again, nor is
+/// one that another thread was opening or closing.
 void Engine::after_fork_in_child() {
   Engine& parents = instance();
-  if (parents.has_users()) {
+  const std::unique_lock nobody_opens(parents.opening_, std::try_to_lock);
+  if (parents.has_users() || !nobody_opens.owns_lock()) {
     forked_from = getppid();
     for (Context* context : parents.contexts_) context->die();
     for (const auto& [number, qp] : parents.qps_) die(*qp);
