@@ -1,13 +1,18 @@
 // uroce demo: two processes on this machine exchange RDMA operations; every byte is verified, and the speed
 // stands beside that of the bare link and of TCP.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <filesystem>
 #include <memory>
+#include <optional>
 
 #include "apps/commands.h"
 #include "apps/common/cli.h"
@@ -33,22 +38,53 @@ struct Options {
   bool quick = false;
 };
 
-/// A directory for sockets that nobody else can use; removed at the end.
+/// A directory for sockets that nobody else can use; removed at the end, however this process ends.
 class PrivateDirectory {
  public:
   PrivateDirectory() : path_((std::filesystem::temp_directory_path() / "uroce-demo-XXXXXX").string()) {
     if (::mkdtemp(path_.data()) == nullptr) path_.clear();
+    if (!path_.empty()) start_keeper();
   }
   ~PrivateDirectory() {
-    std::error_code ignored;
-    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+    if (path_.empty()) return;
+    remove();
+    if (keeper_ < 0) return;
+    ::kill(keeper_, SIGKILL);
+    ::waitpid(keeper_, nullptr, 0);
+    ::close(held_);
   }
   PrivateDirectory(const PrivateDirectory&) = delete;
   PrivateDirectory& operator=(const PrivateDirectory&) = delete;
   [[nodiscard]] const std::string& path() const noexcept { return path_; }
 
  private:
+  void remove() const {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  /// A process that waits for the end of all others that hold the pipe: this one, and those that it forks.
+  void start_keeper() {
+    int ends[2] = {-1, -1};
+    if (::pipe2(ends, O_CLOEXEC) != 0) return;
+    keeper_ = ::fork();
+    if (keeper_ == 0) {
+      ::setsid();  // the terminal's signals are for the others
+      ::close(ends[1]);
+      for (const int inherited : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::close(inherited);
+      char none = 0;
+      while (::read(ends[0], &none, 1) < 0 && errno == EINTR) {
+      }
+      remove();
+      ::_exit(0);
+    }
+    ::close(ends[0]);
+    held_ = ends[1];
+  }
+
   std::string path_;
+  pid_t keeper_ = -1;
+  int held_ = -1;
 };
 
 struct LinkSpec {
@@ -220,12 +256,12 @@ int run(const SharedOptions& shared, const Options& options) {
   if (!config) return fail(config.error());
   const auto cores = cores_from(config->lcores);
   if (!cores) return fail(cores.error());
-  const PrivateDirectory directory;
+  std::optional<PrivateDirectory> directory;
   std::vector<LinkSpec> links;
   if (is_port_given(shared)) {
     links.push_back({config->port.substr(0, config->port.find(':')), config->port, false});
   } else {
-    links.push_back({"memif", fmt::format("memif:{}/demo.sock", directory.path()), true});
+    links.push_back({"memif", fmt::format("memif:{}/demo.sock", directory.emplace().path()), true});
     links.push_back({"shm", fmt::format("shm:demo-{}", ::getpid()), false});
   }
   if (config->seed == 0) config->seed = 1;

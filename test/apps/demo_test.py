@@ -52,6 +52,24 @@ class Demo(unittest.TestCase):
         if "memif" not in links:
             self.assertTrue(any("memif" in note for note in demo["notes"]), demo["notes"])
 
+    def test_nothing_is_left_behind_when_it_is_interrupted(self):
+        def until(is_so, what):
+            end = time.monotonic() + 15
+            while not is_so():
+                self.assertLess(time.monotonic(), end, what)
+                time.sleep(0.01)
+
+        for how in (signal.SIGINT, signal.SIGKILL):
+            with self.subTest(how.name), tempfile.TemporaryDirectory() as folder:
+                demo = subprocess.Popen([UROCE, "demo", "--no-huge"], env={**os.environ, "TMPDIR": folder},
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+                try:
+                    until(lambda: list(pathlib.Path(folder).glob("uroce-demo-*/*")), "no socket")
+                finally:
+                    demo.send_signal(how)
+                    demo.wait(SECONDS)
+                until(lambda: not os.listdir(folder), "its directory is left")
+
     def test_the_environment_names_the_port(self):
         os.environ["UROCE_PORT"] = self.port
         self.addCleanup(os.environ.pop, "UROCE_PORT")
