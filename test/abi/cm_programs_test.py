@@ -16,9 +16,12 @@ import sys
 import tempfile
 import time
 
+import cases
+import links
 import programs_test
 
 SECONDS = 60  # for one pair
+LINES = 12  # of what each says, where it fails
 RSOCKETS = "/usr/lib/x86_64-linux-gnu/rsocket/librspreload.so"
 PYTHON = "/usr/bin/python3"  # not one that was linked to another C library
 CM_THREAD = "uroce-rdma-cm"  # of a process that is about to bind or to resolve an address
@@ -83,7 +86,7 @@ server.handle_request()
 """
 
 
-class Shm(programs_test.Shm):
+class Shm(links.Shm):
     cm = ("10.77.0.1", "10.77.0.2")
 
     def around(self, side):
@@ -91,7 +94,7 @@ class Shm(programs_test.Shm):
         return prefix, [*options, "--ip", f"{self.cm[side]}/24"]
 
 
-class Veth(programs_test.Veth):
+class Veth(links.Veth):
     cm = ("10.9.0.1", "10.9.0.2")
 
 
@@ -128,17 +131,26 @@ class Runner(programs_test.Runner):
         received.unlink(missing_ok=True)
         server = self.start(0, self.words(pair[0]))
         await_cm(server, end)
-        client = self.finish(self.start(1, self.words(pair[1])), end)
+        client = self.start(1, self.words(pair[1]))
         if pair[0].endswith("&"):
-            server.kill()
-        ended = self.finish(server, end)
-        is_good = client[0] and (ended[0] or pair[0].endswith("&"))
-        if is_good and "{folder}/received" in pair[1]:
-            is_good = filecmp.cmp(self.folder / "sent", received, shallow=False)
-        if is_good:
+            why = self.finish_first(client, server, end)
+        else:
+            why = self.finish_both(client, server, end, LINES)
+        if why is None and "{folder}/received" in pair[1]:
+            same = filecmp.cmp(self.folder / "sent", received, shallow=False)
+            return None if same else "what was received is not what was sent"
+        return why
+
+    def finish_first(self, client, server, end):
+        """Of a server that never ends. @return what went wrong, or None"""
+        is_good, said = self.finish(client, end, server)
+        ends = server.poll() is not None
+        server.kill()
+        of_server = self.finish(server, end)[1]
+        if is_good and not ends:
             return None
-        return "\n".join(f"-- {name}:\n" + "\n".join(output.splitlines()[-12:])
-                         for name, (_, output) in (("client", client), ("server", ended)))
+        return "\n".join(f"-- {name}:\n" + "\n".join(output.splitlines()[-LINES:])
+                         for name, output in (("client", said), ("server", of_server)))
 
 
 def missing(pair):
@@ -168,14 +180,14 @@ def cases_of(runner, patterns):
 
 
 def main():
-    arguments = programs_test.arguments_of(__doc__, "--as-nobody", "--veth")
+    arguments = cases.arguments_of(__doc__, "--as-nobody", "--veth")
     chosen_link = Veth() if arguments.veth else Shm(arguments.as_nobody)
     with tempfile.TemporaryDirectory() as name, chosen_link as link:
         folder = pathlib.Path(name)
         folder.chmod(0o777)
         (folder / "sent").write_bytes(os.urandom(3_000_000))
         (folder / "serve.py").write_text(SERVE, encoding="ascii")
-        return programs_test.run_cases(cases_of(Runner(arguments.uroce, link, folder), arguments.patterns))
+        return cases.run_cases(cases_of(Runner(arguments.uroce, link, folder), arguments.patterns))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import shutil
 import sys
 import time
 
+import cases
 import cm_programs_test
 import programs_test
 
@@ -41,7 +42,7 @@ class Pair:
         if "-R" in words:
             cm_programs_test.await_cm(self.server, time.monotonic() + BOUND)
         else:
-            programs_test.await_listener(port, self.server)
+            programs_test.await_listener(port, self.server, time.monotonic() + BOUND)
         self.client = runner.start(1, [*words, runner.link.cm[0] if "-R" in words else runner.link.server])
 
     def survivor_of(self, side, seconds):
@@ -96,7 +97,7 @@ def serve_the_next(uroce, is_veth):
     return f"-- killed:\n{said}\n-- next:\n{output}\n-- server:\n{of_server}"
 
 
-def cases(arguments):
+def all_cases(arguments):
     for command in ENDLESS:
         for side in ("client", "server"):
             yield (f"{command}: its {side} is killed, {BESIDE} on another link",
@@ -113,14 +114,14 @@ def obstacle(name):
 
 
 def chosen(arguments):
-    for name, run in cases(arguments):
+    for name, run in all_cases(arguments):
         if not arguments.patterns or any(pattern in name for pattern in arguments.patterns):
             yield name, obstacle(name), run
 
 
 def main():
-    arguments = programs_test.arguments_of(__doc__, "--veth")
-    return programs_test.run_cases(chosen(arguments))
+    arguments = cases.arguments_of(__doc__, "--veth")
+    return cases.run_cases(chosen(arguments))
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ Runs the cases whose command lines contain a pattern, all without one; --long ad
 The link is shm; with --veth, af_packet between two network namespaces, which needs root. Prints what became
 of each. Programs that are not installed are skipped, with the package to install.
 """
-import argparse
 import contextlib
 import os
 import pathlib
@@ -19,9 +18,12 @@ import subprocess
 import sys
 import time
 
+import cases
+import links
+
 SECONDS = 60  # for one pair
 LONG_SECONDS = 240
-SKIPPED = 77
+GRACE = 5  # seconds that one end has when the other has failed
 IBV = ("ibv_devices", "ibv_devinfo -v")
 PINGPONG = (
     "rc -g 1", "rc -g 0 -s 1", "rc -g 1 -c", "rc -g 1 -e", "rc -g 1 -N", "rc -g 1 -s 65536 -n 100 -c",
@@ -60,10 +62,11 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def await_listener(port, process):
-    """Returns once somebody in its network namespace listens on the TCP port, or the process is over."""
+def await_listener(port, process, end):
+    """Returns once somebody in its network namespace listens on the TCP port, or the process or the time is
+    over."""
     wanted = f":{port:04X}"
-    while process.poll() is None:
+    while process.poll() is None and time.monotonic() < end:
         with contextlib.suppress(OSError):  # the process is over
             for table in ("tcp", "tcp6"):
                 lines = pathlib.Path(f"/proc/{process.pid}/net/{table}").read_text(encoding="ascii")
@@ -71,58 +74,6 @@ def await_listener(port, process):
                     if fields[1].endswith(wanted) and fields[3] == "0A":
                         return
         time.sleep(0.02)
-
-
-class Shm:
-    """Two processes on one machine."""
-    server = "127.0.0.1"
-
-    def __init__(self, as_nobody, which=0):
-        nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
-        self.prefix = nobody if as_nobody else []
-        self.options = ["--port", f"shm:programs{which}-{os.getpid()}"]
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    def around(self, _):
-        """@return what a command at that side begins with, and options of uroce run"""
-        return self.prefix, self.options
-
-
-class Veth:
-    """Two network namespaces joined by a pair of interfaces, which the kernel uses as well."""
-    server = "192.168.9.1"
-
-    def __init__(self, which=0):
-        self.names = [f"uroce-abi{side}-{which}-{os.getpid()}" for side in (0, 1)]
-        self.has_large_rings = False
-
-    def __enter__(self):
-        for name in self.names:
-            self.ip("netns", "add", name)
-        self.ip("link", "add", "end", "netns", self.names[0], "type", "veth", "peer", "name", "end", "netns",
-                self.names[1])
-        for side, name in enumerate(self.names):
-            self.ip("-n", name, "link", "set", "end", "mtu", "4200", "up")
-            self.ip("-n", name, "link", "set", "lo", "up")  # libfabric asks a name server of its own there
-            self.ip("-n", name, "addr", "add", f"192.168.9.{1 + side}/24", "dev", "end")
-        return self
-
-    def __exit__(self, *_):
-        for name in self.names:
-            subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
-
-    @staticmethod
-    def ip(*words):
-        subprocess.run(["ip", *words], check=True)
-
-    def around(self, side):
-        port = "af_packet:end" + (",framecnt=4096" if self.has_large_rings else "")
-        return ["ip", "netns", "exec", self.names[side]], ["--port", port, "--ip", f"10.9.0.{1 + side}/24"]
 
 
 class Runner:
@@ -135,18 +86,27 @@ class Runner:
     def start(self, side, words):
         prefix, options = self.link.around(side)
         command = [*prefix, *self.wrapper, self.uroce, "run", *options, "--", *words]
-        return subprocess.Popen(list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                text=True, env=self.environment, cwd="/")
+        return self.link.start(command, env=self.environment, cwd="/")
 
-    def finish(self, process, end):
-        """@return whether it ended well; what it said"""
+    @staticmethod
+    def finish(process, end, other=None):
+        """@return whether it ended well; what it said, and last whether it hangs"""
         try:
             output, _ = process.communicate(timeout=max(0.1, end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            process.kill()
-            output, _ = process.communicate()
-            return False, output + "\nhangs"
+            has_cause = other is not None and other.poll() not in (None, 0)
+            return False, links.end(process) + ("\nwaits for the end that failed" if has_cause else "\nhangs")
         return process.returncode == 0, output
+
+    def finish_both(self, client, server, end, lines):
+        """@return what went wrong, with so many last lines of what each said, or None"""
+        first = self.finish(client, end, server)
+        until = end if first[0] else min(end, time.monotonic() + GRACE)
+        results = (("client", first), ("server", self.finish(server, until, client)))
+        if all(is_good for _, (is_good, _) in results):
+            return None
+        return "\n".join(f"-- {name}:\n" + "\n".join(output.splitlines()[-lines:])
+                         for name, (_, output) in results)
 
     def run(self, command, seconds):
         """@return what went wrong, or None"""
@@ -159,12 +119,8 @@ class Runner:
         words += ["-p", port]
         self.link.has_large_rings = NEEDS_EVERY_FRAME.match(command) is not None
         server = self.start(0, words)
-        await_listener(port, server)
-        results = [self.finish(self.start(1, [*words, self.link.server]), end), self.finish(server, end)]
-        if all(is_good for is_good, _ in results):
-            return None
-        return "\n".join(f"-- {name}:\n" + "\n".join(output.splitlines()[-8:])
-                         for name, (_, output) in zip(("client", "server"), results))
+        await_listener(port, server, end)
+        return self.finish_both(self.start(1, [*words, self.link.server]), server, end, 8)
 
 
 def chosen(arguments):
@@ -174,57 +130,10 @@ def chosen(arguments):
             yield command
 
 
-def arguments_of(description, *flags):
-    """What the command line says: UROCE_PROGRAM, any of the flags, and patterns. Ends the program as skipped
-    where they ask for what only root may do."""
-    parser = argparse.ArgumentParser(description=description.split("\n", 1)[0])
-    parser.add_argument("uroce", type=lambda text: pathlib.Path(text).resolve())
-    for flag in flags:
-        parser.add_argument(flag, action="store_true")
-    parser.add_argument("patterns", nargs="*")
-    arguments = parser.parse_intermixed_args()
-    if (arguments.veth or getattr(arguments, "as_nobody", False)) and os.geteuid() != 0:
-        print("skipped: needs root")
-        sys.exit(SKIPPED)
-    return arguments
-
-
 def main():
-    arguments = arguments_of(__doc__, "--long", "--as-nobody", "--veth")
-    with Veth() if arguments.veth else Shm(arguments.as_nobody) as link:
-        return run_cases(cases_of(arguments, Runner(arguments.uroce, link)))
-
-
-def tried_twice(what, run):
-    """These programs have bounds of their own that a busy machine may pass: once is no failure, but told.
-
-    @return what went wrong the second time, or None
-    """
-    why = run()
-    if why is None:
-        return None
-    print(f"again  {what}  {why}", flush=True)
-    return run()
-
-
-def run_cases(cases):
-    """Runs each, and prints what became of it. @return the exit code
-
-    A case is its name, why it cannot run here or None, and what runs it, which returns what went wrong or
-    None.
-    """
-    count = {"pass": 0, "skip": 0, "fail": 0}
-    for name, obstacle, run in cases:
-        began = time.monotonic()
-        why = obstacle if obstacle is not None else tried_twice(name, run)
-        result = "skip" if obstacle is not None else "pass" if why is None else "fail"
-        count[result] += 1
-        said = "" if why is None else "  " + why
-        print(f"{result}  {time.monotonic() - began:5.1f} s  {name}{said}", flush=True)
-    print(", ".join(f"{number} {result}" for result, number in count.items()))
-    if count["fail"] != 0:
-        return 1
-    return 0 if count["pass"] != 0 else SKIPPED
+    arguments = cases.arguments_of(__doc__, "--long", "--as-nobody", "--veth")
+    with links.Veth() if arguments.veth else links.Shm(arguments.as_nobody) as link:
+        return cases.run_cases(cases_of(arguments, Runner(arguments.uroce, link)))
 
 
 def obstacle(command):

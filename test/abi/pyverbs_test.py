@@ -12,17 +12,16 @@ import gzip
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 import tempfile
 
-import programs_test
+import cases
+import links
 
 PACKAGED = pathlib.Path("/usr/share/doc/rdma-core/tests")
 PYTHON = "/usr/bin/python3"  # the one that Debian's packages are for
 SECONDS = 60
-SKIPPED = programs_test.SKIPPED
 MODULES = ("addr", "atomic", "cq", "cq_events", "cqex", "device", "fork", "mr", "odp", "parent_domain", "pd",
            "qp", "qpex", "rdmacm", "relaxed_ordering", "shared_pd")
 # test: why it cannot pass
@@ -59,15 +58,14 @@ def run_one(uroce, link, folder, name):
     prefix, options = link.around(0)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("UROCE_")}
     environment |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
-    process = subprocess.Popen(
-        [*prefix, uroce, "run", *options, "--", PYTHON, "tests/run_tests.py", "-v", name], cwd=folder,
-        env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True)
+    process = link.start([*prefix, uroce, "run", *options, "--", PYTHON, "tests/run_tests.py", "-v", name],
+                         cwd=folder, env=environment)
     try:
         output, _ = process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
         return "hang", f"{SECONDS} s"
+    finally:
+        links.end(process)
     last = (output.strip().splitlines() or [""])[-1]
     if process.returncode != 0:
         errors = [line for line in output.splitlines() if re.match(r"\w*(\.\w+)*(Error|Exception)\b", line)]
@@ -85,11 +83,11 @@ def is_installed():
 
 
 def main():
-    arguments = programs_test.arguments_of(__doc__, "--as-nobody", "--veth")
+    arguments = cases.arguments_of(__doc__, "--as-nobody", "--veth")
     if not is_installed():
         print("skipped: python3-pyverbs or the tests in rdma-core's documentation are missing: config/setup")
-        return SKIPPED
-    with programs_test.Veth() if arguments.veth else programs_test.Shm(arguments.as_nobody) as link:
+        return cases.SKIPPED
+    with links.Veth() if arguments.veth else links.Shm(arguments.as_nobody) as link:
         return run_all(arguments, link)
 
 

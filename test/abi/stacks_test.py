@@ -15,10 +15,13 @@ import sys
 import tempfile
 import time
 
+import cases
+import links
 import programs_test
 
 SECONDS = 60  # for one case
 MPI_SECONDS = 150
+LINES = 10  # of what each says, where it fails
 
 # what is looked for in the output, command
 ALONE = (
@@ -91,7 +94,7 @@ exec {uroce} run --port af_packet:end --ip 192.168.9.$((1 + OMPI_COMM_WORLD_RANK
 """
 
 
-class Veth(programs_test.Veth):
+class Veth(links.Veth):
     """The ports have the addresses of the kernel's interfaces: these programs use one for TCP and RDMA."""
 
     def around(self, side):
@@ -116,23 +119,18 @@ class Runner(programs_test.Runner):
         port = programs_test.free_port()
         is_fabric = words[0].startswith("fi_")
         server = self.start(0, [*words, "-B" if is_fabric else "-p", port])
-        programs_test.await_listener(port, server)
+        programs_test.await_listener(port, server, end)
         client = self.start(1, [*words, "-P" if is_fabric else "-p", port, self.link.server])
-        results = [self.finish(client, end), self.finish(server, end)]
-        if all(good for good, _ in results):
-            return None
-        return "\n".join(f"-- {name}:\n{last_lines(output)}"
-                         for name, (_, output) in zip(("client", "server"), results))
+        return self.finish_both(client, server, end, LINES)
 
     def with_daemon(self, command):
+        end = time.monotonic() + SECONDS
         port = programs_test.free_port()
         daemon = self.start(0, ["qperf", "-lp", port])
-        programs_test.await_listener(port, daemon)
+        programs_test.await_listener(port, daemon, end)
         words = words_of(command.replace("HOST", self.link.server))
-        good, output = self.finish(self.start(1, [words[0], "-lp", port, *words[1:]]),
-                                   time.monotonic() + SECONDS)
-        daemon.kill()
-        daemon.communicate()
+        good, output = self.finish(self.start(1, [words[0], "-lp", port, *words[1:]]), end, daemon)
+        links.end(daemon)
         return None if good else last_lines(output)
 
     def ranks(self, command):
@@ -141,7 +139,7 @@ class Runner(programs_test.Runner):
             source = self.folder / "mpi.c"
             source.write_text(MPI_PROGRAM, encoding="ascii")
             subprocess.run(["mpicc", "-O1", "-o", str(program), str(source)], check=True)
-        if isinstance(self.link, programs_test.Shm):
+        if isinstance(self.link, links.Shm):
             return self.alone("wrong messages: 0\n", f"{command} -n 2 {program}", MPI_SECONDS)
         return self.ranks_of_two_machines(command, program)
 
@@ -155,8 +153,7 @@ class Runner(programs_test.Runner):
         prefix, _ = self.link.around(0)
         words = [*prefix, *words_of(command), "--mca", "plm_rsh_agent", agent, "--mca", "oob_tcp_if_include",
                  "end", "--host", "192.168.9.1,192.168.9.2", "-n", "2", rank]
-        process = subprocess.Popen(list(map(str, words)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   text=True, env=self.environment, cwd="/")
+        process = self.link.start(words, env=self.environment, cwd="/")
         good, output = self.finish(process, time.monotonic() + MPI_SECONDS)
         return None if good and "wrong messages: 0\n" in output else last_lines(output)
 
@@ -168,7 +165,7 @@ def words_of(command):
 
 
 def last_lines(output):
-    return "\n".join(output.splitlines()[-10:])
+    return "\n".join(output.splitlines()[-LINES:])
 
 
 def missing(command):
@@ -181,7 +178,7 @@ def missing(command):
     return None
 
 
-def cases(runner):
+def all_cases(runner):
     """Command, and what runs it."""
     for wanted, command in ALONE:
         yield command, lambda now=command, text=wanted: runner.alone(text, now)
@@ -193,7 +190,7 @@ def cases(runner):
 
 
 def chosen(runner, patterns):
-    for command, run in cases(runner):
+    for command, run in all_cases(runner):
         if patterns and not any(pattern in command for pattern in patterns):
             continue
         package = missing(command)
@@ -201,11 +198,11 @@ def chosen(runner, patterns):
 
 
 def main():
-    arguments = programs_test.arguments_of(__doc__, "--veth")
-    ends = Veth() if arguments.veth else programs_test.Shm(False)
+    arguments = cases.arguments_of(__doc__, "--veth")
+    ends = Veth() if arguments.veth else links.Shm(False)
     with tempfile.TemporaryDirectory() as name, ends as link:
         runner = Runner(arguments.uroce, link, pathlib.Path(name))
-        return programs_test.run_cases(chosen(runner, arguments.patterns))
+        return cases.run_cases(chosen(runner, arguments.patterns))
 
 
 if __name__ == "__main__":
