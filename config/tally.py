@@ -4,14 +4,16 @@
 Usage: tally.py STEPS [LOG...] [--repeat NAME=LOG]...
 
 STEPS  lines "pass|fail|skip <tab> name <tab> reason", such as builds; one test each.
-LOG    meson's JSON test log. A program that says how many cases it ran (Catch2, unittest, or a line
-       "N passed, N failed") counts as so many tests, any other as one.
+LOG    meson's JSON test log. A program that says how many cases it ran (Catch2, unittest, or by
+       "N passed, N failed[, N skipped]") counts as so many tests, any other as one. It says why it skipped
+       one by "skip NAME  REASON", and by "again NAME" that one had failed once, each a line.
 NAME   the same tests in another build, such as one with sanitizers: counted as one test if all pass;
        each failure counts.
 
-Fails if a test failed or none passed.
+Fails if a test failed, none passed, or more than MOST_TWICE of a suite were tried twice.
 """
 import argparse
+import collections
 import json
 import pathlib
 import re
@@ -22,6 +24,10 @@ CATCH_MIXED = re.compile(r"^test cases: +(\d+) \|(.*)$", re.M)
 CATCH_NOTHING = re.compile(r"^No tests ran", re.M)
 PLAIN = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$", re.M)
 UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n+(?:OK|FAILED)(?: \((.*)\))?", re.M)
+AGAIN = re.compile(r"^again +(.*)$", re.M)
+SKIP = re.compile(r"^skip .*  (\S.*)$", re.M)
+UNITTEST_SKIP = re.compile(r"\.\.\. skipped ['\"](.*)['\"]$", re.M)
+MOST_TWICE = 2
 TAIL_LINES = 25
 
 
@@ -36,6 +42,7 @@ class Tally:
     def __init__(self):
         self.passed = self.failed = self.skipped = 0
         self.failures, self.skips = [], []
+        self.again = collections.defaultdict(list)  # of each suite
 
     def counts(self):
         return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
@@ -80,8 +87,10 @@ def last_line(output):
     return lines[-1] if lines else "no reason given"
 
 
-def unittest_skips(output):
-    return re.findall(r"\.\.\. skipped ['\"](.*)['\"]$", output, re.M)
+def skip_reasons(output):
+    """Each reason once, with how many were skipped for it."""
+    found = collections.Counter(UNITTEST_SKIP.findall(output) + SKIP.findall(output))
+    return "; ".join(reason + (f" ({count})" if count > 1 else "") for reason, count in found.items())
 
 
 def add_program(tally, entry):
@@ -90,10 +99,15 @@ def add_program(tally, entry):
     output = (entry.get("stdout") or "") + "\n" + (entry.get("stderr") or "")
     tail = "\n".join(output.strip().splitlines()[-TAIL_LINES:])
     passed, failed, skipped = cases(output) or (0, 0, 0)
+    tally.again[name.split(" / ")[0]] += AGAIN.findall(output)
+    reasons = skip_reasons(output) or last_line(output)
     if result == "SKIP":
-        tally.skip(name, last_line(output))
-    elif result != "OK":
-        tally.add(passed=passed, skipped=skipped)
+        tally.skip(name, reasons, max(skipped, 1))
+        return
+    if skipped:
+        tally.skip(name, reasons, skipped)
+    if result != "OK":
+        tally.add(passed=passed)
         tally.fail(name, f"{result}\n{tail}", max(failed, 1))
     elif CATCH_NOTHING.search(output):
         tally.fail(name, "the program ran no test")
@@ -101,8 +115,6 @@ def add_program(tally, entry):
         tally.add(passed=1)
     else:
         tally.add(passed=passed)
-        if skipped:
-            tally.skip(name, "; ".join(unittest_skips(output)) or last_line(output), skipped)
         if failed:
             tally.fail(name, tail, failed)
 
@@ -120,6 +132,8 @@ def add_repeat(tally, name, log):
     for test, detail in second.failures:
         tally.failures.append((f"{name}: {test}", detail))
     tally.add(failed=second.failed)
+    for suite, again in second.again.items():
+        tally.again[f"{name}: {suite}"] += again
     if second.failed == 0 and second.passed > 0:
         tally.add(passed=1)
     elif second.passed == 0 and second.failed == 0:
@@ -138,11 +152,21 @@ def add_steps(tally, path):
             tally.fail(name, reason)
 
 
+def check_repetitions(tally):
+    """A busy machine explains a few."""
+    for suite, again in tally.again.items():
+        if len(again) > MOST_TWICE:
+            tally.fail(suite, f"{len(again)} were tried twice, more than {MOST_TWICE}")
+
+
 def report(tally):
+    check_repetitions(tally)
     for name, detail in tally.failures:
         print(f"failed: {name}: {detail}")
     for name, reason in tally.skips:
         print(f"skipped: {name}: {reason}")
+    if again := [f"{suite}: {what}" for suite, those in tally.again.items() for what in those]:
+        print(f"{len(again)} tried twice: " + "; ".join(again))
     print(tally.counts(), flush=True)
     return 1 if tally.failed or not tally.passed else 0
 

@@ -54,7 +54,7 @@ class Pair:
         began = time.monotonic()
         good, output = self.runner.finish(other, began + seconds)
         self.runner.finish(killed, began + seconds)
-        if good or output.endswith("hangs"):
+        if good or cases.HANG.search(output) or cases.CRASH.search(output):
             return f"after the {side} was killed, the other end says:\n{output}"
         return None
 
@@ -121,7 +121,7 @@ def chosen(arguments):
 
 def main():
     arguments = cases.arguments_of(__doc__, "--veth")
-    return cases.run_cases(chosen(arguments))
+    return cases.run_cases(chosen(arguments), cases.run_once)
 
 
 if __name__ == "__main__":

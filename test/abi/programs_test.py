@@ -13,6 +13,7 @@ import pathlib
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -90,13 +91,17 @@ class Runner:
 
     @staticmethod
     def finish(process, end, other=None):
-        """@return whether it ended well; what it said, and last whether it hangs"""
+        """@return whether it ended well; what it said, and last how it ended if it crashed or hangs"""
         try:
             output, _ = process.communicate(timeout=max(0.1, end - time.monotonic()))
         except subprocess.TimeoutExpired:
             has_cause = other is not None and other.poll() not in (None, 0)
             return False, links.end(process) + ("\nwaits for the end that failed" if has_cause else "\nhangs")
-        return process.returncode == 0, output
+        code = process.returncode
+        number = -code if code < 0 else code - 128  # as env and others pass it on
+        if number in signal.valid_signals() and number != signal.SIGKILL:  # which is sent from here
+            output += f"\nended by signal {number}"
+        return code == 0, output
 
     def finish_both(self, client, server, end, lines):
         """@return what went wrong, with so many last lines of what each said, or None"""
