@@ -65,7 +65,12 @@ def run_cases(cases, attempt=tried_twice):
         count[result] += 1
         said = "" if why is None else "  " + why
         print(f"{result}  {time.monotonic() - began:5.1f} s  {name}{said}", flush=True)
-    print(", ".join(f"{number} {result}" for result, number in count.items()))
+    print(counts(count["pass"], count["fail"], count["skip"]))
     if count["fail"] != 0:
         return 1
     return 0 if count["pass"] != 0 else SKIPPED
+
+
+def counts(passed, failed, skipped):
+    """The line by which config/check counts them."""
+    return f"{passed} passed, {failed} failed, {skipped} skipped"
