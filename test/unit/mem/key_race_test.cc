@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::uint32_t kOwnPd = 4;
 constexpr int kRaces = 1000;
+constexpr std::chrono::seconds kPatience{20};
 
 /// A thread that runs iterations, as a loop does, and a table that waits for them.
 class Loop {
@@ -126,7 +127,11 @@ TEST_CASE("a key that the loop has invalidated never resolves again while others
   for (int race = 0; race < kRaces; ++race) {
     const std::uint32_t key = loop.keys.insert(region()).value();
     offered = key;
-    while (taken.load() != key) std::this_thread::yield();
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    while (taken.load() != key) {
+      if (std::chrono::steady_clock::now() > end) FAIL("the loop does not take key " << key);
+      std::this_thread::yield();
+    }
     if (race % 2 == 0) loop.keys.remove(key);
   }
   loop.end();
