@@ -6,6 +6,7 @@
 
 #include <array>
 #include <catch2/catch.hpp>
+#include <chrono>
 #include <cstdlib>
 #include <string>
 
@@ -97,10 +98,12 @@ class VerbsSide {
     return {
         .addr = reinterpret_cast<std::uintptr_t>(memory.data() + offset), .length = length, .lkey = mr->lkey};
   }
-  /// Polls until there is one completion.
+  /// Polls until there is one completion, for at most five seconds.
   [[nodiscard]] ibv_wc take() const {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
     ibv_wc wc{};
     while (ibv_poll_cq(cq, 1, &wc) == 0) {
+      if (std::chrono::steady_clock::now() > end) FAIL("no completion came");
     }
     return wc;
   }
