@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstring>
 #include <functional>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -108,37 +109,56 @@ struct Messages {
     return posted < kMessages;
   }
   bool poll_sends() {
-    Wc wcs[16];
-    const std::size_t count = wire.cq_a.poll(wcs);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (!storm.check(wcs[i].ok() && wcs[i].wr_id == done.load(), "a send failed or is out of order"))
-        return false;
-      done.fetch_add(1);
-    }
-    if (count == 0) (void)wire.cq_a.wait(1ms);
+    if (take_sends() == 0) (void)wire.cq_a.wait(1ms);
     return done.load() < kMessages;
   }
   /// Sleeps on the descriptor: arm, look once more, wait.
   bool poll_receives() {
+    if (take_receives() == 0) {
+      wire.cq_b.arm();
+      if (take_receives() == 0) await_event();
+    }
+    return received < kMessages;
+  }
+  void await_event() {
+    bool is_woken = false;
+    for (int i = 0; i < 100 && !is_woken && storm.goes_on(); ++i) is_woken = is_readable(wire.cq_b.fd(), 20);
+    if (!is_woken && take_receives() > 0) {  // its event may be about to come
+      is_woken = is_readable(wire.cq_b.fd(), 2000);
+      storm.check(is_woken, "a wake-up was lost");
+    }
+    if (is_woken) wire.cq_b.clear_event();
+  }
+  /// When the threads are gone: what is on its way arrives. @return whether all did
+  bool drain(Mode mode, Joined& link) {
+    return within(5s, [&] {
+      if (mode == Mode::kApp) {
+        link.a.device.progress();
+        link.b.device.progress();
+      }
+      take_sends();
+      take_receives();
+      return storm.wrong() != nullptr || (done.load() == posted && received == posted);
+    });
+  }
+  std::size_t take_sends() {
+    Wc wcs[16];
+    const std::size_t count = wire.cq_a.poll(wcs);
+    for (const Wc& wc : std::span(wcs).first(count)) {
+      if (!storm.check(wc.ok() && wc.wr_id == done.load(), "a send failed or is out of order")) break;
+      done.fetch_add(1);
+    }
+    return count;
+  }
+  std::size_t take_receives() {
     Wc wcs[16];
     const std::size_t count = wire.cq_b.poll(wcs);
-    for (std::size_t i = 0; i < count; ++i) {
-      if (!storm.check(wcs[i].ok() && wcs[i].wr_id == received, "a receive failed or is out of order"))
-        return false;
+    for (const Wc& wc : std::span(wcs).first(count)) {
+      if (!storm.check(wc.ok() && wc.wr_id == received, "a receive failed or is out of order")) break;
       ++received;
-      if (!storm.check(wire.b.post_recv({.wr_id = receives++}), "a receive is refused")) return false;
+      if (!storm.check(wire.b.post_recv({.wr_id = receives++}), "a receive is refused")) break;
     }
-    if (received >= kMessages) return false;
-    if (count > 0) return true;
-    wire.cq_b.arm();
-    if (wire.cq_b.poll({wcs, 1}) == 1) {
-      if (!storm.check(wcs[0].ok() && wcs[0].wr_id == received, "a receive is out of order")) return false;
-      ++received;
-      if (!storm.check(wire.b.post_recv({.wr_id = receives++}), "a receive is refused")) return false;
-    } else if (is_readable(wire.cq_b.fd(), 20)) {
-      wire.cq_b.clear_event();
-    }
-    return true;
+    return count;
   }
 
   static constexpr std::uint64_t kWindow = 32;
@@ -296,12 +316,17 @@ void all_at_once(Mode mode) {
   regions.start();
   mayflies.start();
   storm.join();
-  std::printf("%s: %llu messages, %u regions, %llu READs and WRITEs, %llu refused, %u QPs\n",
-              name_of(mode).c_str(), static_cast<unsigned long long>(messages.received), regions.lives.load(),
+  const bool all_arrived = messages.drain(mode, link);
+  std::printf("%s: %llu messages%s, %u regions, %llu READs and WRITEs, %llu refused, %u QPs\n",
+              name_of(mode).c_str(), static_cast<unsigned long long>(messages.received),
+              messages.posted < kMessages ? " until the time was over" : "", regions.lives.load(),
               static_cast<unsigned long long>(regions.good), static_cast<unsigned long long>(regions.refused),
               mayflies.lives);
   INFO(storm.wrong());
   CHECK(storm.wrong() == nullptr);
+  CHECK(all_arrived);
+  CHECK(messages.done.load() == messages.posted);
+  CHECK(messages.received == messages.posted);
   CHECK(messages.received > 0);
   CHECK(regions.lives > 0);
   CHECK(mayflies.lives > 0);
