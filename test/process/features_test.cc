@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
+#include "process/counters.h"
 #include "process/plays.h"
 #include "uroce/ah.h"
 #include "uroce/mw.h"
@@ -233,11 +234,10 @@ void play_credits(Side& side) {
     }
   }
   side.meet();
-  for (const Counter& counter : side.device.counters()) {
-    if (counter.name.ends_with("_rnr_naks")) require(counter.value == 0, "an RNR NAK");
-    if (counter.name == "requester_limited_messages")
-      require(counter.value == (side.is_first() ? 1 : 0), "messages without credit");
-  }
+  for (const char* const naks : {"requester_rnr_naks", "responder_rnr_naks"})
+    require(counter(side.device, naks) == 0, "an RNR NAK");
+  require(counter(side.device, "requester_limited_messages") == (side.is_first() ? 1 : 0),
+          "messages without credit");
 }
 
 /// Both sides count in the fields of one word of the second one's memory.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "process/counters.h"
 #include "process/processes.h"
 #include "uroce/ah.h"
 #include "uroce/mr.h"
@@ -92,10 +93,8 @@ int listen(const std::string& port, const Gid& group, Meeting& meeting) {
   }
   Wc wc;
   if (stranger->cq.poll({&wc, 1}) != 0) return 5;
-  for (const Counter& counter : device->counters()) {
-    if (counter.name == "multicast_copies" && counter.value != 3 * kMessages) return 6;
-    if (counter.name == "drop_bad_qkey" && counter.value != kMessages) return 7;
-  }
+  if (counter(*device, "multicast_copies") != 3 * kMessages) return 6;
+  if (counter(*device, "drop_bad_qkey") != kMessages) return 7;
   return await([&] { return meeting.all_is_said.load(); }, 20) ? 0 : 8;
 }
 
@@ -127,19 +126,12 @@ TEST_CASE("members in two processes receive each datagram to their group once", 
   for (std::uint32_t i = 0; i < kMessages; ++i) {
     memory[0] = std::byte(i);
     memory[kBytes - 1] = std::byte(i + 1);
-    std::uint64_t sent = 0;
-    const auto count_sent = [&] {
-      for (const Counter& counter : device->counters()) {
-        if (counter.name == "requester_messages") sent = counter.value;
-      }
-      return sent;
-    };
     REQUIRE(member->qp->post_send(
         {.sges = {&sge, 1}, .ah = ah->id(), .remote_qpn = Qpn{0xff'ffff}, .remote_qkey = kQkey}));
     REQUIRE(await(
         [&] {
           device->progress();
-          return count_sent() > i;
+          return counter(*device, "requester_messages") > i;
         },
         20));
   }
