@@ -235,10 +235,19 @@ TEST_CASE("a stopped peer causes back-pressure without loss and goes on where it
   const Child peer([&] { return talk_for_ever(name, ",ring=64K,side=1", 1, *there); });
   REQUIRE(await([&] { return there->received > 100 && here->received > 100; }, 20));
   peer.stop();
-  ::usleep(20'000);
-  const std::uint64_t sent = here->sent;
-  ::usleep(50'000);
-  CHECK(here->sent == sent);  // the ring is full, and the kernel says that the peer lives
+  std::uint64_t sent = here->sent;
+  auto since = std::chrono::steady_clock::now();
+  const bool stands_still = await(
+      [&] {
+        const auto now = std::chrono::steady_clock::now();
+        if (const std::uint64_t seen = here->sent; seen != sent) {
+          sent = seen;
+          since = now;
+        }
+        return now - since > std::chrono::milliseconds(50);
+      },
+      20);
+  CHECK(stands_still);  // the ring is full, and the kernel says that the peer lives
   peer.resume();
   const std::uint64_t received = there->received;
   CHECK(await([&] { return there->received > received + 1000; }, 20));
