@@ -194,11 +194,15 @@ Status Agent::connect(CmId id, const CmConnect& ask, const AhAttr& path, const G
   return {};
 }
 
-Status Agent::accept(CmId id, const CmAccept& answer, Ticks now) {
+Status Agent::may_accept(CmId id, const CmAccept& answer) {
   if (answer.private_data.size() > kCmAcceptBytes) return too_long(kCmAcceptBytes);
   auto found = in(id, State::kReqRcvd, "there is no request to accept");
-  if (!found) return found.error();
-  Conversation& c = **found;
+  return found ? Status{} : found.error();
+}
+
+Status Agent::accept(CmId id, const CmAccept& answer, Ticks now) {
+  if (Status may = may_accept(id, answer); !may) return may;
+  Conversation& c = *get(id);
   const Psn psn = c.mine.psn;
   c.mine = answer.terms;
   c.mine.psn = psn;
@@ -358,6 +362,7 @@ void Agent::close(CmId id, Ticks now) {
     (void)reply_service(id, {.status = 2}, now);
   }
   c->closed = true;
+  release_port(*c);
   if (c->state == State::kReqSent) say(*c, timeout_reject(*c, wire::CmAbout::kReq));
   if (is_connected(c->state)) begin_disconnect(*c, now);
   const bool goes_on = c->state == State::kDreqSent || c->state == State::kTimewait;
@@ -487,8 +492,13 @@ void Agent::finish(Conversation& c) {
   if (c.closed) forget(c);
 }
 
-void Agent::forget(Conversation& c) {
+/// Messages to what is left of an id name that, not its port.
+void Agent::release_port(Conversation& c) {
   if (c.is_bound) bindings_.release(c.space, c.local.port, c.id);
+  c.is_bound = false;
+}
+
+void Agent::forget(Conversation& c) {
   conversations_.erase(raw(c.id));
 }
 

@@ -74,6 +74,8 @@ class Agent {
   /// @param path  towards `ask.to`
   Status connect(CmId id, const CmConnect& ask, const AhAttr& path, const Gid& source, Ticks now);
   Status accept(CmId id, const CmAccept& answer, Ticks now);
+  /// @return what accept() would refuse.
+  Status may_accept(CmId id, const CmAccept& answer);
   Status reject(CmId id, std::span<const std::byte> private_data, Ticks now);
   Status establish(CmId id);
   /// The QP has heard from the peer: the RTU is not waited for. rdma_notify(3).
@@ -130,6 +132,7 @@ class Agent {
   void enter_timewait(Conversation& c, Ticks now) { enter_timewait(c, now, config_.times.timewait); }
   void enter_timewait(Conversation& c, Ticks now, std::uint64_t for_ns);
   void finish(Conversation& c);
+  void release_port(Conversation& c);
   void forget(Conversation& c);
   void stop_waiting(Conversation& c);
   [[nodiscard]] CmEvent event_of(const Conversation& c, CmEventType type) const;
@@ -157,7 +160,9 @@ class Agent {
   [[nodiscard]] CmReject judge(const wire::CmReq& req, const AhAttr& from) const;
   void refuse(const Received& in, const wire::CmReq& req, CmReject reason);
   bool end_stale(const Remote& qp, const AhAttr& from, Ticks now);
-  [[nodiscard]] CmId listener_of(std::uint64_t service, const Gid& destination);
+  /// Who listens for a REQ, or for a SIDR_REQ if `is_datagram`: port spaces other than kIb are for one of
+  /// them.
+  [[nodiscard]] CmId listener_of(std::uint64_t service, const Gid& destination, bool is_datagram);
 
   AgentConfig config_;
   AgentHost& host_;

@@ -109,9 +109,11 @@ CmReject Agent::judge(const wire::CmReq& req, const AhAttr& from) const {
   return CmReject::kNone;
 }
 
-CmId Agent::listener_of(std::uint64_t service, const Gid& destination) {
+CmId Agent::listener_of(std::uint64_t service, const Gid& destination, bool is_datagram) {
   if (service >> 32 != 0) return CmId{};
   const auto space = static_cast<PortSpace>(service >> 16);
+  const bool is_of_datagrams = space == PortSpace::kUdp || space == PortSpace::kIpoib;
+  if (is_of_datagrams != is_datagram && space != PortSpace::kIb) return CmId{};
   return bindings_.find(space, static_cast<std::uint16_t>(service), [&](CmId id) {
     const Conversation* c = find(id);
     if (c == nullptr || c->state != State::kListen) return false;
@@ -157,7 +159,7 @@ void Agent::on_req(const Received& in) {
   if (end_stale(qp, in.from, in.now)) return refuse(in, req, CmReject::kStaleConnection);
   if (const CmReject why = judge(req, in.from); why != CmReject::kNone) return refuse(in, req, why);
   const auto ip = *IpHeader::parse(std::span{req.private_data}.first<IpHeader::kSize>());
-  const CmId listener = listener_of(req.service_id, ip.destination);
+  const CmId listener = listener_of(req.service_id, ip.destination, false);
   if (listener == CmId{}) return refuse(in, req, CmReject::kInvalidServiceId);
   Conversation& at = *get(listener);
   Conversation* c = at.waiting < at.backlog ? make(at.space) : nullptr;
@@ -401,7 +403,7 @@ void Agent::on_sidr_req(const Received& in) {
     return;
   }
   const auto ip = IpHeader::parse(std::span{req.private_data}.first<IpHeader::kSize>());
-  const CmId listener = ip.has_value() ? listener_of(req.service_id, ip->destination) : CmId{};
+  const CmId listener = ip.has_value() ? listener_of(req.service_id, ip->destination, true) : CmId{};
   Conversation* at = get(listener);
   Conversation* c = at != nullptr && at->waiting < at->backlog ? make(at->space) : nullptr;
   if (c == nullptr) {

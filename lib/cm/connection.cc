@@ -8,6 +8,17 @@ namespace {
 
 constexpr auto kEndPatience = std::chrono::milliseconds(2500);  // until the peer is no longer told
 
+/// A year is for ever, and can be added to the clock.
+template <typename Duration>
+std::chrono::nanoseconds bounded(Duration timeout) noexcept {
+  constexpr std::chrono::hours kYear(24 * 365);
+  return timeout < kYear ? std::chrono::nanoseconds(timeout) : std::chrono::nanoseconds(kYear);
+}
+
+std::chrono::steady_clock::time_point after(std::chrono::nanoseconds timeout) noexcept {
+  return std::chrono::steady_clock::now() + bounded(timeout);
+}
+
 Error failure(const CmEvent& event) {
   if (event.type == CmEventType::kUnreachable) return Error{Errc::kTimeout, event.text};
   if (!event.text.empty()) return Error{Errc::kPeer, event.text};
@@ -35,7 +46,7 @@ Result<Connection> Connection::connect(Cm& cm, Qp& qp, const CmConnect& ask) {
   CmEvent event;
   // A busy peer may ask for more time than `ask.timeout`; the manager ends it, not this.
   constexpr auto kMargin = std::chrono::seconds(1);
-  if (!(*channel)->wait(event, ask.timeout + kMargin)) {
+  if (!(*channel)->wait(event, bounded(ask.timeout) + kMargin)) {
     return Error{Errc::kTimeout, to_string(ask.to) + " did not answer in time"};
   }
   if (event.type != CmEventType::kEstablished) return failure(event);
@@ -47,8 +58,7 @@ Connection::~Connection() {
 }
 
 bool Connection::wait_end(std::chrono::nanoseconds timeout) {
-  const auto end = std::chrono::steady_clock::now() +
-                   std::min<std::chrono::nanoseconds>(timeout, std::chrono::hours(24 * 365));
+  const auto end = after(timeout);
   CmEvent event;
   while (!ended_ && channel_->wait(event, end - std::chrono::steady_clock::now())) {
     ended_ = event.type != CmEventType::kEstablished;
@@ -78,7 +88,7 @@ Result<Connection> ConnectionRequest::accept(Qp& qp, const CmAccept& answer,
   if (Status moved = channel_.migrate(id, **own); !moved) return moved.error();
   if (Status accepted = (*own)->accept(id, answer, &qp); !accepted) return accepted.error();
   CmEvent event;
-  if (!(*own)->wait(event, timeout))
+  if (!(*own)->wait(event, bounded(timeout)))
     return Error{Errc::kTimeout, to_string(event_.remote) + " is not ready in time"};
   if (event.type != CmEventType::kEstablished) return failure(event);
   event_.id = CmId{};
@@ -106,10 +116,14 @@ Result<Listener> Listener::create(Cm& cm, const CmAddress& at, unsigned backlog,
 }
 
 std::optional<ConnectionRequest> Listener::wait(std::chrono::nanoseconds timeout) {
+  const auto end = after(timeout);
   CmEvent event;
-  if (!channel_->wait(event, timeout)) return std::nullopt;
-  if (event.type != CmEventType::kConnectRequest) return std::nullopt;
-  return ConnectionRequest(*cm_, *channel_, std::move(event));
+  while (channel_->wait(event, end - std::chrono::steady_clock::now())) {
+    if (event.type == CmEventType::kConnectRequest)
+      return ConnectionRequest(*cm_, *channel_, std::move(event));
+    if (event.type == CmEventType::kServiceRequest) channel_->close(event.id);
+  }
+  return std::nullopt;
 }
 
 }  // namespace uroce

@@ -10,7 +10,7 @@ namespace uroce::cm {
 
 namespace {
 
-constexpr auto kPatience = std::chrono::seconds(1);  // for an Ethernet address
+constexpr auto kPatience = std::chrono::seconds(1);  // for an Ethernet address, or for room
 
 }  // namespace
 
@@ -97,9 +97,8 @@ void Gsi::send(const AhAttr& to, const wire::Mad& mad) {
     return;
   }
   if (!handle->resolved) handle->resolved = is_resolved(device_, handle->ah);
-  if (handle->resolved) {
-    if (!post(*handle, mad)) ++dropped_;
-  } else if (waiting_.size() < kWaiting) {
+  if (handle->resolved && post(*handle, mad)) return;
+  if (waiting_.size() < kWaiting) {
     waiting_.push_back({to, mad, std::chrono::steady_clock::now() + kPatience});
   } else {
     ++dropped_;
@@ -132,20 +131,18 @@ void Gsi::receive(const Wc& wc, const OnMad& on_mad) {
   post_receive(slot);
 }
 
-unsigned Gsi::poll(const OnMad& on_mad) {
+std::size_t Gsi::poll(const OnMad& on_mad) {
   std::array<Wc, 32> wcs;
-  unsigned mads = 0;
   const std::size_t count = cq_->poll(wcs);
   for (const Wc& wc : std::span{wcs}.first(count)) {
     if ((wc.wr_id & kSendMark) != 0) {
       free_sends_.push_back(static_cast<std::uint32_t>(wc.wr_id));
     } else {
       receive(wc, on_mad);
-      ++mads;
     }
   }
   if (!waiting_.empty()) send_waiting();
-  return mads;
+  return count;
 }
 
 }  // namespace uroce::cm

@@ -21,7 +21,8 @@ namespace uroce::cm {
 /// General service interface. IBA 13.5.1 ?
 ///
 /// Address handles are kept for those who were spoken to lately. What is for somebody whose Ethernet address
-/// is not known yet waits here, so that nobody else waits for it.
+/// is not known yet waits here, so that nobody else waits for it, and so does what the send queue has no room
+/// for.
 ///
 /// Threads: one at a time.
 class Gsi {
@@ -31,9 +32,10 @@ class Gsi {
   /// What cannot be sent is dropped: the communication manager repeats.
   void send(const AhAttr& to, const wire::Mad& mad);
   using OnMad = std::function<void(const AhAttr& from, std::span<const std::byte, wire::kMadBytes> mad)>;
-  /// Takes what has come, and sends what could not be sent before. @return MADs.
-  unsigned poll(const OnMad& on_mad);
-  /// Whether something waits for an Ethernet address.
+  /// Takes some of what has come and has left, and sends what could not be sent before.
+  /// @return how many; what stays behind them is told of by no event of the CQ.
+  std::size_t poll(const OnMad& on_mad);
+  /// Whether something waits for an Ethernet address, or for room.
   [[nodiscard]] bool is_waiting() const noexcept { return !waiting_.empty(); }
   /// Whether poll() has not seen yet that all has left that was sent.
   [[nodiscard]] bool is_sending() const noexcept { return free_sends_.size() != kSends; }

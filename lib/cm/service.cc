@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cassert>
 #include <cerrno>
 #include <csignal>
 #include <cstring>
@@ -50,13 +49,12 @@ void offer(const Device& device, Qp& qp) {
 }
 
 /// The options that the application wants of its QP and the peer has too.
-void agree(Qp& qp, const CmTerms& theirs) {
+/// @return kBadState: it is connected already.
+Status agree(Qp& qp, const CmTerms& theirs) {
   const Ece wanted = qp.query_ece();
   const bool is_common = wanted.vendor_id == theirs.vendor_id;
-  const Status set =
-      qp.set_ece({.vendor_id = wanted.vendor_id, .options = is_common ? wanted.options & theirs.options : 0});
-  assert(set);  // it is not connected yet
-  (void)set;
+  return qp.set_ece(
+      {.vendor_id = wanted.vendor_id, .options = is_common ? wanted.options & theirs.options : 0});
 }
 
 void drain(int fd) noexcept {
@@ -139,15 +137,15 @@ bool Cm::Impl::turn() {
   const std::lock_guard lock(mutex);
   gsi->cq().arm();
   const bool is_app = device.config().mode == Mode::kApp;
-  unsigned mads = 0;
+  std::size_t seen = 0;
   for (int i = 0; i < (is_app ? kTurnsInApp : 1); ++i) {
     if (is_app) device.progress();
-    mads += gsi->poll([this](const AhAttr& from, auto mad) { agent.on_mad(from, mad, now()); });
+    seen += gsi->poll([this](const AhAttr& from, auto mad) { agent.on_mad(from, mad, now()); });
   }
   agent.on_time(now());
   take_failed();
   dispatch();
-  return mads > 0;
+  return seen > 0;
 }
 
 void Cm::Impl::sleep() {
@@ -233,7 +231,7 @@ void Cm::Impl::connect_qp(CmEvent& event, Holder& holder) {
 }
 
 Status Cm::Impl::answer_reply(const CmEvent& reply, Qp& qp) {
-  agree(qp, reply.peer);
+  if (Status agreed = agree(qp, reply.peer); !agreed) return agreed;
   auto attr = agent.qp_attr(reply.id);
   if (!attr) return attr.error();
   if (Status connected = qp.connect(*attr); !connected) return connected;
@@ -249,6 +247,9 @@ void Cm::Impl::on_established(CmId id) {
   if (options.keepalive.count() > 0 && (c->is_uroce || options.keepalive_all)) {
     keep_alive(device, c->mine.qpn, options.keepalive);
   }
+  // It may have failed before anybody asked to hear of it.
+  if (std::string why = failure_of(device, c->mine.qpn); !why.empty())
+    agent.on_failure(id, std::move(why), now());
 }
 
 void Cm::Impl::release(Holder& holder) {
@@ -289,6 +290,7 @@ Status Cm::Impl::connect(CmId id, const CmConnect& ask, Qp* qp) {
 }
 
 Status Cm::Impl::accept(CmId id, const CmAccept& answer, Qp* qp) {
+  if (Status may = agent.may_accept(id, answer); !may) return may;
   CmAccept with_qp = answer;
   const auto whereabouts = qp == nullptr ? nullptr : whereabouts_of(*qp);
   if (qp != nullptr) {
@@ -296,7 +298,7 @@ Status Cm::Impl::accept(CmId id, const CmAccept& answer, Qp* qp) {
     auto attr = agent.qp_attr(id);
     if (!attr) return attr.error();
     offer(device, *qp);
-    agree(*qp, agent.find(id)->theirs);
+    if (Status agreed = agree(*qp, agent.find(id)->theirs); !agreed) return agreed;
     with_qp.terms.options = qp->query_ece().options;
     attr->max_rd_atomic = std::min(attr->max_rd_atomic, answer.terms.initiator_depth);
     attr->max_dest_rd_atomic = answer.terms.responder_resources;
@@ -387,7 +389,8 @@ Result<AhAttr> Cm::resolve(const Gid& to, const Gid& from, std::chrono::millisec
   if (!pd) return pd.error();
   auto ah = Ah::create(*pd, *path);
   if (!ah) return ah.error();
-  const auto end = std::chrono::steady_clock::now() + timeout;
+  constexpr std::chrono::milliseconds kYear = std::chrono::hours(24 * 365);  // can be added to the clock
+  const auto end = std::chrono::steady_clock::now() + std::min(timeout, kYear);
   while (!is_resolved(impl_->device, *ah)) {
     if (std::chrono::steady_clock::now() >= end) {
       return Error{Errc::kTimeout,

@@ -339,6 +339,128 @@ TEST_CASE("a manager still hears of failures when a second one was refused", "[c
   CHECK(connection.wait_end(5s));
 }
 
+TEST_CASE("a Listener is not stopped by requests of another kind", "[cm][limits]") {
+  Pair pair(Mode::kAuto);
+  Listener listener = must(Listener::create(pair.cm_b, {}, 2, PortSpace::kIb));
+  CmChannel client = must(CmChannel::create(pair.cm_a));
+  for (int i = 0; i < 3; ++i) {
+    const CmId query = must(client.create_id(PortSpace::kIb));
+    REQUIRE(client.resolve_service(query, {.to = pair.at_b(listener.port())}));
+    CHECK_FALSE(listener.wait(100ms).has_value());
+    CmEvent event;
+    REQUIRE(client.wait(event, 5s));
+    CHECK(event.type == CmEventType::kServiceReply);
+    CHECK(event.service_status != 0);
+  }
+  Side from(pair.a, QpType::kRc);
+  Side to(pair.b, QpType::kRc);
+  const Joint joint =
+      join(pair.cm_a, from, {.space = PortSpace::kIb, .to = pair.at_b(listener.port())}, listener, to);
+}
+
+TEST_CASE("a time without measure is one without end", "[cm][limits]") {
+  constexpr auto kForEver = std::chrono::milliseconds::max();
+  Pair pair(Mode::kAuto);
+  Side client(pair.a, QpType::kRc);
+  Side server(pair.b, QpType::kRc);
+  Listener listener = must(Listener::create(pair.cm_b, {}));
+  Status accepted = Error{Errc::kTimeout, {}};
+  std::thread thread([&] {
+    auto request = listener.wait(std::chrono::nanoseconds::max());
+    auto served = request->accept(server.qp, {}, kForEver);
+    accepted = served ? Status{} : served.error();
+  });
+  const auto connection =
+      Connection::connect(pair.cm_a, client.qp, {.to = pair.at_b(listener.port()), .timeout = kForEver});
+  thread.join();
+  CHECK(connection.has_value());
+  CHECK(accepted);
+}
+
+TEST_CASE("what accept() refuses leaves the QP as it was", "[cm][limits]") {
+  Pair pair(Mode::kAuto);
+  CmChannel server = must(CmChannel::create(pair.cm_b));
+  const CmId listener = must(server.create_id(PortSpace::kTcp));
+  REQUIRE(server.bind(listener, {{}, 9}));
+  REQUIRE(server.listen(listener, 1));
+  Side client(pair.a, QpType::kRc);
+  CmChannel clients = must(CmChannel::create(pair.cm_a));
+  REQUIRE(clients.connect(must(clients.create_id(PortSpace::kTcp)), {.to = pair.at_b(9)}, &client.qp));
+  CmEvent event;
+  REQUIRE(server.wait(event, 5s));
+  Side accepting(pair.b, QpType::kRc);
+  Side other(pair.b, QpType::kRc);
+  const std::vector<std::byte> much(kCmAcceptBytes + 1);
+  CHECK(server.accept(event.id, {.private_data = much}, &accepting.qp).error().code == Errc::kInvalid);
+  CHECK(accepting.qp.query().state == QpState::kReset);
+  REQUIRE(server.accept(event.id, {}, &accepting.qp));
+  CHECK(server.accept(event.id, {}, &other.qp).error().code == Errc::kBadState);
+  CHECK(other.qp.query().state == QpState::kReset);
+  REQUIRE(clients.wait(event, 5s));
+  CHECK(event.type == CmEventType::kEstablished);
+}
+
+TEST_CASE("a QP that has failed before the connection is there ends it", "[cm]") {
+  Pair pair(Mode::kAuto);
+  CmChannel server = must(CmChannel::create(pair.cm_b));
+  const CmId listener = must(server.create_id(PortSpace::kTcp));
+  REQUIRE(server.bind(listener, {{}, 9}));
+  REQUIRE(server.listen(listener, 1));
+  Side client(pair.a, QpType::kRc);
+  CmChannel clients = must(CmChannel::create(pair.cm_a));
+  const CmId id = must(clients.create_id(PortSpace::kTcp));
+  REQUIRE(clients.connect(id, {.to = pair.at_b(9), .terms = {.qpn = client.qp.qpn()}}));
+  CmEvent event;
+  REQUIRE(server.wait(event, 5s));
+  Side accepting(pair.b, QpType::kRc);
+  REQUIRE(server.accept(event.id, {}, &accepting.qp));
+  REQUIRE(clients.wait(event, 5s));
+  REQUIRE(event.type == CmEventType::kConnectReply);
+  REQUIRE(client.qp.connect(must(clients.qp_attr(id))));
+  const Sge sge = client.memory.sge(0, 64);
+  REQUIRE(client.qp.post_send({.sges = {&sge, 1}, .opcode = WrOpcode::kRdmaWrite, .rkey = Rkey{1}}));
+  for (Side* side : {&client, &accepting})
+    REQUIRE(within(5s, [&] { return side->qp.query().state == QpState::kError; }));
+  REQUIRE(clients.establish(id));
+  REQUIRE(server.wait(event, 5s));
+  if (event.type == CmEventType::kEstablished) REQUIRE(server.wait(event, 5s));
+  CHECK(event.type == CmEventType::kDisconnected);
+  REQUIRE(clients.wait(event, 5s));
+  CHECK(event.type == CmEventType::kDisconnected);
+}
+
+TEST_CASE("hundreds of connections that end at once are all told, and nothing is said twice",
+          "[cm][limits]") {
+  constexpr std::uint32_t kCount = 600;
+  Pair pair(Mode::kAuto);
+  std::optional<CmChannel> server(must(CmChannel::create(pair.cm_b)));
+  const CmId listener = must(server->create_id(PortSpace::kTcp));
+  REQUIRE(server->bind(listener, {{}, 9}));
+  REQUIRE(server->listen(listener, kCount));
+  CmChannel clients = must(CmChannel::create(pair.cm_a));
+  CmEvent event;
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    const CmId id = must(clients.create_id(PortSpace::kTcp));
+    REQUIRE(clients.connect(id, {.to = pair.at_b(9), .terms = {.qpn = Qpn{0x10'0000 + i}}}));
+    REQUIRE(server->wait(event, 5s));
+    REQUIRE(server->accept(event.id, {.terms = {.qpn = Qpn{0x20'0000 + i}}}));
+    REQUIRE(clients.wait(event, 5s));
+    REQUIRE(clients.establish(id));
+    REQUIRE(server->wait(event, 5s));
+    REQUIRE(event.type == CmEventType::kEstablished);
+  }
+  server.reset();
+  for (std::uint32_t i = 0; i < kCount; ++i) {
+    REQUIRE(clients.wait(event, 5s));
+    CHECK(event.type == CmEventType::kDisconnected);
+  }
+  for (const Cm* cm : {&pair.cm_a, &pair.cm_b}) {
+    for (const Counter& one : cm->counters()) {
+      if (one.name == "cm_dropped") CHECK(one.value == 0);
+    }
+  }
+}
+
 TEST_CASE("a QP may be moved or destroyed before its connection ends", "[cm][lifetime]") {
   Pair pair(Mode::kAuto);
   std::optional<Side> client;

@@ -87,6 +87,28 @@ TEST_CASE("a SIDR_REP answers once, whatever its status", "[cm][sidr]") {
   }
 }
 
+TEST_CASE("who wants datagrams finds no listener for connections, and the other way round", "[cm][sidr]") {
+  Station a;
+  const CmId listener = a.listener(2, PortSpace::kTcp);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    SidrReq req = peer_sidr(kPeerId + i);
+    req.service_id = cm::service_id(PortSpace::kTcp, kPort);
+    a.in(req);
+    CHECK(a.out<SidrRep>().status == 1);
+    a.quiet();
+  }
+  CHECK(a.agent.find(listener)->waiting == 0);
+  a.asked();
+
+  Station b;
+  b.listener(2, PortSpace::kUdp);
+  CmReq req = peer_req();
+  req.service_id = cm::service_id(PortSpace::kUdp, kPort);
+  b.in(req);
+  CHECK(b.out<CmRej>().reason == static_cast<std::uint16_t>(CmReject::kInvalidServiceId));
+  b.quiet();
+}
+
 TEST_CASE("a SIDR_REQ becomes an event, its answer a SIDR_REP that is said again", "[cm][sidr]") {
   Station a;
   const CmId listener = a.listener(4, PortSpace::kUdp);
