@@ -9,12 +9,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <string>
+#include <thread>
 
 #include "test/abi/verbs_side.h"
 
@@ -27,6 +32,7 @@ constexpr std::uint32_t kAddrError = 1;
 constexpr std::uint32_t kRouteResolved = 2;
 constexpr std::uint32_t kConnectRequest = 4;
 constexpr std::uint32_t kConnectResponse = 5;
+constexpr std::uint32_t kUnreachable = 7;
 constexpr std::uint32_t kRejected = 8;
 constexpr std::uint32_t kEstablished = 9;
 constexpr std::uint32_t kDisconnected = 10;
@@ -363,6 +369,112 @@ TEST_CASE("a connection is asked for, accepted, established and ended", "[abi][r
   CHECK(file.next().event == kDisconnected);
   CHECK(file.next().event == kDisconnected);
   CHECK(file.destroy(listener) == 1);
+}
+
+TEST_CASE("a channel may close with a request that nobody has read, whatever its id", "[abi][rdmacm]") {
+  const Own own;
+  const File client;
+  {
+    const File server;
+    const std::uint32_t first = server.create(1);
+    listening(server, 2, own.ip, 7000);
+    server.destroy(first);  // the request will have its number, which is below the listener's
+    const std::uint32_t id = resolved(client, 3, own.ip, 7000);
+    REQUIRE(connect(client, id, own.side.qp->qp_num, "") == 0);
+    REQUIRE(server.is_readable(10'000));
+  }
+  CHECK(client.next().event == kRejected);
+}
+
+TEST_CASE("retry counts beyond 7 are as many as there can be", "[abi][rdmacm]") {
+  const Own own;
+  const VerbsSide peer;
+  const File file;
+  listening(file, 1, own.ip, 7000);
+  const std::uint32_t id = resolved(file, 2, own.ip, 7000);
+  rdma_ucm_connect body{};
+  body.id = id;
+  body.conn_param.valid = 1;
+  body.conn_param.qp_num = own.side.qp->qp_num;
+  body.conn_param.retry_count = 8;
+  body.conn_param.rnr_retry_count = 10;
+  REQUIRE(file.say(RDMA_USER_CM_CMD_CONNECT, body) == 0);
+  const auto request = file.next();
+  CHECK(request.param.conn.retry_count == 7);
+  CHECK(request.param.conn.rnr_retry_count == 7);
+}
+
+TEST_CASE("a listener for connections hears nothing of those who look for datagrams", "[abi][rdmacm]") {
+  const Own own;
+  const File file;
+  rdma_ucm_create_id body{};
+  body.ps = RDMA_PS_IB;
+  body.uid = 1;
+  body.qp_type = IBV_QPT_RC;
+  const std::uint32_t listener = file.ask<rdma_ucm_create_id_resp>(RDMA_USER_CM_CMD_CREATE_ID, body).id;
+  REQUIRE(file.bind(listener, own.ip, 7000) == 0);
+  REQUIRE(file.say(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{.id = listener, .backlog = 8}) == 0);
+  body.uid = 2;
+  body.qp_type = GENERATE(IBV_QPT_UD, IBV_QPT_UC);
+  const std::uint32_t id = file.ask<rdma_ucm_create_id_resp>(RDMA_USER_CM_CMD_CREATE_ID, body).id;
+  REQUIRE(file.resolve(id, own.ip, 7000) == 0);
+  CHECK(file.next().event == kAddrResolved);
+  REQUIRE(file.resolve_route(id) == 0);
+  CHECK(file.next().event == kRouteResolved);
+  REQUIRE(connect(file, id, own.side.qp->qp_num, "") == 0);
+  const auto answer = file.next();
+  CHECK(answer.uid == 2);
+  CHECK(answer.event == (body.qp_type == IBV_QPT_UD ? kUnreachable : kRejected));
+}
+
+namespace {
+
+std::atomic<int> signals_seen = 0;
+
+/// Whoever waits for an event is interrupted. @return what GET_EVENT said, errno or 0.
+int wait_through_signal(const File& file, const Own& own, int sa_flags) {
+  struct sigaction action {};
+  action.sa_handler = [](int) { ++signals_seen; };
+  action.sa_flags = sa_flags;
+  REQUIRE(sigaction(SIGUSR1, &action, nullptr) == 0);
+  std::atomic<int> result = -1;
+  std::atomic<pid_t> tid = 0;
+  std::thread waiter([&] {
+    rdma_ucm_event_resp response{};
+    tid = gettid();
+    const rdma_ucm_get_event get{.response = reinterpret_cast<std::uint64_t>(&response)};
+    result = file.say(RDMA_USER_CM_CMD_GET_EVENT, get);
+  });
+  const auto sleeps = [&] {
+    std::ifstream stat("/proc/self/task/" + std::to_string(tid) + "/stat");
+    const std::string text(std::istreambuf_iterator<char>(stat), {});
+    return text.find(") S") != std::string::npos;
+  };
+  while (tid == 0 || !sleeps()) std::this_thread::yield();
+  const int before = signals_seen;
+  REQUIRE(pthread_kill(waiter.native_handle(), SIGUSR1) == 0);
+  while (signals_seen == before) std::this_thread::yield();
+  if ((sa_flags & SA_RESTART) != 0) {
+    const std::uint32_t id = file.create(5);
+    REQUIRE(file.resolve(id, own.ip, 7000) == 0);
+  }
+  waiter.join();
+  return result;
+}
+
+}  // namespace
+
+TEST_CASE("a signal whose handler restarts calls does not end the wait for an event", "[abi][rdmacm]") {
+  const Own own;
+  const File file;
+  // The test's own, which do not.
+  const auto of_int = std::signal(SIGINT, SIG_DFL);
+  const auto of_term = std::signal(SIGTERM, SIG_DFL);
+  CHECK(wait_through_signal(file, own, SA_RESTART) == 0);
+  CHECK(wait_through_signal(file, own, 0) == EINTR);
+  std::signal(SIGUSR1, SIG_DFL);
+  std::signal(SIGINT, of_int);
+  std::signal(SIGTERM, of_term);
 }
 
 TEST_CASE("a process that exits ends its connections first", "[abi][rdmacm]") {

@@ -9,6 +9,7 @@
 #include "abi/ibverbs/context.h"
 #include "abi/ibverbs/errors.h"
 #include "abi/ibverbs/objects.h"
+#include "abi/ibverbs/signals.h"
 
 namespace uroce::abi {
 
@@ -215,7 +216,10 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
     const bool waits = (fcntl(channel.fd, F_GETFL) & O_NONBLOCK) == 0;
     epoll_event event{};
     const int count = epoll_wait(channel.fd, &event, 1, waits ? -1 : 0);
-    if (count < 0) return -1;
+    if (count < 0) {
+      if (errno == EINTR && goes_on_after_signals()) continue;
+      return -1;
+    }
     if (count == 0) {
       errno = EAGAIN;
       return -1;

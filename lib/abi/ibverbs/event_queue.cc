@@ -7,6 +7,8 @@
 
 #include <cstdint>
 
+#include "abi/ibverbs/signals.h"
+
 namespace uroce::abi {
 
 EventQueue::EventQueue() : fd_(eventfd(0, EFD_SEMAPHORE | EFD_CLOEXEC)) {}
@@ -45,7 +47,7 @@ bool EventQueue::take(ibv_async_event& event, void (*on_taken)(ibv_async_event&)
       return false;
     }
     pollfd wanted{.fd = fd_, .events = POLLIN, .revents = 0};
-    if (poll(&wanted, 1, -1) < 0) return false;
+    if (poll(&wanted, 1, -1) < 0 && !(errno == EINTR && goes_on_after_signals())) return false;
   }
   return true;
 }

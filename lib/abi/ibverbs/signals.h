@@ -1,6 +1,7 @@
 /// Signals of the program.
 #pragma once
 
+#include <cerrno>
 #include <csignal>
 
 namespace uroce::abi {
@@ -20,5 +21,21 @@ class NoSignals {
  private:
   sigset_t before_{};
 };
+
+/// After EINTR of a call that never goes on by itself (signal(7): poll, epoll_wait), where rdma-core's reads
+/// of a descriptor do so behind a handler with SA_RESTART.
+/// @return whether the program has handlers of that kind only: which of them ran is not known.
+[[nodiscard]] inline bool goes_on_after_signals() noexcept {
+  for (int number = 1; number <= SIGRTMAX; ++number) {
+    const bool is_fault = number == SIGSEGV || number == SIGBUS || number == SIGILL || number == SIGFPE ||
+                          number == SIGABRT || number == SIGTRAP;  // of a thread that does not wait
+    if (is_fault) continue;
+    struct sigaction action {};
+    if (sigaction(number, nullptr, &action) != 0) continue;  // the C library's own
+    const bool is_handled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;
+    if (is_handled && (action.sa_flags & SA_RESTART) == 0) return false;
+  }
+  return true;
+}
 
 }  // namespace uroce::abi

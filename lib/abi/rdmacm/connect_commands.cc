@@ -1,5 +1,7 @@
 // Commands that speak to the other end: connections, services, groups.
 
+#include <algorithm>
+
 #include "abi/ibverbs/errors.h"
 #include "abi/rdmacm/ucm.h"
 
@@ -12,14 +14,19 @@ namespace {
 constexpr std::chrono::milliseconds kPatience{500};
 constexpr std::uint32_t kMulticastQpn = 0xff'ffff;
 
+/// Programs ask for more than there are codes, and get most: 7.
+constexpr std::uint8_t retries(std::uint8_t wanted) noexcept {
+  return std::min<std::uint8_t>(wanted, 7);
+}
+
 CmTerms terms_of(const rdma_ucm_conn_param& param, const rdma_ucm_ece& ece, QpType type) noexcept {
   return {.type = type,
           .qpn = Qpn{param.qp_num},
           .psn = {},
           .responder_resources = param.responder_resources,
           .initiator_depth = param.initiator_depth,
-          .retry_cnt = static_cast<std::uint8_t>(param.retry_count & 7),
-          .rnr_retry = static_cast<std::uint8_t>(param.rnr_retry_count & 7),
+          .retry_cnt = retries(param.retry_count),
+          .rnr_retry = retries(param.rnr_retry_count),
           .srq = param.srq != 0,
           .qkey = param.qkey,
           .vendor_id = ece.vendor_id,

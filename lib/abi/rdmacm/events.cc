@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "abi/ibverbs/errors.h"
+#include "abi/ibverbs/signals.h"
 #include "abi/rdmacm/ucm.h"
 
 namespace uroce::abi {
@@ -102,6 +103,17 @@ void Ucm::tell(UcmId& id, UcmEventType event, int status) {
   id.file->push(told);
 }
 
+namespace {
+
+/// A listener serves those who want QPs of its own type.
+bool is_served(const UcmId& listener, const CmEvent& request) noexcept {
+  if (request.type == CmEventType::kServiceRequest) return listener.is_datagram();
+  const bool is_xrc = listener.type == QpType::kXrcRecv || listener.type == QpType::kXrcSend;
+  return request.peer.type == (is_xrc ? QpType::kXrcSend : listener.type);
+}
+
+}  // namespace
+
 void Ucm::deliver(const CmEvent& event) {
   if (event.type == CmEventType::kConnectRequest || event.type == CmEventType::kServiceRequest) {
     return deliver_request(event);
@@ -121,7 +133,7 @@ void Ucm::deliver(const CmEvent& event) {
 
 void Ucm::deliver_request(const CmEvent& event) {
   const auto found = by_cm_id_.find(raw(event.listener));
-  if (found == by_cm_id_.end()) return channel_->close(event.id);
+  if (found == by_cm_id_.end() || !is_served(*found->second, event)) return channel_->close(event.id);
   UcmId& listener = *found->second;
   const auto unread = std::count_if(listener.file->events.begin(), listener.file->events.end(),
                                     [&](const UcmEvent& e) { return e.id == &listener; });
@@ -163,7 +175,7 @@ int Ucm::get_event(const Call& call) {
     const bool is_open = flags >= 0 && !call.file->closed;
     if (is_open && (flags & O_NONBLOCK) != 0) return EAGAIN;
     pollfd wanted{.fd = is_open ? call.file->fd : -1, .events = POLLIN, .revents = 0};
-    if (poll(&wanted, 1, -1) < 0) return errno;
+    if (poll(&wanted, 1, -1) < 0 && !(errno == EINTR && goes_on_after_signals())) return errno;
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <future>
+#include <system_error>
 
 #include "abi/ibverbs/engine.h"
 #include "abi/ibverbs/errors.h"
@@ -156,12 +157,17 @@ Status Ucm::open_cm() {
     return Error{Errc::kSystem, "no descriptor or memory is left for the communication manager"};
   }
   const std::lock_guard lock(mutex_);
-  cm_ = *cm;
   channel_.emplace(std::move(*channel));
   pd_.emplace(std::move(*pd));
   stopping_ = false;
-  const NoSignals signals;
-  thread_ = std::thread([this] { run(); });
+  cm_ = *cm;
+  try {
+    const NoSignals signals;
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error&) {
+    release_cm();
+    return Error{Errc::kSystem, "no thread is left for the communication manager"};
+  }
   static const int registered = std::atexit(at_exit);
   (void)registered;
   return {};
@@ -178,6 +184,10 @@ void Ucm::close_cm() {
   }
   thread_.join();
   const std::lock_guard lock(mutex_);
+  release_cm();
+}
+
+void Ucm::release_cm() {
   channel_.reset();
   pd_.reset();
   cm_ = nullptr;
@@ -276,12 +286,13 @@ Status Ucm::give_cm_id(UcmId& id) {
   return {};
 }
 
-/// With its events, and with the requests at a listener that the program has not read.
+/// With its events, and with the requests at a listener that the program has not read; or, one of those, with
+/// the event that tells of it.
 void Ucm::destroy(UcmId& id) {
   std::vector<UcmId*> unread;
   id.file->purge([&](const UcmEvent& event) {
     if (event.id == &id && event.request != nullptr) unread.push_back(event.request);
-    return event.id == &id;
+    return event.id == &id || event.request == &id;
   });
   for (UcmId* request : unread) destroy(*request);
   std::erase_if(resolutions_, [&](const Resolution& one) { return one.id == &id; });

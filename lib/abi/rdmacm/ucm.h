@@ -126,6 +126,7 @@ class Ucm {
   void end_all();
   Status open_cm();
   void close_cm();
+  void release_cm();
   void run();
   void wake() const;
   bool resolve_some();
