@@ -310,12 +310,7 @@ void Requester::probe() noexcept {
     set_window_before_probe(window_);
     probe_end_ = sent_psn_;
   }
-  if (selective_ != nullptr) {
-    timer_.on_sent_again();
-    repeat_unsettled();
-  } else {
-    rewind();
-  }
+  selective_ != nullptr ? repeat_unsettled() : rewind();
   window_ = 1;
 }
 
@@ -362,7 +357,6 @@ void Requester::rewind() noexcept {
   since_ack_req_ = 0;
   broken_ = Fault::kNone;
   cursor_.rewind();
-  timer_.on_sent_again();
   if (selective_ != nullptr) forget_selective();
 }
 

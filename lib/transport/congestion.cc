@@ -98,7 +98,7 @@ void ReactionPoint::on_sent(std::uint32_t bytes, Ticks now) noexcept {
 void ReactionPoint::measure(std::uint32_t bytes, Ticks now) noexcept {
   if (!window_start_.is_set()) window_start_ = now;
   if (const std::uint64_t span = span_ns(window_start_, now); span >= kMeasureNs) {
-    measured_bps_ = rate_of(window_bytes_, span);
+    measured_bps_ = span < 2 * kMeasureNs ? rate_of(window_bytes_, span) : 0;  // pauses tell no rate
     window_start_ = now;
     window_bytes_ = 0;
   }

@@ -13,7 +13,9 @@ namespace uroce::transport {
 /// The ack timeout of a QP, IBA 9.7.6.1.3, and within it probes: the oldest packet is sent once more when an
 /// answer is late by what round trips have taken so far. A lost tail so costs a round trip and not a timeout
 /// of seconds; how long a silent peer is waited for stays what the QP was told. The round trip is estimated
-/// as in RFC 6298, the time to a probe follows RFC 9002, 6.2: it doubles with each that is not answered.
+/// as in RFC 6298, the time to a probe follows RFC 9002, 6.2: it doubles with each that is not answered, and
+/// stays so (RFC 6298, 5) until a round trip has been measured: one that has grown is not asked about again
+/// and again.
 ///
 /// Threads: loop.
 class LossTimer {
@@ -32,7 +34,7 @@ class LossTimer {
   /// Something is in flight and nothing was before, or something was answered.
   /// @param timeout_ns  the QP's ack timeout; 0: for ever
   void start(Ticks now, std::uint64_t timeout_ns) noexcept {
-    probes_ = 0;
+    probes_ = std::min(probes_, kMostKept);
     timeout_at_ = timeout_ns == 0 ? Ticks{} : now + timeout_ns;
     due_ = timeout_ns == 0 ? Ticks{} : now + first_wait(timeout_ns);
   }
@@ -57,6 +59,7 @@ class LossTimer {
     if (!due_.is_set() || now < due_) return Expiry::kNone;
     if (now >= timeout_at_) {
       due_ = Ticks{};
+      probes_ = 0;
       return Expiry::kTimeout;
     }
     if (probes_ < kMostDoublings) ++probes_;
@@ -82,23 +85,28 @@ class LossTimer {
     is_timing_ = false;
     take_sample(to_short(now.ns() - sent_at_.ns()));
   }
-  /// What is answered from now on may have been sent twice: it tells no time. Karn's rule, RFC 6298, 3.
-  void on_sent_again() noexcept { is_timing_ = false; }
+  /// `packets` from `first` on leave once more: an answer to one of them tells no time. Karn's rule, RFC
+  /// 6298, 3.
+  void on_sent_again(Psn first, std::uint32_t packets) noexcept {
+    if (is_timing_ && span_from(timed_psn_, first) < packets) is_timing_ = false;
+  }
 
  private:
   static constexpr std::uint64_t kQuietNs = 50'000;
   static constexpr std::uint32_t kUnmeasuredNs = 4'000'000;  // to the first probe
   static constexpr std::uint32_t kNever = std::numeric_limits<std::uint32_t>::max();
   static constexpr std::uint8_t kMostDoublings = 24;  // of at most 2^35 ns
+  static constexpr std::uint8_t kMostKept = 5;        // from one answer to the next
 
   /// Round trips longer than 4 s are taken for such.
   static constexpr std::uint32_t to_short(std::uint64_t ns) noexcept {
     return static_cast<std::uint32_t>(std::min<std::uint64_t>(ns, std::numeric_limits<std::uint32_t>::max()));
   }
   [[nodiscard]] std::uint64_t first_wait(std::uint64_t timeout_ns) const noexcept {
-    return probe_ns_ == kNever ? timeout_ns : std::min<std::uint64_t>(probe_ns_, timeout_ns);
+    return probe_ns_ == kNever ? timeout_ns : std::min(std::uint64_t{probe_ns_} << probes_, timeout_ns);
   }
   void take_sample(std::uint32_t sample) noexcept {
+    probes_ = 0;
     if (smoothed_ns_ == 0) {
       smoothed_ns_ = std::max(sample, 1U);
       variation_ns_ = sample / 2;
@@ -120,7 +128,8 @@ class LossTimer {
   std::uint32_t smoothed_ns_ = 0;  // round trip; 0: not measured yet
   std::uint32_t variation_ns_ = 0;
   std::uint32_t floor_ns_ = 0;
-  std::uint8_t probes_ = 0;  // since start(): each doubles the wait for the next
+  std::uint8_t probes_ =
+      0;  // since the last round trip that was measured: each doubles the wait for the next
   bool is_timing_ = false;
 };
 static_assert(sizeof(LossTimer) == 48, "part of what each message touches of a QP");

@@ -162,6 +162,7 @@ void QueuePair::reset() noexcept {
   ctx_.fatal_blames_wr = false;
   ctx_.full_cq = {};
   ctx_.lost_bytes = ctx_.carried_bytes = 0;
+  ctx_.ece = 0;  // agreed on with the peer that was
   ctx_.resolved = false;
   if (ctx_.congestion != nullptr) {
     ctx_.congestion->rate.reset();

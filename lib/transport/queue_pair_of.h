@@ -79,6 +79,8 @@ class QueuePairOf final : public QueuePair {
   void answer(TxContext& tx) noexcept override {
     if constexpr (requires { receiver_.owe_last_ack(); }) receiver_.owe_last_ack();
     if (ctx_.resolved && receiver_.has_responses()) receiver_.transmit(tx);
+    if (ctx_.has_failed()) [[unlikely]]
+      settle(tx.now);
   }
 
   void send_keepalive(TxContext& tx) noexcept override {

@@ -80,18 +80,22 @@ void Requester::start() noexcept {
 }
 
 void Requester::resize_read_window() {
-  if (read_ends_.size() < qp_.max_rd_atomic && reads_in_flight_ == 0) {
-    read_ends_.resize(qp_.max_rd_atomic);
+  if (read_ends_.size() < qp_.max_rd_atomic) {
+    std::vector<Psn> larger(qp_.max_rd_atomic);
+    for (std::uint32_t i = 0; i < reads_in_flight_; ++i)
+      larger[i] = read_ends_[(read_head_ + i) % read_ends_.size()];
+    read_ends_.swap(larger);
     read_head_ = 0;
   }
   if (qp_.state.load(std::memory_order_relaxed) == QpState::kRtr) make_selective();
 }
 
 Gate Requester::gate(Ticks now) const noexcept {
-  if (current_ == started_ && current_ == qp_.sq.tail()) return asks_tail_ ? Gate::kAskTail : Gate::kIdle;
+  if (current_ == started_ && current_ == qp_.sq.tail()) return or_ask(Gate::kIdle);
   const QpState state = qp_.state.load(std::memory_order_relaxed);
-  if (qp_.has_failed() || broken_ != Fault::kNone) return Gate::kStopped;
-  if (state != QpState::kRts && !(state == QpState::kSqd && current_ != started_)) return Gate::kStopped;
+  const bool is_held = state != QpState::kRts && !(state == QpState::kSqd && current_ != started_);
+  if (is_held || qp_.has_failed() || broken_ != Fault::kNone) [[unlikely]]
+    return or_ask(Gate::kStopped);
   const SendWqe& wqe = qp_.sq.at(current_);
   if (!qp_.resolved && !wqe.is_local()) return Gate::kUnresolved;
   if (waits_for_receive_ && now < rnr_until_) return Gate::kRnrWait;
@@ -110,10 +114,11 @@ Gate Requester::gate(Ticks now) const noexcept {
 /// What holds the current WQE back that most do not meet: a fence, or the want of credits.
 [[gnu::cold]] Gate Requester::hold_back(const SendWqe& wqe) const noexcept {
   if (current_ == started_ && wqe.has(send_flag::kFence) && is_fenced(wqe)) {
-    return Gate::kFenced;  // IBA 10.6.5.1 ?, 10.8.3.3
+    return or_ask(Gate::kFenced);  // IBA 10.6.5.1 ?, 10.8.3.3
   }
   if (!credits_.in_use() || has_credit(wqe)) return Gate::kOpen;
-  return credits_asked_ ? Gate::kAskCredits : Gate::kNoCredits;
+  if (credits_asked_) return Gate::kAskCredits;
+  return or_ask(Gate::kNoCredits);
 }
 
 /// Whether the peer's credits allow the next packet of `wqe`, the current one. A QP without ack timeout has
@@ -415,12 +420,14 @@ void Requester::send_keepalive(TxContext& tx) noexcept {
   credits_asked_ = false;
 }
 
-/// No other message has followed for a while.
+/// No other message has followed for a while. If the next one waits for something that only an answer brings,
+/// or may bring, a question is due.
 [[gnu::cold]] void Requester::look_at_tail(Ticks now) noexcept {
   if (now < tail_due_) return;
   tail_due_ = Ticks{};
-  const bool is_tail = current_ == started_ && current_ == qp_.sq.tail();
-  if (is_tail && since_ack_req_ > 0 && in_flight() > 0 && !qp_.has_failed()) asks_tail_ = true;
+  if (since_ack_req_ == 0 || in_flight() == 0 || !qp_.resolved || qp_.has_failed()) return;
+  const Gate why = gate(now);
+  asks_tail_ = why == Gate::kIdle || why == Gate::kStopped || why == Gate::kFenced || why == Gate::kNoCredits;
 }
 
 [[gnu::cold]] bool Requester::ask_about_tail(TxContext& tx) noexcept {
@@ -456,9 +463,12 @@ void Requester::note_read_in_flight(Psn last_psn) noexcept {
   if (before(sent_psn_, next)) {
     if (since_ack_req_ == 0) timer_.on_sent(next - packets, now);
     sent_psn_ = next;
-  } else if (is_selective_) {
-    note_repeat(next - packets, packets);
-    if (repeating_) next_repeat();
+  } else {
+    timer_.on_sent_again(next - packets, packets);
+    if (is_selective_) {
+      note_repeat(next - packets, packets);
+      if (repeating_) next_repeat();
+    }
   }
   if (!timer_.is_running()) start_timer(now);
 }

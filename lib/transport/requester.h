@@ -27,7 +27,7 @@ enum class Gate : std::uint8_t {
   kFenced,
   kNoCredits,   ///< the peer has no receive for it
   kAskCredits,  ///< likewise, and it is time to ask
-  kAskTail,     ///< nothing is left to send, and it is time to ask about what was
+  kAskTail,     ///< nothing may be sent before what was is answered, and it is time to ask about that
   kWindowFull,
   kReadDepth,
   kPaced,  ///< congestion control: not yet
@@ -106,6 +106,10 @@ class Requester {
     return span_from(unacked_psn_, oldest_psn_);
   }
 
+  /// Nothing may be sent, but for a question that is due.
+  [[nodiscard]] Gate or_ask(Gate why) const noexcept {
+    return asks_tail_ && qp_.resolved ? Gate::kAskTail : why;
+  }
   [[nodiscard]] Gate hold_back(const SendWqe& wqe) const noexcept;
   [[nodiscard]] bool has_credit(const SendWqe& wqe) const noexcept;
 

@@ -17,6 +17,14 @@ namespace uroce::transport {
 
 using wire::Opcode;
 
+namespace {
+
+/// An ACK for the sake of its credits names a PSN that was acknowledged before, however long ago: a peer must
+/// not take it for one that is still to come.
+constexpr std::uint32_t kOldestAck = 1U << 22;
+
+}  // namespace
+
 void Responder::reset() noexcept {
   expected_psn_ = Psn{};
   msn_ = 0;
@@ -217,6 +225,7 @@ void Responder::execute_read(const wire::PacketView& packet) noexcept {
   request->msn = finish_message();
   resources_.queue(*request);
   advance(packets);
+  if (span_from(expected_psn_, ack_psn_) > kOldestAck) ack_psn_ = expected_psn_ - kOldestAck;
 }
 
 namespace {

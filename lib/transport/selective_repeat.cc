@@ -118,7 +118,6 @@ bool Requester::repeat_lost(Ticks now) noexcept {
   const bool any = board.want_lost();
   if (any) {
     if (board.wants(unacked_psn_)) timer_.postpone_probe(now);
-    timer_.on_sent_again();
     begin_repeat();
   } else if (repeating_) {
     next_repeat();

@@ -267,8 +267,27 @@ bool is_of(const Device::Impl& device, const Cq::Impl& cq) noexcept {
   return cq.loop < device.runners.size() && device.runners[cq.loop].get() == &cq.runner;
 }
 
-std::string describe_failure(const transport::QpContext& ctx) {
+/// IPv4 addresses as they are known.
+std::string address_text(const Gid& gid) {
+  const std::string text = to_string(gid);
+  return gid.is_v4() ? text.substr(text.rfind(':') + 1) : text;
+}
+
+/// Nobody has said where the peer is.
+std::string describe_unresolved(const engine::Addresses& addresses, const AhAttr& to) {
+  const bool is_far = !addresses.is_on_link(to.dgid, to.sgid_index);
+  if (is_far && !addresses.has_gateway()) {
+    return "; " + address_text(to.dgid) +
+           " is in no prefix of this port (--ip) and there is no gateway to it: use --gateway";
+  }
+  return "; nobody answers for the Ethernet address of " + (is_far ? "the gateway to " : std::string()) +
+         address_text(to.dgid) + ": is it up, on this link and in this VLAN?";
+}
+
+std::string describe_failure(const transport::QpContext& ctx, const engine::Addresses& addresses) {
   std::string text(transport::row(ctx.fatal).text);
+  if (ctx.fatal == transport::Fault::kRetryExceeded && !ctx.resolved && ctx.path != nullptr)
+    text += describe_unresolved(addresses, ctx.path->to);
   if (ctx.fatal == transport::Fault::kRetryExceeded && ctx.lost_bytes != 0) {
     text += "; only packets above " + std::to_string(ctx.carried_bytes) +
             " bytes time out: the path MTU may be " + "smaller than " + std::to_string(ctx.mtu) +
@@ -404,7 +423,9 @@ Status Qp::modify(const QpAttr& attr, std::uint32_t mask) {
   try {
     impl_->runner.execute([&](engine::PollLoop& loop, Ticks now) {
       status = loop.modify(*impl_->qp, attr, mask, bounds, now);
-      if (status && (mask & qp_attr::kState) != 0 && attr.state == QpState::kReset) impl_->purge();
+      if (!status || (mask & qp_attr::kState) == 0 || attr.state != QpState::kReset) return;
+      impl_->purge();
+      impl_->ece_vendor = 0;
     });
   } catch (const std::bad_alloc&) {
     return Error{Errc::kNoMemory, "no memory for what the QP is to remember"};
@@ -516,8 +537,9 @@ const QpInitAttr& Qp::attr() const noexcept {
 
 std::string Qp::error_text() const {
   std::string text;
+  const engine::Addresses addresses = impl_->device.address_table();
   impl_->runner.execute([&](engine::PollLoop&, Ticks) {
-    if (impl_->qp->state() == QpState::kError) text = describe_failure(impl_->qp->context());
+    if (impl_->qp->state() == QpState::kError) text = describe_failure(impl_->qp->context(), addresses);
   });
   return text;
 }

@@ -70,7 +70,7 @@ TEST_CASE("a QP in Error answers nothing", "[rc][error]") {
 }
 
 TEST_CASE("a QP that was reset works again and remembers nothing", "[rc][reset]") {
-  RcScript qp{{.first_psn = 100, .expected_psn = 200}};
+  RcScript qp{{.first_psn = 100, .expected_psn = 200, .ece = ece::kSelectiveRepeat}};
   qp.post_recv(8).post_recv(8);
   qp.together([](RcScript& script) { script.post_send(4).post_read(8); });
   qp.forget();
@@ -96,7 +96,9 @@ TEST_CASE("a QP that was reset works again and remembers nothing", "[rc][reset]"
   qp.qp().set_resolved();
   qp.post_send(4).out(send_only(9)).in(Ack{9}).completes(3);
   qp.in(send_only(7)).out(RnrNak{7, 12, 0});
+  CHECK(qp.context().ece == 0);
   qp.post_recv(8).in(send_only(7)).out(Ack{7, 1}).receives(3, 4);
+  qp.in(send_only(9)).out(NakSequence{8, 1});
 }
 
 TEST_CASE("a QP that is not ready takes no packet", "[rc][state]") {
@@ -149,6 +151,24 @@ TEST_CASE("a QP with nothing in flight is drained at once", "[rc][sqd][T16]") {
   qp.move_to(QpState::kSqd).raises(AsyncEventType::kSqDrained);
   qp.move_to(QpState::kRts).move_to(QpState::kSqd).raises(AsyncEventType::kSqDrained);
   qp.at(1s).quiet();
+}
+
+TEST_CASE("more READs may be in flight as soon as a draining QP is told so", "[rc][sqd][read]") {
+  // IBA 9.4.4, 10.3.1.6 ?
+  RcScript qp{{.max_rd_atomic = 1}};
+  const auto read = [](std::uint32_t psn) {
+    return Packet{.opcode = kRcReadRequest, .psn = psn, .ack_req = true, .reth = remote(4)};
+  };
+  const auto answer = [](std::uint32_t psn) {
+    return Packet{.opcode = kRcReadResponseOnly, .psn = psn, .payload = 4};
+  };
+  qp.post_read(4).out(read(0)).move_to(QpState::kSqd);
+  REQUIRE(qp.modify({.state = QpState::kSqd, .max_rd_atomic = 3}, qp_attr::kState | qp_attr::kMaxQpRdAtomic));
+  qp.move_to(QpState::kRts);
+  for (int i = 0; i < 4; ++i) qp.post_read(4);
+  qp.out(read(1)).out(read(2)).quiet();
+  qp.in(answer(0)).completes(1).out(read(3)).quiet();
+  qp.in(answer(1)).completes(2).out(read(4)).quiet();
 }
 
 TEST_CASE("a draining QP still serves the peer", "[rc][sqd]") {

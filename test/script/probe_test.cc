@@ -103,6 +103,55 @@ TEST_CASE("requester asks for no ACK of what nobody waits for if it has just ask
   }
 }
 
+TEST_CASE("requester asks about what nobody waits for if the next request waits for it", "[rc][probe][ack]") {
+  // IBA 10.6.5.1 ?, 10.3.1.6 ?, 9.9.2.3; without an ack timeout nothing else would end the wait
+  ScriptConfig config = probing();
+  config.sig_all = false;
+  config.timeout = GENERATE(std::uint8_t{19}, std::uint8_t{0});
+  RcScript qp{config};
+  constexpr Packet kQuestion{.opcode = kRcWriteOnly, .psn = 1, .ack_req = true};
+  Packet unasked = write_only(3);
+  unasked.ack_req = false;
+  qp.at(0us).post_write(4).out(write_only(0)).post_write(4).out(write_only(1));
+  qp.at(10us).in(Ack{1});
+  qp.at(100us).post_write(4).out(write_only(2)).post_write(4).out(unasked);
+
+  SECTION("a local invalidate") {
+    const std::uint32_t key = qp.keys()
+                                  .insert({.addr = qp.target.addr(),
+                                           .length = 64,
+                                           .pd = RcScript::kPd,
+                                           .access = kAllRights | access::kInvalidatable})
+                                  .value();
+    qp.post({.opcode = WrOpcode::kLocalInv, .flags = send_flag::kSignaled, .invalidate_rkey = Rkey{key}});
+    qp.at(116'383ns).quiet();
+    qp.at(116'384ns).out(kQuestion).quiet();
+    qp.in(Ack{3}).completes({.wr_id = 5, .opcode = WcOpcode::kLocalInv});
+  }
+  SECTION("one that is posted while the queue drains") {
+    qp.move_to(QpState::kSqd).post_write(4);
+    qp.at(116'384ns).out(kQuestion).quiet();
+    qp.in(Ack{3}).raises(AsyncEventType::kSqDrained);
+  }
+  SECTION("one that cannot be sent") {
+    Sge nowhere = qp.source.sge(0, 4);
+    nowhere.lkey = Lkey{1};
+    qp.post({.sges = {&nowhere, 1}});
+    qp.at(116'384ns).out(kQuestion).quiet();
+    qp.in(Ack{3}).completes(5, WcStatus::kLocProtErr).is_in(QpState::kError);
+  }
+  SECTION("not before the address of a new path is known") {
+    qp.move_to(QpState::kSqd);
+    QpAttr attr{.state = QpState::kSqd, .dgid = qp.peer_address().sgid};
+    REQUIRE(qp.modify(attr, qp_attr::kState | qp_attr::kAv));
+    qp.at(200us).quiet();
+    qp.qp().set_resolved();
+    qp.transmit().forget();
+    qp.in(Ack{3}).raises(AsyncEventType::kSqDrained);
+  }
+  qp.counted(Count::kRequesterProbes, 0);
+}
+
 TEST_CASE("requester probes with one packet, and sends the rest of a lost tail as answers come",
           "[rc][probe]") {
   RcScript qp{probing()};
@@ -178,8 +227,22 @@ TEST_CASE("an answer to what was sent twice tells no round trip", "[rc][probe]")
   qp.at(1ms + 110us).out(write_only(1));
   qp.at(1ms + 320us).in(Ack{1}).completes(2);  // of the first or of the second?
   qp.at(2ms).post_write(4).out(write_only(2));
-  qp.at(2ms + 110us).out(write_only(2));
+  qp.at(2ms + 220us - 1ns).quiet();  // 5.5: what was waited for stays twice as long until a time is known
+  qp.at(2ms + 220us).out(write_only(2));
   qp.in(Ack{2}).completes(3);
+}
+
+TEST_CASE("a round trip that has grown is known after a few probes", "[rc][probe]") {
+  // RFC 6298, section 5.5 to 5.7
+  RcScript qp{probing()};
+  measure(qp);
+  for (std::uint32_t psn = 1; psn <= 8; ++psn) {
+    qp.at(1ms * psn).post_write(4).out(write_only(psn));
+    if (psn == 1) qp.at(1ms + 110us).out(write_only(1));
+    if (psn == 2) qp.at(2ms + 220us).out(write_only(2));
+    qp.at(1ms * psn + 320us).in(Ack{psn}).completes(psn + 1);
+  }
+  qp.counted(Count::kRequesterProbes, 2);
 }
 
 TEST_CASE("slow round trips make probes late", "[rc][probe]") {

@@ -53,6 +53,14 @@ TEST_CASE("the first CNP halves what was sent of late, and not the line's rate",
   CHECK(point.rate_bps() < kLine * 55 / 100);
 }
 
+TEST_CASE("a pause is no rate: the first CNP behind one does not cut to it", "[dcqcn]") {
+  ReactionPoint point(kLine);
+  point.on_sent(64, at_us(0));
+  send_for(point, 1'000'000, 1'000'010);
+  point.on_cnp(at_us(1'000'010));
+  CHECK(point.rate_bps() > kLine * 45 / 100);
+}
+
 TEST_CASE("what is sent keeps to the rate", "[dcqcn]") {
   ReactionPoint point(kLine);
   send_for(point, 0, 300);

@@ -77,14 +77,46 @@ TEST_CASE("what was started at a time that proves old is started at the real one
   }
 }
 
-TEST_CASE("an answer ends the doubling", "[transport][timer]") {
+TEST_CASE("a measured round trip ends the doubling, an answer alone does not", "[transport][timer]") {
+  // RFC 6298, section 5: the backed-off timer stays until there is a new sample
   LossTimer timer = measured(kMs, kMs);
-  timer.start(kBegin, 100 * kMs);
+  timer.start(kBegin, 1000 * kMs);
   Ticks now = kBegin;
   Expiry expiry{};
   for (int i = 0; i < 3; ++i) next(timer, now, expiry);
-  timer.start(now, 100 * kMs);
+  timer.start(now, 1000 * kMs);
+  CHECK(next(timer, now, expiry) == 24 * kMs);
+  for (int i = 0; i < 3; ++i) next(timer, now, expiry);
+  timer.start(now, 1000 * kMs);
+  CHECK(next(timer, now, expiry) == 96 * kMs);  // no more than that from one answer to the next
+  timer.on_sent(Psn{7}, now);
+  timer.on_answered(Psn{8}, now + kMs);
+  timer.start(now, 1000 * kMs);
+  CHECK(next(timer, now, expiry) == kMs + 1'500'000);  // 4 times 3/4 of 0.5 ms
+}
+
+TEST_CASE("an ack timeout ends the doubling", "[transport][timer]") {
+  LossTimer timer = measured(kMs, kMs);
+  timer.start(kBegin, 8 * kMs);
+  Ticks now = kBegin;
+  Expiry expiry{};
+  while (expiry != Expiry::kTimeout) next(timer, now, expiry);
+  timer.start(now, 8 * kMs);
   CHECK(next(timer, now, expiry) == 3 * kMs);
+}
+
+TEST_CASE("what was sent once tells the round trip, whatever else is sent again", "[transport][timer]") {
+  // Karn's rule: RFC 6298, section 3
+  const bool is_repeated = GENERATE(false, true);
+  LossTimer timer = measured(kMs, kMs);
+  timer.on_sent(Psn{0}, kBegin);
+  timer.on_sent_again(Psn{0xff'fffe}, is_repeated ? 3 : 2);
+  timer.on_answered(Psn{1}, kBegin + 9 * kMs);
+  timer.start(kBegin, 1000 * kMs);
+  Ticks now = kBegin;
+  Expiry expiry{};
+  const std::uint64_t wait = next(timer, now, expiry);
+  CHECK(is_repeated == (wait == 3 * kMs));
 }
 
 TEST_CASE("without probes the ack timeout is all there is", "[transport][timer]") {
