@@ -45,14 +45,16 @@ bool Addresses::remove(const Gid& gid, std::uint16_t vlan) noexcept {
   return found;
 }
 
+bool Addresses::is_on_link(const Gid& destination, std::size_t sgid_index) const noexcept {
+  return destination.is_link_local() || std::any_of(own_.begin(), own_.end(), [&](const Address& a) {
+           return a.vlan == own_[sgid_index].vlan && a.is_on_link(destination);
+         });
+}
+
 NextHop Addresses::next_hop(const Gid& destination, std::size_t sgid_index) const noexcept {
   const Address& from = own_[sgid_index];
-  const bool on_link =
-      destination.is_link_local() || std::any_of(own_.begin(), own_.end(), [&](const Address& a) {
-        return a.vlan == from.vlan && a.is_on_link(destination);
-      });
-  const bool use_gateway = !on_link && from.type == GidType::kRoceV2 && gateway_.has_value() &&
-                           gateway_->is_v4() == destination.is_v4();
+  const bool use_gateway = !is_on_link(destination, sgid_index) && from.type == GidType::kRoceV2 &&
+                           gateway_.has_value() && gateway_->is_v4() == destination.is_v4();
   return {.gid = use_gateway ? *gateway_ : destination, .vlan = from.vlan};
 }
 

@@ -57,6 +57,9 @@ class Addresses {
   bool add(const Address& address);
   /// Both kinds of frames; not the link-local address of index 0. @return false if it is not there.
   bool remove(const Gid& gid, std::uint16_t vlan) noexcept;
+  /// Whether `destination` is in the prefix of an address that is in the VLAN of own()[`sgid_index`].
+  [[nodiscard]] bool is_on_link(const Gid& destination, std::size_t sgid_index) const noexcept;
+  [[nodiscard]] bool has_gateway() const noexcept { return gateway_.has_value(); }
   /// Whom to ask for the Ethernet address when sending from own()[`sgid_index`] to `destination`. RoCE v1 is
   /// not routed.
   [[nodiscard]] NextHop next_hop(const Gid& destination, std::size_t sgid_index) const noexcept;

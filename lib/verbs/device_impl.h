@@ -55,6 +55,10 @@ struct Device::Impl {
     for (auto& runner : runners) runner->execute([](engine::PollLoop&, Ticks) {});
   }
   /// The GID table as it is now.
+  [[nodiscard]] engine::Addresses address_table() {
+    const std::lock_guard lock(control);
+    return addresses;
+  }
   [[nodiscard]] std::vector<engine::Address> own_addresses() {
     const std::lock_guard lock(control);
     return addresses.own();

@@ -119,4 +119,39 @@ TEST_CASE("a path that drops large packets only is suspected of a smaller MTU", 
   CHECK(error_after("tx.drop larger=1500", {1000, 4096}, PathMtu::k1024).empty());
 }
 
+TEST_CASE("a peer whose Ethernet address nobody tells is named, with what may be wrong",
+          "[api][neighbours]") {
+  Config config;
+  config.port = link_name();
+  config.mode = Mode::kAuto;
+  config.ip = {"10.7.0.1/24"};
+  config.arp_timeout_ms = 1;
+  std::string wanted = "nobody answers for the Ethernet address of 10.7.0.9: is it up, on this link";
+  std::string peer = "10.7.0.9";
+  SECTION("on the link") {}
+  SECTION("elsewhere, without a gateway") {
+    peer = "10.8.0.9";
+    wanted = "10.8.0.9 is in no prefix of this port (--ip) and there is no gateway to it: use --gateway";
+  }
+  SECTION("elsewhere, behind a gateway that does not answer") {
+    peer = "10.8.0.9";
+    config.gateway = "10.7.0.254";
+    wanted = "nobody answers for the Ethernet address of the gateway to 10.8.0.9";
+  }
+  End end = End::open(config);
+  Cq cq = must(Cq::create(end.device, 16));
+  Qp qp = must(Qp::create(end.pd, cq, cq, {}));
+  QpAttr attr = towards(end, qp);
+  attr.dgid = *Gid::parse(peer);
+  attr.timeout = 8;  // 1 ms
+  attr.retry_cnt = 1;
+  REQUIRE(qp.connect(attr));
+  REQUIRE(qp.post_send({.opcode = WrOpcode::kRdmaWrite, .flags = send_flag::kSignaled}));
+  Wc wc;
+  REQUIRE(cq.wait(10s));
+  REQUIRE(cq.poll({&wc, 1}) == 1);
+  CHECK(wc.status == WcStatus::kRetryExcErr);
+  CHECK_THAT(qp.error_text(), Catch::Contains(wanted));
+}
+
 }  // namespace uroce::api
