@@ -27,7 +27,7 @@ UNITTEST = re.compile(r"^Ran (\d+) tests? in .*\n+(?:OK|FAILED)(?: \((.*)\))?", 
 AGAIN = re.compile(r"^again +(.*)$", re.M)
 SKIP = re.compile(r"^skip .*  (\S.*)$", re.M)
 UNITTEST_SKIP = re.compile(r"\.\.\. skipped ['\"](.*)['\"]$", re.M)
-MOST_TWICE = 2
+MOST_TWICE = 5
 TAIL_LINES = 25
 
 
