@@ -76,9 +76,15 @@ Status pin_to_core(int core) {
 }
 
 Status pin_application(const Config& config) {
-  if (config.mode != Mode::kApp || config.lcores.empty()) return {};
+  if (config.lcores.empty()) return {};
   const auto cores = cores_from(config.lcores);
-  return cores ? pin_to_core(cores->client) : Status{cores.error()};
+  if (!cores) return cores.error();
+  if (!cores->shared) {
+    return Error{.code = Errc::kConfig,
+                 .text = fmt::format("lcores: '{}': all QPs of this program are on one loop: name one core",
+                                     config.lcores)};
+  }
+  return config.mode == Mode::kApp ? pin_to_core(cores->client) : Status{};
 }
 
 bool must_give_way(const Config& config) {

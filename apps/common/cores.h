@@ -27,7 +27,8 @@ Result<CorePair> cores_from(const std::string& list);
 /// Pins the calling thread. A negative core does nothing.
 Status pin_to_core(int core);
 
-/// In Mode::kApp the application is the poll loop: it runs on the first core of `lcores`, if there is one.
+/// Of programs whose QPs are all on one loop: `lcores` names one core, or none. In Mode::kApp the application
+/// is the poll loop: it runs there.
 Status pin_application(const Config& config);
 
 /// Whether an application that polls must give up its core while it finds nothing: in Mode::kLcore, unless

@@ -33,21 +33,19 @@ Json device_json(const Device& device) {
   }
   Json counters = Json::object();
   for (const auto& counter : device.counters()) counters[counter.name] = counter.value;
-  return {{"port", device.config().port},
-          {"link", device.port_state() == PortState::kActive ? "up" : "down"},
-          {"mac", to_string(device.mac())},
-          {"link_mtu", device.link_mtu()},
-          {"path_mtu", bytes(device.active_mtu())},
-          {"gids", std::move(gids)},
-          {"limits", limits_json(device.limits())},
-          {"counters", std::move(counters)}};
+  return {
+      {"port", device.config().port},   {"link", device.port_state() == PortState::kActive ? "up" : "down"},
+      {"loops", device.loops()},        {"mac", to_string(device.mac())},
+      {"link_mtu", device.link_mtu()},  {"path_mtu", bytes(device.active_mtu())},
+      {"gids", std::move(gids)},        {"limits", limits_json(device.limits())},
+      {"counters", std::move(counters)}};
 }
 
 void print_text(const Json& info) {
-  fmt::print("port      {}\nlink      {}\nMAC       {}\nlink MTU  {}\npath MTU  {}\n",
+  fmt::print("port      {}\nlink      {}\nloops     {}\nMAC       {}\nlink MTU  {}\npath MTU  {}\n",
              info.at("port").get<std::string>(), info.at("link").get<std::string>(),
-             info.at("mac").get<std::string>(), info.at("link_mtu").get<unsigned>(),
-             info.at("path_mtu").get<unsigned>());
+             info.at("loops").get<unsigned>(), info.at("mac").get<std::string>(),
+             info.at("link_mtu").get<unsigned>(), info.at("path_mtu").get<unsigned>());
   std::size_t index = 0;
   for (const auto& entry : info.at("gids")) {
     const auto vlan = entry.at("vlan").get<unsigned>();

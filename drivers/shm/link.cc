@@ -165,7 +165,8 @@ Status Link::agree(const LinkConfig& config) {
   geometry_ = {.queues = present.header.queues,
                .ring_bytes = present.header.ring_bytes,
                .link_mtu = present.header.link_mtu};
-  if (config.queues != geometry_.queues) return mismatch("queues", config.queues, geometry_.queues);
+  if (config.queues != geometry_.queues)
+    return mismatch("queues (cores that --lcores names)", config.queues, geometry_.queues);
   if (config.ring_bytes.value_or(geometry_.ring_bytes) != geometry_.ring_bytes) {
     return mismatch("ring size", *config.ring_bytes, geometry_.ring_bytes);
   }

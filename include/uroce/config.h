@@ -35,7 +35,7 @@ struct Config {
   bool roce_v1 = false;            ///< RoCE v1 entries in the GID table, behind those of RoCE v2
   std::uint32_t mtu = 0;           ///< link MTU in bytes; 0: the port's own
   Mode mode = Mode::kApp;
-  std::string lcores;      ///< core list such as "2-5,8", one loop each; empty: one loop, not pinned
+  std::string lcores;      ///< 1, 2, 4, ... cores such as "2-5", one loop each; empty: one loop, not pinned
   bool no_huge = false;    ///< do without hugepages
   std::string fault;       ///< fault rules applied to this port, see drivers/fault/README.md
   std::string pcap;        ///< capture file for every frame; empty: none

@@ -73,6 +73,9 @@ class Device {
   /// stays.
   Status remove_ip(const std::string& address);
   [[nodiscard]] MacAddress mac() const noexcept;
+  /// Poll loops: as many as Config::lcores names cores, or one. CqAttr::loop is below it. In Mode::kApp each
+  /// runs only while an application polls a CQ of it, or calls progress().
+  [[nodiscard]] unsigned loops() const noexcept;
   /// Looks at the link. Changes are also told by kPortActive, kPortErr and kDeviceFatal, within 0.1 s while
   /// somebody runs the loops. Links that cannot tell are active: those of DPDK drivers without link status.
   [[nodiscard]] PortState port_state() const;

@@ -153,11 +153,32 @@ Device::Device(Device&&) noexcept = default;
 Device& Device::operator=(Device&&) noexcept = default;
 Device::~Device() = default;
 
+namespace {
+
+/// Loops are told apart by the low bits of their QPNs.
+Result<std::vector<unsigned>> cores_of_loops(const Config& config) {
+  if (config.lcores.empty()) return std::vector<unsigned>{};
+  auto cores = parse_core_list(config.lcores);
+  if (cores && !std::has_single_bit(cores->size())) {
+    return Error{Errc::kConfig, "lcores: '" + config.lcores + "' names " + std::to_string(cores->size()) +
+                                    " cores; a device has 1, 2, 4 or another power of two loops: name " +
+                                    std::to_string(std::bit_floor(cores->size()))};
+  }
+  return cores;
+}
+
+Error too_few_queues(const Config& config, std::size_t queues) {
+  return {Errc::kConfig, "lcores: '" + config.lcores + "': " + config.port + " has queues for " +
+                             std::to_string(queues) + " loops: name as many cores"};
+}
+
+}  // namespace
+
 Result<Device> Device::open(const Config& config) {
-  Result<std::vector<unsigned>> cores = std::vector<unsigned>{};
-  if (!config.lcores.empty()) cores = parse_core_list(config.lcores);
+  if (Status good = check_config(config); !good) return good.error();
+  const auto cores = cores_of_loops(config);
   if (!cores) return cores.error();
-  const auto queues = std::bit_floor(std::max<unsigned>(1, static_cast<unsigned>(cores->size())));
+  const auto queues = std::max<unsigned>(1, static_cast<unsigned>(cores->size()));
   auto impl = std::make_unique<Impl>(config, config.seed != 0 ? config.seed : system_seed());
   impl->async_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (impl->async_fd < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
@@ -171,7 +192,7 @@ Result<Device> Device::open(const Config& config) {
                                     .pcap = config.pcap});
   if (!ports) return ports.error();
   impl->ports = std::move(*ports);
-  impl->ports.resize(std::bit_floor(impl->ports.size()));
+  if (impl->ports.size() < queues) return too_few_queues(config, impl->ports.size());
   if (!path_mtu_for_link(impl->link_mtu()).has_value()) {
     return Error{Errc::kConfig, "link MTU " + std::to_string(impl->link_mtu()) +
                                     " is too small for RoCE: at least 352 bytes are needed (--mtu)"};
@@ -199,6 +220,9 @@ PortState Device::port_state() const {
   impl_->runners.front()->execute(
       [&state](engine::PollLoop& loop, Ticks now) { state = loop.look_at_link(now); });
   return state == port::LinkState::kUp ? PortState::kActive : PortState::kDown;
+}
+unsigned Device::loops() const noexcept {
+  return static_cast<unsigned>(impl_->loops.size());
 }
 bool Device::is_two_ended() const noexcept {
   return impl_->ports.front()->info().two_ended;
@@ -247,6 +271,11 @@ Error no_memory_for_address() {
 
 Status Device::add_ip(const std::string& address) {
   try {
+    Config alone;
+    alone.ip = {address};
+    if (Status good = check_config(alone); !good) return good.error();
+    if (address.find(',') != std::string::npos)
+      return Error{Errc::kConfig, "ip: '" + address + "' is more than one address"};
     auto parsed = parse_address(address);
     if (!parsed) return parsed.error();
     const std::lock_guard lock(impl_->control);

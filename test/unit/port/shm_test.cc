@@ -131,7 +131,7 @@ TEST_CASE("ends that disagree about the link are told so", "[shm][open]") {
   PortOptions more_queues = options_for(name);
   more_queues.queues = 2;
   CHECK(open_shm(more_queues).error().text ==
-        "shm: queues 2 differs from the other end's 1; give both ends the same");
+        "shm: queues (cores that --lcores names) 2 differs from the other end's 1; give both ends the same");
   PortOptions other_mtu = options_for(name);
   other_mtu.link_mtu = 9000;
   CHECK(open_shm(other_mtu).error().code == Errc::kConfig);
