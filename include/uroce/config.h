@@ -39,6 +39,7 @@ struct Config {
   bool no_huge = false;    ///< do without hugepages
   std::string fault;       ///< fault rules applied to this port, see drivers/fault/README.md
   std::string pcap;        ///< capture file for every frame; empty: none
+  std::string counters;    ///< file that the device's counters are added to when it closes; empty: none
   std::uint64_t seed = 0;  ///< seed of keys, numbers and faults; 0: from the system
   std::uint32_t max_qp = 65536;
   std::uint32_t max_unacked = 256;     ///< packets in flight per QP, 1..4096

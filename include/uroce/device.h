@@ -87,6 +87,9 @@ class Device {
 
   /// All counters, summed over the loops, in a fixed order.
   [[nodiscard]] std::vector<Counter> counters() const;
+  /// Adds them to the file that Config::counters names, as the end of the device does: for processes that end
+  /// otherwise.
+  void write_counters() const;
   /// The next asynchronous event, if any. async_fd() is readable while there is one.
   [[nodiscard]] bool next_async_event(AsyncEvent& event);
   [[nodiscard]] int async_fd() const noexcept;

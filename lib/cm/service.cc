@@ -10,6 +10,7 @@
 #include <cstring>
 #include <random>
 
+#include "verbs/counters_file.h"
 #include "verbs/gsi.h"
 
 namespace uroce {
@@ -78,6 +79,7 @@ Cm::Impl::~Impl() {
     wake();
     thread_.join();
   }
+  if (gsi != nullptr) append_counters(device.config().counters, "communication manager", counters());
   if (failure_fd_ >= 0) {
     if (gsi != nullptr) watch_failures(device, -1);  // or another manager has this device, and watches
     ::close(failure_fd_);
@@ -366,11 +368,14 @@ std::uint64_t Cm::ca_guid() const noexcept {
 
 std::vector<Counter> Cm::counters() const {
   const std::lock_guard lock(impl_->mutex);
-  const cm::AgentCounters& c = impl_->agent.counters();
-  return {{"cm_received", c.received},     {"cm_malformed", c.malformed},
-          {"cm_unexpected", c.unexpected}, {"cm_duplicates", c.duplicates},
-          {"cm_rejected", c.rejected},     {"cm_sent", c.sent},
-          {"cm_repeated", c.repeated},     {"cm_dropped", impl_->gsi->dropped()}};
+  return impl_->counters();
+}
+
+std::vector<Counter> Cm::Impl::counters() const {
+  const cm::AgentCounters& c = agent.counters();
+  return {{"cm_received", c.received},     {"cm_malformed", c.malformed}, {"cm_unexpected", c.unexpected},
+          {"cm_duplicates", c.duplicates}, {"cm_rejected", c.rejected},   {"cm_sent", c.sent},
+          {"cm_repeated", c.repeated},     {"cm_dropped", gsi->dropped()}};
 }
 
 std::size_t Cm::ids() const {

@@ -69,6 +69,7 @@ struct Cm::Impl final : cm::AgentHost {
   void close(CmId id);
   /// The channel goes: its ids too.
   void close_all(CmChannel::Impl& channel);
+  [[nodiscard]] std::vector<Counter> counters() const;
   void on_established(CmId id);
   /// The connection is over: its QP goes to Error.
   void release(Holder& holder);

@@ -244,6 +244,16 @@ constexpr std::array kKeys = {
                     return Status{};
                   },
               .get = [](const Config& c) { return c.pcap; }},
+    ConfigKey{.name = "counters",
+              .metavar = "FILE",
+              .help = "file that the device adds its counters to when it closes; empty: none",
+              .allowed = "a file that can be written, such as /dev/stderr, or nothing",
+              .set =
+                  [](Config& c, std::string_view t) {
+                    c.counters = t;
+                    return Status{};
+                  },
+              .get = [](const Config& c) { return c.counters; }},
     ConfigKey{.name = "seed",
               .metavar = "N",
               .help = "seed of keys, first packet numbers and faults; 0: from the system",

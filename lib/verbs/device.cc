@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "drivers/registry.h"
+#include "verbs/counters_file.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
 
@@ -118,6 +119,7 @@ Status make_loops(Device::Impl& device, const std::vector<unsigned>& cores) {
 Device::Impl::~Impl() {
   for (auto& runner : runners) runner->stop();
   runners.clear();
+  if (!loops.empty()) append_counters(config.counters, config.port, counters());
   loops.clear();
   if (async_fd >= 0) close(async_fd);
 }
@@ -176,6 +178,7 @@ Error too_few_queues(const Config& config, std::size_t queues) {
 
 Result<Device> Device::open(const Config& config) {
   if (Status good = check_config(config); !good) return good.error();
+  if (Status good = check_counters_file(config.counters); !good) return good.error();
   const auto cores = cores_of_loops(config);
   if (!cores) return cores.error();
   const auto queues = std::max<unsigned>(1, static_cast<unsigned>(cores->size()));
@@ -308,21 +311,30 @@ Status Device::remove_ip(const std::string& address) {
   }
 }
 
-std::vector<Counter> Device::counters() const {
+std::vector<Counter> Device::Impl::counters() const {
   std::vector<Counter> out;
   for (std::size_t i = 0; i < kCounterNames.size(); ++i) {
     std::uint64_t sum = 0;
-    for (auto& loop : impl_->loops) sum += loop->counters().get(static_cast<Count>(i));
+    for (const auto& loop : loops) sum += loop->counters().get(static_cast<Count>(i));
     out.push_back({std::string(kCounterNames[i]), sum});
   }
-  std::vector<port::PortCounters> ports;
-  for (auto& port : impl_->ports) ports.push_back(port->counters());
+  std::vector<port::PortCounters> of_ports;
+  of_ports.reserve(ports.size());
+  for (const auto& port : ports) of_ports.push_back(port->counters());
   for (const auto& [name, value] : port::kPortCounterNames) {
     std::uint64_t sum = 0;
-    for (const port::PortCounters& one : ports) sum += one.*value;
+    for (const port::PortCounters& one : of_ports) sum += one.*value;
     out.push_back({name, sum});
   }
   return out;
+}
+
+std::vector<Counter> Device::counters() const {
+  return impl_->counters();
+}
+
+void Device::write_counters() const {
+  append_counters(config().counters, config().port, counters());
 }
 
 bool Device::next_async_event(AsyncEvent& event) {

@@ -55,6 +55,7 @@ struct Device::Impl {
     for (auto& runner : runners) runner->execute([](engine::PollLoop&, Ticks) {});
   }
   /// The GID table as it is now.
+  [[nodiscard]] std::vector<Counter> counters() const;
   [[nodiscard]] engine::Addresses address_table() {
     const std::lock_guard lock(control);
     return addresses;

@@ -169,6 +169,31 @@ TEST_CASE("CNPs are as far apart as cnp_us says, and have the DSCP of cnp_dscp",
   unlink(receiver.pcap.c_str());
 }
 
+TEST_CASE("a device that closes adds its counters to the file that is named", "[api][config]") {
+  Config config = base();
+  config.counters = "/tmp/uroce-wiring-" + std::to_string(getpid()) + ".counters";
+  for (int life = 0; life < 2; ++life) {
+    Wired it(config);
+    it.connect();
+    it.write(it.to.memory.rkey());
+    CHECK(it.completion(it.from).ok());
+  }
+  std::ifstream in(config.counters);
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  unlink(config.counters.c_str());
+  const std::string counted = "requester_messages 1\n";
+  const std::size_t first = text.find(counted);
+  REQUIRE(first != std::string::npos);
+  CHECK(text.find(counted, first + 1) != std::string::npos);
+  CHECK(text.starts_with("# api_limits_test " + std::to_string(getpid()) + ", shm:wiring"));
+  CHECK(text.find(" 0\n") == std::string::npos);
+
+  config.counters = "/no/such/folder/x";
+  const auto device = Device::open(config);
+  REQUIRE_FALSE(device.has_value());
+  CHECK_THAT(device.error().text, Catch::Contains("counters: '/no/such/folder/x'"));
+}
+
 TEST_CASE("what is for other networks goes to the gateway", "[api][config][neighbours]") {
   Config config = base();
   config.ip = {"10.7.0.1/24"};

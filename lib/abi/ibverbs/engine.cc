@@ -104,6 +104,7 @@ void Engine::at_exit() {
   if (!opening.owns_lock() || !engine.device_) return;
   engine.stop_events();
   (void)engine.settled_.try_acquire_for(kPatience);
+  engine.device_->write_counters();
 }
 
 Result<Device*> Engine::enter(Context& context) {

@@ -86,6 +86,7 @@ const std::map<std::string, Sample, std::less<>> kSamples = {
     {"no-huge", {"true", "true", {"1", R"("true")", R"("yes")"}, {}}},
     {"fault", {R"("drop=1%")", "drop=1%", {"1", "0.01"}, {}}},
     {"pcap", {R"("/tmp/x.pcap")", "/tmp/x.pcap", {"1", "false"}, {}}},
+    {"counters", {R"("/tmp/counters")", "/tmp/counters", {"1", "false"}, {}}},
     {"seed", {"9223372036854775807", "9223372036854775807", {R"("1")", "1.5"}, {"-1"}}},
     {"max-qp", {"1", "1", {R"("1")", "1e3"}, {"0", "16777214", "-5"}}},
     {"max-unacked", {"4096", "4096", {R"("64")", "64.0"}, {"0", "4097"}}},
@@ -127,7 +128,7 @@ std::string error_of(const Result<Config>& result) {
 
 TEST_CASE("every field of Config has a key, and every key a sample in these tests", "[config]") {
   // Twenty-five names: a field that is added fails to compile here until it gets its key.
-  [[maybe_unused]] const auto& [port, ip, gateway, roce_v1, mtu, mode, lcores, no_huge, fault, pcap, seed,
+  [[maybe_unused]] const auto& [port, ip, gateway, roce_v1, mtu, mode, lcores, no_huge, fault, pcap, counters, seed,
                                 max_qp, max_unacked, arp, hardened, probe, keepalive, all, rnr_cap, credits,
                                 selective, congestion, line, cnp_gap, cnp_dscp] = Config{};
   CHECK(config_keys().size() == 25);
