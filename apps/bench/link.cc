@@ -29,15 +29,23 @@ struct Options {
   unsigned sample_ms = 150;
 };
 
-/// What a port of this kind has opened, no other process can open; and there are two on each interface.
+/// An interface has one end here; and what af_xdp has opened, no other process can open, so that there are
+/// two ports on each interface otherwise.
 Status check_ports(const Config& config, const Options& options) {
-  if (!config.port.starts_with("af_xdp:")) return {};
+  const std::string& peer = options.peer_port;
   const auto& bare = options.bare_ports;
-  if (!options.peer_port.empty() && !bare[0].empty() && !bare[1].empty()) return {};
+  if (config.port.starts_with("af_xdp:") && (peer.empty() || bare[0].empty() || bare[1].empty())) {
+    return Error{.code = Errc::kInvalid,
+                 .text =
+                     "an interface has room for one af_xdp port: name the other ends of two links by "
+                     "--peer-port, --bare-port and --bare-peer-port af_xdp:IFACE, e.g. two veth pairs"};
+  }
+  if (!is_one_end(config.port) || !(peer.empty() || is_same_interface(peer, config.port))) return {};
   return Error{.code = Errc::kInvalid,
-               .text =
-                   "an interface has room for one af_xdp port: name the other ends of two links by "
-                   "--peer-port, --bare-port and --bare-peer-port af_xdp:IFACE, e.g. two veth pairs"};
+               .text = fmt::format("{} is one end of a link: name the other by --peer-port, e.g. "
+                                   "af_packet:IFACE; or take a link with two ends: --port shm:NAME, "
+                                   "memif:/PATH or vhost:/PATH",
+                                   config.port)};
 }
 
 /// Least, median and most.

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "apps/common/cli.h"
+#include "apps/common/port_spec.h"
 #include "apps/common/progress.h"
 
 namespace uroce::apps {
@@ -39,11 +40,11 @@ Status run_tests(Stage& stage, std::vector<Judged>& figures) {
 int run(const SharedOptions& shared, const ScaleOptions& options) {
   const auto config = shared.resolve();
   if (!config) return fail(config.error());
-  const bool makes_links = config->port.starts_with("shm:") || config->port.starts_with("memif:");
-  if (!makes_links && options.peer_port.empty()) {
+  if (!makes_links(config->port) && options.peer_port.empty()) {
     return fail({.code = Errc::kInvalid,
-                 .text = "bench scale opens several links: --port shm:NAME or memif:/PATH; or name the other "
-                         "end of one, --peer-port af_packet:IFACE"});
+                 .text =
+                     "bench scale opens several links: --port shm:NAME, memif:/PATH or vhost:/PATH; or name "
+                     "the other end of one, --peer-port af_packet:IFACE"});
   }
   if (!config->fault.empty()) {
     return fail({.code = Errc::kInvalid,

@@ -1,12 +1,17 @@
 #include "apps/common/port_spec.h"
 
 #include <algorithm>
+#include <array>
 
 namespace uroce::apps {
 namespace {
 
 bool is_vhost_user(const std::string& spec) {
   return spec.starts_with("vhost:") || spec.starts_with("virtio_user:");
+}
+
+std::string without_options(const std::string& spec) {
+  return spec.substr(0, spec.find(','));
 }
 
 }  // namespace
@@ -18,9 +23,22 @@ std::string port_spec_for_end(const std::string& spec, bool server) {
   return spec + (server ? ",role=server" : ",role=client");
 }
 
+bool makes_links(const std::string& spec) {
+  return spec.starts_with("shm:") || spec.starts_with("memif:") || is_vhost_user(spec);
+}
+
+bool is_one_end(const std::string& spec) {
+  constexpr std::array<const char*, 5> kInterfaces = {"af_packet:", "af_xdp:", "tap:", "pci:", "ring:"};
+  return without_options(spec) != "af_packet:lo" &&
+         std::ranges::any_of(kInterfaces, [&](const char* kind) { return spec.starts_with(kind); });
+}
+
+bool is_same_interface(const std::string& spec, const std::string& other) {
+  return without_options(spec) == without_options(other);
+}
+
 std::string another_link(std::string spec, const std::string& suffix) {
-  const bool is_named = spec.starts_with("shm:") || spec.starts_with("memif:") || is_vhost_user(spec);
-  if (is_named) spec.insert(std::min(spec.find(','), spec.size()), suffix);
+  if (makes_links(spec)) spec.insert(std::min(spec.find(','), spec.size()), suffix);
   return spec;
 }
 

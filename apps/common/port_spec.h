@@ -9,6 +9,17 @@ namespace uroce::apps {
 /// virtio_user the server, which is opened first, takes the one that the other connects to.
 [[nodiscard]] std::string port_spec_for_end(const std::string& spec, bool server);
 
+/// Whether a link of this kind has two ends on this machine and is made by its name, as many as there are
+/// names: shm, memif, vhost with virtio_user.
+[[nodiscard]] bool makes_links(const std::string& spec);
+
+/// Whether two processes that open this do not reach each other: an interface or a NIC is one end of a link,
+/// with one address. The loopback interface is not: what one sends over it all get.
+[[nodiscard]] bool is_one_end(const std::string& spec);
+
+/// The same interface, whatever its options are.
+[[nodiscard]] bool is_same_interface(const std::string& spec, const std::string& other);
+
 /// Another link of the same kind: "shm:x" -> "shm:x-raw"; an interface is shared.
 [[nodiscard]] std::string another_link(std::string spec, const std::string& suffix);
 

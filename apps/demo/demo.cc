@@ -251,6 +251,15 @@ bool is_port_given(const SharedOptions& shared) {
   return shared.origin(*port) != Origin::kDefault;
 }
 
+Error one_end(const std::string& port) {
+  return {.code = Errc::kInvalid,
+          .text = fmt::format(
+              "demo needs both ends of a link: --port shm:NAME, memif:/PATH or vhost:/PATH. {0} is one end; "
+              "with another interface of this machine: uroce bench link --port {0} --peer-port "
+              "af_packet:IFACE; between two hosts: uroce perf send_lat --port {0}",
+              port)};
+}
+
 int run(const SharedOptions& shared, const Options& options) {
   auto config = shared.resolve();
   if (!config) return fail(config.error());
@@ -259,6 +268,7 @@ int run(const SharedOptions& shared, const Options& options) {
   std::optional<PrivateDirectory> directory;
   std::vector<LinkSpec> links;
   if (is_port_given(shared)) {
+    if (is_one_end(config->port)) return fail(one_end(config->port));
     links.push_back({config->port.substr(0, config->port.find(':')), config->port, false});
   } else {
     links.push_back({"memif", fmt::format("memif:{}/demo.sock", directory.emplace().path()), true});

@@ -212,6 +212,18 @@ TEST_CASE("the two ends of a link on this machine have the port that their kind 
   CHECK(another_link("vhost:/v,mtu=1500", "-raw") == "vhost:/v-raw,mtu=1500");
   CHECK(another_link("virtio_user:/v", "-raw") == "virtio_user:/v-raw");
   CHECK(another_link("af_packet:eth0", "-raw") == "af_packet:eth0");
+  for (const char* spec : {"shm:x", "memif:/m,role=server", "vhost:/v", "virtio_user:/v"}) {
+    CHECK(makes_links(spec));
+    CHECK_FALSE(is_one_end(spec));
+  }
+  for (const char* spec : {"af_packet:eth0", "af_xdp:x", "tap:t", "pci:0000:00:05.0", "ring:x"}) {
+    CHECK_FALSE(makes_links(spec));
+    CHECK(is_one_end(spec));
+  }
+  CHECK_FALSE(is_one_end("af_packet:lo,ring=on"));
+  CHECK(is_one_end("af_packet:lo2"));
+  CHECK(is_same_interface("af_packet:x,ring=on", "af_packet:x"));
+  CHECK_FALSE(is_same_interface("af_packet:x", "af_packet:x2"));
 }
 
 TEST_CASE("each end of each link has a capture file of its own", "[apps][endpoint]") {

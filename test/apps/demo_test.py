@@ -104,6 +104,16 @@ class Demo(unittest.TestCase):
         self.assertEqual(result.returncode, 19, result.stderr)
         self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
 
+    def test_one_interface_is_no_link(self):
+        for port in ("af_packet:eth0", "af_xdp:eth0", "tap:t0", "pci:0000:00:05.0"):
+            result = run("demo", "--quick", "--no-huge", "--port", port)
+            self.assertEqual(result.returncode, 10, result.stderr)
+            self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+            for part in ("shm:NAME", f"uroce bench link --port {port} --peer-port", "uroce perf"):
+                self.assertIn(part, result.stderr)
+        unknown = run("demo", "--quick", "--no-huge", "--port", "warp:9")
+        self.assertEqual(unknown.returncode, 19, unknown.stderr)
+
     def test_a_killed_process_is_noticed(self):
         demo = subprocess.Popen([UROCE, "demo", "--port", self.port, "--no-huge"], stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, text=True)
@@ -205,6 +215,15 @@ class BenchLink(unittest.TestCase):
         self.assertGreater(row["ref"], 0)
         self.assertIsNone(row["tcp_spin"], "its memory would be hot")
         self.assertIn("8", {goal["goal"] for goal in measured["goals"]})
+
+
+    def test_one_interface_needs_its_other_end_named(self):
+        for words in (["af_packet:eth0"], ["af_packet:eth0", "--peer-port", "af_packet:eth0,ring=on"],
+                      ["af_xdp:eth0"], ["af_xdp:eth0", "--peer-port", "af_xdp:eth1"]):
+            result = run("bench", "link", "--no-huge", "--port", *words)
+            self.assertEqual(result.returncode, 10, result.stderr)
+            self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+            self.assertIn("--peer-port", result.stderr)
 
 
 class BenchScale(unittest.TestCase):
