@@ -37,6 +37,14 @@ class Histogram {
     return std::sqrt(std::max(0.0, (sum_of_squares_ - sum_ * sum_ / n) / (n - 1)));
   }
 
+  /// Calls visit(value, count) for all that were added, least first.
+  template <typename Visit>
+  void for_each(Visit&& visit) const {
+    for (std::size_t i = 0; i < kBuckets; ++i) {
+      if (counts_[i] > 0) visit(within_range(middle_of(i)), counts_[i]);
+    }
+  }
+
   /// The value that `percent` of the samples do not exceed, 0..100; 0 without samples.
   [[nodiscard]] double percentile(double percent) const noexcept {
     if (total_ == 0) return 0.0;
@@ -46,7 +54,7 @@ class Histogram {
     for (std::size_t i = 0; i < counts_.size(); ++i) {
       seen += counts_[i];
       if (seen < rank) continue;
-      return std::clamp(middle_of(i), static_cast<double>(min_), static_cast<double>(max_));
+      return within_range(middle_of(i));
     }
     return static_cast<double>(max_);
   }
@@ -97,6 +105,10 @@ class Histogram {
     const auto shift = static_cast<int>(bucket / kPerOctave) - 1;
     const auto low = static_cast<double>(kPerOctave + bucket % kPerOctave);
     return std::ldexp(low + 0.5, shift) - 0.5;
+  }
+
+  [[nodiscard]] double within_range(double value) const noexcept {
+    return std::clamp(value, static_cast<double>(min_), static_cast<double>(max_));
   }
 
   std::array<std::uint64_t, kBuckets> counts_{};

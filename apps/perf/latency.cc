@@ -23,6 +23,7 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size) {
 
   Latency result{.clock = TickClock::calibrate()};
   const TickClock& clock = result.clock;
+  const bool keeps_all = session.local().as_it_came;
   const std::uint64_t run = clock.from_ns(spec.seconds * kSecond);
   const std::uint64_t warm = clock.ticks() + run / 10;
   std::uint64_t start = 0;  // of what counts; 0: warming up
@@ -33,7 +34,11 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size) {
     const bool is_over = run > 0 ? begin >= start + run : result.ticks->count() >= spec.iterations;
     if (start > 0 && is_over) break;
     if (!test.turn(number)) return interrupted(session, test);
-    if (start > 0) result.ticks->add(clock.ticks() - begin);
+    if (start > 0) {
+      const std::uint64_t took = clock.ticks() - begin;
+      result.ticks->add(took);
+      if (keeps_all) result.as_it_came.push_back(took);
+    }
     if (spec.verify) test.check(number);
   }
   if (auto said = session.say({{"done", true}}); !said) return said.error();

@@ -53,6 +53,7 @@ int run_client(Session& session, const LocalOptions& local, bool json) {
   if (!local.json_file.empty() && !(std::ofstream(local.json_file) << as_json << '\n')) {
     return fail({.code = Errc::kSystem, .text = fmt::format("{} cannot be written", local.json_file)});
   }
+  print_samples(spec, local, results);
   fmt::print("{}", json ? as_json + "\n" : results_text(spec, local, results));
   if (!driven) return fail(driven.error());
   if (results.data_errors() == 0) return 0;
@@ -61,15 +62,18 @@ int run_client(Session& session, const LocalOptions& local, bool json) {
 }
 
 int run(const SharedOptions& shared, const LocalOptions& local, const TestSpec& wish) {
-  const auto config = shared.resolve();
+  Config base;
+  if (local.sleeps) base.mode = Mode::kAuto;  // in mode app nobody would wake it
+  const auto config = shared.resolve(base);
   if (!config) return fail(config.error());
   if (auto pinned = pin_application(*config); !pinned) return fail(pinned.error());
-  if (!local.is_client() && !shared.json()) {
+  const auto announce = [&] {
+    if (local.is_client() || shared.json()) return;
     fmt::print("{}: waiting for a client on {} port {} (uroce perf {} HOST)\n", wish.name(),
                local.by_cm ? "RDMA-CM" : "TCP", local.tcp_port, wish.name());
     std::fflush(stdout);
-  }
-  const auto session = Session::open(*config, local, wish);
+  };
+  const auto session = Session::open(*config, local, wish, announce);
   if (!session) return fail(session.error());
   if (local.is_client()) return run_client(**session, local, shared.json());
   const auto served = serve(**session);
@@ -97,8 +101,37 @@ struct Command {
   TestSpec spec;
   LocalOptions local;
   std::string atomic_type = "FETCH_AND_ADD";
-  bool ignored = false;
+  std::string connection = "RC";
+  std::string ignored;
+  bool ignored_flag = false;
 };
+
+/// What is wrong with -c; empty: nothing.
+std::string check_connection(const TestSpec& spec, const std::string& type) {
+  if (type == "RC") return "";
+  const bool has_uc = spec.is_ping_pong() && type == "UC";
+  const bool has_xrc = spec.verb != Verb::kAtomic && type == "XRC";
+  if (has_uc || has_xrc || (spec.verb == Verb::kSend && type == "UD"))
+    return fmt::format("uroce perf has RC only; for {0}: uroce run -- ib_{1} -c {0}", type, spec.name());
+  return fmt::format("{} has RC only", spec.name());
+}
+
+/// What is wrong with options that are each right; empty: nothing.
+std::string check_together(const Command& own, bool json) {
+  const LocalOptions& local = own.local;
+  if (local.sleeps && own.spec.latency && own.spec.verb == Verb::kWrite)
+    return "-e: a WRITE that arrives brings no event; take send_lat or read_lat";
+  if (json && (local.sorted || local.as_it_came))
+    return "-H and -U print text: leave --json out, and have it in a file by --out_json_file FILE";
+  return "";
+}
+
+void add_ignored_options(CLI::App& command, Command& own) {
+  const std::string why = "taken for perftest's sake; has no effect";
+  command.add_flag("-F,--CPU-freq", own.ignored_flag, why);
+  command.add_option("-d,--ib-dev", own.ignored, why + ": --port names the link")->type_name("DEV");
+  command.add_option("-i,--ib-port", own.ignored, why + ": a device has one port")->type_name("N");
+}
 
 void add_local_options(CLI::App& command, Command& own) {
   LocalOptions& local = own.local;
@@ -111,12 +144,37 @@ void add_local_options(CLI::App& command, Command& own) {
   command.add_flag("-N,--no_peak", local.no_peak, "no peak bandwidth");
   command.add_option("--out_json_file", local.json_file, "write the result as JSON into FILE")
       ->type_name("FILE");
-  command.add_flag("-F,--CPU-freq", own.ignored, "taken for perftest's sake; has no effect");
+  command.add_flag("-e,--events", local.sleeps,
+                   "sleep on CQ events instead of polling; --mode is auto unless it is given");
+  add_ignored_options(command, own);
+}
+
+void add_latency_options(CLI::App& command, Command& own) {
+  TestSpec& spec = own.spec;
+  command.add_flag("-H,--report-histogram", own.local.sorted, "print all results, sorted, within 0.4 %");
+  command.add_flag("-U,--report-unsorted", own.local.as_it_came, "print all results as they came");
+  if (!spec.is_ping_pong()) return;
+  command
+      .add_option("-Q,--cq-mod", spec.cq_mod,
+                  "wait for the completion of every N-th message before the next comes or goes (default: of "
+                  "each, as perftest does); 0: of none")
+      ->check(CLI::Range(0U, 32768U));
+}
+
+void add_bandwidth_options(CLI::App& command, TestSpec& spec) {
+  command.add_option("-q,--qp", spec.qps, "number of QPs")->check(CLI::Range(1U, 16384U));
+  command.add_option("-l,--post_list", spec.post_list, "work requests posted at a time")
+      ->check(CLI::Range(1U, 64U));
+  command.add_option("-Q,--cq-mod", spec.cq_mod, "one completion for so many operations")
+      ->check(CLI::Range(1U, 32768U));
+  command.add_flag("-b,--bidirectional", spec.bidirectional, "both sides send");
 }
 
 void add_test_options(CLI::App& command, Command& own) {
   TestSpec& spec = own.spec;
   const auto depth = CLI::Range(1U, 32768U);
+  command.add_option("-c,--connection", own.connection, "RC; other types: uroce run -- ib_send_lat -c UD")
+      ->check([spec](const std::string& type) { return check_connection(spec, type); });
   if (spec.verb != Verb::kAtomic) {
     command.add_option("-s,--size", spec.size, "message size")->check(CLI::Range(1U, 1U << 30U));
     command.add_flag("-a,--all", spec.all_sizes, "all sizes from 2 to 2^23");
@@ -139,20 +197,11 @@ void add_test_options(CLI::App& command, Command& own) {
       ->check(CLI::Range(0U, 31U));
   command.add_flag("--verify", spec.verify,
                    "check the data: of every SEND, READ and atomic; of WRITEs, what lies there at the end");
-  if (spec.latency && spec.is_ping_pong()) {
-    command
-        .add_option(
-            "-Q,--cq-mod", spec.cq_mod,
-            "wait for the completion of every N-th message before the next comes or goes (default: of "
-            "each, as perftest does); 0: of none")
-        ->check(CLI::Range(0U, 32768U));
+  if (spec.latency) {
+    add_latency_options(command, own);
+  } else {
+    add_bandwidth_options(command, spec);
   }
-  if (spec.latency) return;
-  command.add_option("-q,--qp", spec.qps, "number of QPs")->check(CLI::Range(1U, 16384U));
-  command.add_option("-l,--post_list", spec.post_list, "work requests posted at a time")
-      ->check(CLI::Range(1U, 64U));
-  command.add_option("-Q,--cq-mod", spec.cq_mod, "one completion for so many operations")->check(depth);
-  command.add_flag("-b,--bidirectional", spec.bidirectional, "both sides send");
 }
 
 void add_test(CLI::App& perf, const TestSpec& spec, int& exit_code) {
@@ -167,6 +216,11 @@ void add_test(CLI::App& perf, const TestSpec& spec, int& exit_code) {
   const auto shared = std::make_shared<SharedOptions>(*command);
   command->callback([=, &exit_code] {
     own->spec.compare_swap = own->atomic_type == "CMP_AND_SWAP";
+    if (const auto wrong = check_together(*own, shared->json()); !wrong.empty()) {
+      fmt::print(stderr, "uroce: {}\n", wrong);
+      exit_code = kUsageExit;
+      return;
+    }
     exit_code = run(*shared, own->local, own->spec);
   });
 }

@@ -103,6 +103,28 @@ std::uint64_t Results::data_errors() const {
   return errors;
 }
 
+void print_samples(const TestSpec& spec, const LocalOptions& local, const Results& results) {
+  for (const auto& [size, latency] : results.latency) {
+    const double usec = latency.clock.ns(1) * (spec.is_ping_pong() ? 0.5 : 1) / 1000.0;
+    std::uint64_t number = 0;
+    const auto head = [&, size = size] {
+      fmt::print("{}#, usec\n", spec.all_sizes ? fmt::format("# {} bytes\n", size) : "");
+      number = 0;
+    };
+    const auto line = [&](double ticks) { fmt::print("{}, {:g}\n", ++number, ticks * usec); };
+    if (local.as_it_came) {
+      head();
+      for (const auto ticks : latency.as_it_came) line(static_cast<double>(ticks));
+    }
+    if (local.sorted) {
+      head();
+      latency.ticks->for_each([&](double ticks, std::uint64_t count) {
+        for (std::uint64_t i = 0; i < count; ++i) line(ticks);
+      });
+    }
+  }
+}
+
 std::string results_text(const TestSpec& spec, const LocalOptions& local, const Results& results) {
   std::string text = fmt::format(
       "{}: RC, path MTU {}, {} QP{}, {}{}{}\n", spec.name(), spec.path_mtu, spec.qps,

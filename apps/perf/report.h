@@ -17,6 +17,8 @@ struct Results {
   [[nodiscard]] std::uint64_t data_errors() const;
 };
 
+/// -U and -H: each sample on a line, as perftest prints them. Those in order of size are within 0.4 %.
+void print_samples(const TestSpec& spec, const LocalOptions& local, const Results& results);
 [[nodiscard]] std::string results_text(const TestSpec& spec, const LocalOptions& local,
                                        const Results& results);
 [[nodiscard]] Json results_json(const TestSpec& spec, const LocalOptions& local, const Results& results);

@@ -1,8 +1,10 @@
 #include "apps/perf/session.h"
 
 #include <fmt/format.h>
+#include <sched.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 
 namespace uroce::apps::perf {
@@ -17,10 +19,12 @@ Error too_much(const std::string& what) {
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const Config& config, const LocalOptions& local,
-                                               const TestSpec& wish) {
+                                               const TestSpec& wish, const std::function<void()>& on_ready) {
   auto device = Device::open(config);
   if (!device) return device.error();
   std::unique_ptr<Session> session(new Session(std::move(*device), local, wish));
+  if (auto checked = session->check(); !checked) return checked.error();
+  on_ready();
   auto control = (local.by_cm ? meet_by_cm : meet_over_tcp)(*session->device_, local);
   if (!control) return control.error();
   session->control_ = std::move(*control);
@@ -32,6 +36,14 @@ Result<std::unique_ptr<Session>> Session::open(const Config& config, const Local
     }
   }
   return session;
+}
+
+Status Session::check() const {
+  if (const auto gid_index = choose_gid(*device_, local_.gid_index); !gid_index) return gid_index.error();
+  const std::uint32_t largest = device_->limits().max_inline;
+  if (spec_.inline_bytes <= largest) return {};
+  return too_much(fmt::format("-I {}: messages of {} bytes at most are posted inline, see `uroce info`",
+                              spec_.inline_bytes, largest));
 }
 
 /// The client's wishes become the server's; the path MTU is what both ports allow, and losses are repeated
@@ -70,6 +82,7 @@ Status Session::agree() {
 }
 
 Status Session::make_queues() {
+  if (auto checked = check(); !checked) return checked;  // now for the client's wishes
   const Limits& limits = device_->limits();
   const std::uint64_t entries = std::uint64_t{spec_.qps} * (spec_.tx_depth + spec_.rx_depth);
   if (entries > limits.max_cqe) {
@@ -82,9 +95,8 @@ Status Session::make_queues() {
   auto cq = Cq::create(*device_, static_cast<std::uint32_t>(entries));
   if (!cq) return cq.error();
   cq_.emplace(std::move(*cq));
-  const QpInitAttr attr{.max_send_wr = spec_.tx_depth,
-                        .max_recv_wr = spec_.rx_depth,
-                        .max_inline_data = std::min(spec_.inline_bytes, limits.max_inline)};
+  const QpInitAttr attr{
+      .max_send_wr = spec_.tx_depth, .max_recv_wr = spec_.rx_depth, .max_inline_data = spec_.inline_bytes};
   for (std::uint32_t i = 0; i < spec_.qps; ++i) {
     auto qp = Qp::create(*pd_, *cq_, *cq_, attr);
     if (!qp) return qp.error();
@@ -177,6 +189,15 @@ Error Session::failure(const Wc& wc) const {
   return {.code = Errc::kPeer,
           .text = fmt::format("QP 0x{:06x}: {}{}{}", raw(wc.qpn), to_string(wc.status),
                               why.empty() ? "" : ": ", why)};
+}
+
+void Watch::give_way() {
+  constexpr auto kNap = std::chrono::milliseconds(5);
+  if (!session_.local().sleeps) {
+    ::sched_yield();
+  } else if (!session_.cq().wait(kNap)) {
+    polls_ |= kPollsMask;  // nothing came: the peer is asked now
+  }
 }
 
 }  // namespace uroce::apps::perf

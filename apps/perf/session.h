@@ -1,8 +1,7 @@
 /// Two programs that run the same test: their device, QPs and memory, and the way by which they agree.
 #pragma once
 
-#include <sched.h>
-
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -44,10 +43,12 @@ struct Area {
 /// {"end"}.
 class Session {
  public:
+  /// @param on_ready  called before it waits for the peer
   static Result<std::unique_ptr<Session>> open(const Config& config, const LocalOptions& local,
-                                               const TestSpec& wish);
+                                               const TestSpec& wish, const std::function<void()>& on_ready);
 
   [[nodiscard]] const TestSpec& spec() const noexcept { return spec_; }
+  [[nodiscard]] const LocalOptions& local() const noexcept { return local_; }
   [[nodiscard]] bool is_client() const noexcept { return local_.is_client(); }
   [[nodiscard]] Device& device() noexcept { return *device_; }
   [[nodiscard]] const Config& config() const noexcept { return device_->config(); }
@@ -93,6 +94,8 @@ class Session {
   Session(Device device, LocalOptions local, TestSpec spec)
       : device_(std::make_unique<Device>(std::move(device))), local_(std::move(local)), spec_(spec) {}
 
+  /// What this side cannot do, whoever the peer is.
+  [[nodiscard]] Status check() const;
   Status agree();
   Status make_queues();
   Status make_memory();
@@ -116,16 +119,17 @@ class Session {
 };
 
 /// Looks now and then, from a loop that polls, whether the peer speaks or is gone, and for how long
-/// nothing came.
+/// nothing came. With -e it sleeps meanwhile.
 class Watch {
  public:
-  explicit Watch(Session& session) : session_(session), give_way_(must_give_way(session.config())) {}
+  explicit Watch(Session& session)
+      : session_(session), give_way_(session.local().sleeps || must_give_way(session.config())) {}
   /// To be called after each poll without result. The peer is asked when there were many in a row: to ask
   /// takes as long as a round trip. Measured: p99 of 64 B `send_lat`, each 1024th poll and 1024 in a row,
   /// 0.71 -> 0.58 us.
   [[nodiscard]] bool has_news() {
-    if (give_way_) ::sched_yield();
-    if ((++polls_ & 0x3ffU) != 0) return false;
+    if (give_way_) give_way();
+    if ((++polls_ & kPollsMask) != 0) return false;
     const std::uint64_t now = now_ns();
     if (silent_since_ == 0) silent_since_ = now;
     silence_ns_ = now - silent_since_;
@@ -140,6 +144,9 @@ class Watch {
 
  private:
   static constexpr std::uint64_t kSilenceNs = 10 * kSecond;
+  static constexpr std::uint32_t kPollsMask = 0x3ff;
+
+  void give_way();  // or sleeps
 
   Session& session_;
   bool give_way_;

@@ -51,6 +51,9 @@ struct LocalOptions {
   std::optional<std::uint32_t> gid_index;
   bool gigabits = false;
   bool no_peak = false;
+  bool sleeps = false;      ///< on completions, instead of polling
+  bool sorted = false;      ///< latency: print each sample, in order of size ...
+  bool as_it_came = false;  ///< ... or of time
   std::string json_file;
 
   [[nodiscard]] bool is_client() const noexcept { return !host.empty(); }

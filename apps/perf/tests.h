@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "apps/common/histogram.h"
 #include "apps/perf/session.h"
@@ -12,6 +13,7 @@ namespace uroce::apps::perf {
 /// What a latency test gives: full round trips, in ticks of `clock`.
 struct Latency {
   std::unique_ptr<Histogram> ticks = std::make_unique<Histogram>();
+  std::vector<std::uint64_t> as_it_came{};  ///< the same one by one; empty unless asked for
   TickClock clock;
   std::uint64_t data_errors = 0;
 };

@@ -292,6 +292,117 @@ class Perf(Case):
         self.assert_fails(result, NAME_IN_USE, str(self.port))
 
 
+class PerfOptions(Case):
+    """Each of perftest's options that is taken."""
+
+    TESTS = [f"{verb}_{what}" for verb in ("send", "write", "read", "atomic") for what in ("lat", "bw")]
+
+    def result(self, test, *words, count=200):
+        out, _ = self.pair("perf", test, "-n", count, "--json", *words)
+        return json.loads(out)
+
+    def test_lines_that_are_copied_from_perftest_run(self):
+        for test in self.TESTS:
+            with self.subTest(test=test):
+                self.result(test, "-d", "mlx5_0", "-i", 1, "-F", "-c", "RC", "-u", 14, "-t", 64, "-x", 1)
+                self.result(test, "--ib-dev=mlx5_0", "--ib-port=1", "--connection=RC", "--CPU-freq")
+
+    def test_other_connection_types_are_told_the_way(self):
+        for test, kind in (("send_lat", "UD"), ("write_bw", "UC"), ("read_bw", "XRC")):
+            self.assert_fails(uroce("perf", test, "-c", kind), USAGE, f"uroce run -- ib_{test} -c {kind}")
+        for test, kind in (("atomic_lat", "UC"), ("write_lat", "UD"), ("send_bw", "DC")):
+            self.assert_fails(uroce("perf", test, "-c", kind), USAGE, "RC only")
+
+    def test_inline_messages_have_a_limit(self):
+        for test, words in (("send_lat", ["-s", 1024]), ("write_bw", ["-s", 64]), ("send_bw", ["-s", 2000])):
+            result = self.result(test, "-I", 1024, "--verify", *words)
+            self.assertEqual(result["test_info"]["inline_bytes"], 1024)
+        for words in ([], ["localhost"]):  # before the other side is asked
+            too_long = uroce("perf", "send_lat", "-I", 1025, "--port", self.link, "--no-huge", *words)
+            self.assert_fails(too_long, 10, "-I 1025", "1024")
+            self.assertEqual(too_long.stdout, "")
+
+    def test_depths_and_timeouts_reach_the_test(self):
+        for test in ("send_bw", "read_bw"):
+            info = self.result(test, "-t", 16, "-r", 32, "-u", 18, "-Q", 4, "--verify")["test_info"]
+            seen = [info[name] for name in ("tx_depth", "rx_depth", "timeout", "cq_mod")]
+            self.assertEqual(seen, [16, 32, 18, 4])
+
+    def test_no_peak_is_none(self):
+        self.assertEqual(self.result("write_bw", "-N")["results"][0]["BW_peak"], 0)
+        self.assertGreater(self.result("write_bw")["results"][0]["BW_peak"], 0)
+
+    def test_the_result_goes_into_a_file_beside_the_table(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "result.json")
+            out, _ = self.pair("perf", "send_lat", "-n", 100, client_words=["--out_json_file", file])
+            self.assertIn("t_typical[usec]", out)
+            self.assertEqual(json.loads(file.read_text())["results"][0]["n_iterations"], 100)
+            nowhere = pathlib.Path(folder, "nowhere", "x")
+            common = ["perf", "send_lat", "-n", 100, "--port", self.link, "-p", self.port, "--no-huge"]
+            with started(*common):
+                self.assert_fails(uroce(*common, "--out_json_file", nowhere, "localhost"), 22, str(nowhere))
+
+    def samples(self, out):
+        """The values below each "#, usec"."""
+        blocks = out.split("#, usec\n")[1:]
+        return [[float(line.split(", ")[1]) for line in block.splitlines() if ", " in line[:12]]
+                for block in blocks]
+
+    def test_each_sample_is_printed_as_it_came_and_sorted(self):
+        for test in ("send_lat", "atomic_lat"):
+            out, _ = self.pair("perf", test, "-n", 300, client_words=["-U", "-H"])
+            came, in_order = self.samples(out)
+            self.assertEqual((len(came), len(in_order)), (300, 300))
+            self.assertEqual(in_order, sorted(in_order))
+            for one, other in zip(sorted(came), in_order):
+                self.assertAlmostEqual(one, other, delta=0.005 * one)
+            row = next(line.split() for line in out.splitlines() if line.split()[1:2] == ["300"])
+            for text, sample in ((row[2], in_order[0]), (row[3], in_order[-1])):
+                self.assertAlmostEqual(float(text), sample, delta=0.005 * sample)
+        self.assert_fails(uroce("perf", "send_lat", "-H", "--json"), USAGE, "--out_json_file")
+        self.assert_fails(uroce("perf", "send_bw", "-U"), USAGE, "-U")
+
+    def test_it_can_sleep_on_events(self):
+        for test, words in (("send_lat", []), ("read_lat", ["-s", 5000]), ("send_bw", ["-b"]),
+                            ("write_bw", ["-q", 3]), ("atomic_bw", []), ("send_lat", ["--mode", "app"]),
+                            ("send_bw", ["--mode", "lcore"])):
+            with self.subTest(test=test, words=words):
+                result = self.result(test, "-e", "--verify", *words)
+                self.assertEqual((result["verified"], result["data_errors"]), (True, 0))
+        self.assert_fails(uroce("perf", "write_lat", "-e"), USAGE, "no event")
+
+    def test_who_sleeps_leaves_the_processor_to_others(self):
+        common = ["perf", "send_lat", "-e", "--port", self.link, "-p", self.port, "--no-huge"]
+        ask = [*common, "-D", 30, "-u", 20, "localhost"]  # unacknowledged messages are given time
+        with started(*common) as server, started(*ask) as client:
+            server.stdout.readline()
+            with self.assertRaises(subprocess.TimeoutExpired):
+                client.wait(1)
+            client.send_signal(signal.SIGSTOP)
+            with self.assertRaises(subprocess.TimeoutExpired):
+                server.wait(0.2)
+            before = self.processor_seconds(server)
+            with self.assertRaises(subprocess.TimeoutExpired):
+                server.wait(1)
+            self.assertLess(self.processor_seconds(server) - before, 0.3)
+
+    @staticmethod
+    def processor_seconds(process):
+        words = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
+
+    def test_a_killed_server_ends_a_client_that_sleeps(self):
+        words = ["perf", "send_lat", "-e", "--port", self.link, "-p", self.port, "--no-huge", "-D", 30]
+        with started(*words) as server, started(*words, "localhost") as client:
+            server.stdout.readline()
+            with self.assertRaises(subprocess.TimeoutExpired):
+                client.wait(1)
+            server.send_signal(signal.SIGKILL)
+            _, err = client.communicate(timeout=20)
+            self.assertEqual(client.returncode, PEER, err)
+
+
 class PingPong(Case):
     def test_two_of_them_exchange_messages(self):
         for size, iterations in ((1, 50), (4096, 1000), (100001, 20)):
