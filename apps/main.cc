@@ -10,12 +10,53 @@
 
 namespace {
 
+/// The commands that were named, and what there is below the last of them.
+struct Chosen {
+  const CLI::App* last = nullptr;
+  std::string words;
+  std::string others;
+};
+
+Chosen chosen(const CLI::App& program) {
+  Chosen found{.last = &program, .words = program.get_name(), .others = ""};
+  while (!found.last->get_subcommands().empty()) {
+    found.last = found.last->get_subcommands().front();
+    found.words += " " + found.last->get_name();
+  }
+  for (const CLI::App* other : found.last->get_subcommands([](const CLI::App*) { return true; }))
+    found.others += (found.others.empty() ? "" : ", ") + other->get_name();
+  return found;
+}
+
+/// What to do with words that nobody expected.
+std::string unexpected(const CLI::App& program, const Chosen& named) {
+  for (const CLI::App* app = &program; app != named.last; app = app->get_subcommands().front()) {
+    if (const auto words = app->remaining(); !words.empty())
+      return fmt::format("options follow the command: {} {}", named.words, fmt::join(words, " "));
+  }
+  const std::string words = fmt::format("{}", fmt::join(named.last->remaining(), " "));
+  if (named.last->get_name() == "run")
+    return fmt::format("a program with its options follows --: {} -- PROGRAM {}", named.words, words);
+  return fmt::format("{} does not take {}", named.words, words);
+}
+
+std::string what_is_wrong(const CLI::App& program, const Chosen& named, const CLI::ParseError& error) {
+  if (!named.others.empty()) {
+    const auto unknown = named.last->remaining();
+    if (unknown.empty()) return fmt::format("{} needs a command: {}", named.words, named.others);
+    return fmt::format("{} has no {}; its commands: {}", named.words, unknown.front(), named.others);
+  }
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return unexpected(program, named);
+  std::string text = error.what();
+  for (auto& c : text) c = c == '\n' ? ' ' : c;
+  return text;
+}
+
 /// Errors of the command line as one line; help and version as they are.
 int finish(const CLI::App& program, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return program.exit(error);
-  std::string text = error.what();
-  for (auto& c : text) c = c == '\n' ? ' ' : c;
-  fmt::print(stderr, "uroce: {}; `uroce --help` lists commands and options\n", text);
+  const Chosen named = chosen(program);
+  fmt::print(stderr, "uroce: {}; see `{} --help`\n", what_is_wrong(program, named, error), named.words);
   return uroce::apps::kUsageExit;
 }
 

@@ -23,10 +23,12 @@ Result<Ports> open_bare(const PortOptions& options) {
   if (!spec) return spec.error();
   if (spec->driver == "shm") return open_shm(options);
   if (is_dpdk_driver(spec->driver)) return open_dpdk(options);
-  return Error{Errc::kConfig,
-               "port \"" + options.spec + "\": there is no driver \"" + spec->driver +
-                   "\"; known: shm, memif, af_packet, af_xdp, tap, ring, vhost, virtio_user, pci; "
-                   "e.g. shm:demo"};
+  const bool is_name_only = options.spec.find(':') == std::string::npos;
+  return Error{
+      Errc::kConfig,
+      "port \"" + options.spec + "\": there is no driver \"" + spec->driver +
+          "\"; known: shm, memif, af_packet, af_xdp, tap, ring, vhost, virtio_user, pci; e.g. " +
+          (is_name_only ? "af_packet:" + options.spec + " for an interface of that name" : "shm:demo")};
 }
 
 }  // namespace

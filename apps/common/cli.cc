@@ -10,6 +10,14 @@
 
 namespace uroce::apps {
 
+namespace {
+
+bool is_digit(char c) noexcept {
+  return c >= '0' && c <= '9';
+}
+
+}  // namespace
+
 std::string_view to_string(Origin origin) noexcept {
   constexpr std::array<std::string_view, 4> kNames = {"default", "file", "environment", "flag"};
   return kNames[static_cast<std::size_t>(origin)];
@@ -66,6 +74,13 @@ Result<Config> SharedOptions::resolve(Config base) const {
   for (const auto& key : config_keys()) {
     const auto text = given(key);
     if (!text) continue;
+    if (key.name == "port" && !text->empty() && std::ranges::all_of(*text, is_digit)) {
+      return Error{
+          .code = Errc::kConfig,
+          .text = fmt::format("--port {0}: it names a link, e.g. shm:uroce or af_packet:eth0; the port of "
+                              "TCP or RDMA-CM is -p {0}",
+                              *text)};
+    }
     if (auto status = key.set(config, *text); !status) {
       return Error{.code = status.error().code, .text = "--" + status.error().text};
     }

@@ -36,6 +36,11 @@ Result<CmAddress> cm_address(const std::string& host, std::uint16_t port) {
   return address;
 }
 
+Error no_server(Error error, const std::string& command) {
+  error.text += fmt::format("; is `{}` running there, and its address one of this link?", command);
+  return error;
+}
+
 std::string host_text(const Gid& gid) {
   const std::string text = to_string(gid);
   return gid.is_v4() ? text.substr(text.rfind(':') + 1) : text;

@@ -11,6 +11,10 @@ namespace uroce::apps {
 /// @return kNotFound if nothing has that name.
 Result<CmAddress> cm_address(const std::string& host, std::uint16_t port);
 
+/// A failure to connect to a server, with what may be the matter.
+/// @param command  that starts one
+[[nodiscard]] Error no_server(Error error, const std::string& command);
+
 /// "10.0.0.1" or "fd00::1".
 [[nodiscard]] std::string host_text(const Gid& gid);
 

@@ -99,7 +99,7 @@ Status CmControl::meet() {
     if (!server) return server.error();
     server_ = *server;
     auto connection = ask(*qp_, kMessages, {});
-    if (!connection) return connection.error();
+    if (!connection) return no_server(connection.error(), "uroce perf -R");
     connections_.push_back(std::move(*connection));
     return {};
   }

@@ -129,7 +129,10 @@ Status PingPong::on_completion(const Wc& wc) {
   if (left_unacknowledged(wc)) {
     fmt::print(stderr, "uroce: note: the peer left without acknowledging the last message\n");
   } else if (!wc.ok()) {
-    return link_->failure(wc);
+    Error error = link_->failure(wc);
+    const bool is_too_long = wc.status == WcStatus::kLocLenErr || wc.status == WcStatus::kRemInvReqErr;
+    if (is_too_long) error.text += "; give both ends the same -s";
+    return error;
   }
   if (wc.wr_id == kSendId) {
     ++sent_;

@@ -121,7 +121,9 @@ int become(std::vector<std::string>& words) {
   argv.push_back(nullptr);
   execvp(argv.front(), argv.data());
   const Errc why = errno == ENOENT ? Errc::kNotFound : errno == EACCES ? Errc::kPermission : Errc::kSystem;
-  return fail({why, words.front() + ": " + std::strerror(errno)});
+  const char* hint =
+      why == Errc::kNotFound ? "; `config/setup test` installs the programs of the README" : "";
+  return fail({why, words.front() + ": " + std::strerror(errno) + hint});
 }
 
 int run(const SharedOptions& options, std::vector<std::string>& words, bool only_print) {

@@ -98,6 +98,20 @@ class CommandLine(Case):
             self.assert_fails(uroce(*words), USAGE, "--help")
 
 
+    def test_what_is_mistaken_most_is_told_with_the_right_words(self):
+        for words, right in ((["fly"], "uroce has no fly; its commands: demo, perf"),
+                             (["perf", "ib_send_lat"], "its commands: send_lat, send_bw"),
+                             (["bench"], "uroce bench needs a command: scale, link"),
+                             (["perf", "send_lat", "-C"],
+                              "does not take -C; see `uroce perf send_lat --help`"),
+                             (["--port", "shm:x", "perf", "send_lat"],
+                              "options follow the command: uroce perf send_lat --port shm:x"),
+                             (["run", "ib_send_lat", "-d", "x"], "uroce run -- PROGRAM")):
+            self.assert_fails(uroce(*words), USAGE, right)
+        self.assert_fails(uroce("perf", "send_lat", "--port", "18515"), CONFIG, "-p 18515")
+        self.assert_fails(uroce("info", "--port", "eth7"), CONFIG, "af_packet:eth7")
+
+
 class Configuration(Case):
     def config(self, *words, env=None):
         result = uroce("config", "--json", *words, env=env)
@@ -412,6 +426,14 @@ class PingPong(Case):
             local = [line.split(":", 1)[1].strip() for line in out.splitlines() if "local" in line]
             remote = [line.split(":", 1)[1].strip() for line in server.splitlines() if "remote" in line]
             self.assertEqual(local, remote)
+
+    def test_sizes_that_differ_are_told(self):
+        words = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge"]
+        for here, there in ((4096, 1024), (1024, 4096)):
+            with started(*words, "-s", here) as server:
+                self.assert_fails(uroce(*words, "-s", there, "localhost"), PEER, "same -s")
+                _, err = server.communicate(timeout=SECONDS)
+                self.assertIn("same -s", err)
 
     def test_many_qps_share_their_receives(self):
         for qps, size, iterations in ((16, 1000, 500), (1, 4096, 100), (256, 64, 1000)):
