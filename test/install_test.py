@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Installs into a scratch folder; a program outside the tree is built there by uroce.pc alone, and runs.
+"""Installs into a scratch folder; a program outside the tree is built there by uroce.pc alone, and runs. So
+is the example that README builds.
 
 Usage: install_test.py BUILD_FOLDER COMPILER [ARGUMENT...]
 """
@@ -9,6 +10,7 @@ import sys
 import tempfile
 
 SECONDS = 120
+ROOT = pathlib.Path(__file__).parents[1]
 PROGRAM = """
 #include <cstdio>
 #include <uroce/device.h>
@@ -47,6 +49,7 @@ def main():
         said = run(program)
         if "nonesuch" not in said:
             sys.exit(f"the program said: {said}")
+        run(*compiler, "-std=c++20", "-I", ROOT, ROOT / "apps/examples/connect.cc", "-o", program, *flags)
         print(f"a program built by {description.name} runs: {said.strip()}")
 
 

@@ -1,20 +1,11 @@
 // Waits for a message, changes it and sends it back. The two programs tell each other their QPs over pipes:
 //   mkfifo pipe; build/apps/example_server <pipe | build/apps/example_client >pipe
-// Without hugepages: export UROCE_NO_HUGE=1
-#include <cstdlib>
-#include <iostream>
-#include <string>
-
+// Without hugepages: export UROCE_NO_HUGE=1. How to do without pipes: connect.cc.
+#include "apps/examples/must.h"
 #include "uroce/mr.h"
 #include "uroce/qp.h"
 
 using namespace uroce;
-
-template <typename T>
-T must(Result<T> result) {
-  if (!result) std::exit((std::cerr << result.error().text << '\n', exit_code(result.error().code)));
-  return std::move(result).value();
-}
 
 int main() {
   Device device = must(Device::open(must(apply_environment({}))));
@@ -22,19 +13,21 @@ int main() {
   Cq cq = must(Cq::create(device, 16));
   Mr memory = must(Mr::alloc(pd, 5, access::kLocalWrite));
   Qp qp = must(Qp::create(pd, cq, cq, {}));
-  std::cout << raw(qp.qpn()) << ' ' << to_string(device.gids().at(1).gid) << std::endl;
-  std::string qpn, gid;
-  std::cin >> qpn >> gid;
+  const auto gids = device.gids();  // the first is link-local, the others are IP addresses
+  must(gids.size() > 1, "the port has no address: export UROCE_IP=10.0.0.1/24, at the other end 10.0.0.2/24");
+  std::cout << raw(qp.qpn()) << ' ' << to_string(gids[1].gid) << std::endl;
+  unsigned qpn = 0;
+  std::string gid;
+  must(bool(std::cin >> qpn >> gid), "the other program has ended");
   QpAttr peer;
-  peer.dest_qpn = Qpn(std::stoul(qpn));
+  peer.dest_qpn = Qpn(qpn);
   peer.dgid = Gid::parse(gid).value();
+  must(qp.connect(peer));
   const Sge sge = memory.sge(0, 5);
-  if (!qp.connect(peer) || !qp.post_recv({.wr_id = 1, .sges = {&sge, 1}})) return 1;
-  for (Wc wc; cq.wait(std::chrono::seconds(10));) {
-    if (cq.poll({&wc, 1}) == 0) continue;
-    if (!wc.ok() || wc.wr_id == 2) return wc.ok() ? 0 : 1;  // 2: the client has the answer
-    memory.memory()[0] = std::byte{'j'};
-    if (!qp.post_send({.wr_id = 2, .sges = {&sge, 1}, .opcode = WrOpcode::kSend, .flags = 2})) return 1;
-  }
-  return 1;
+  must(qp.post_recv({.sges = {&sge, 1}}), "no room for a receive");
+  complete(cq);
+  memory.memory()[0] = std::byte{'j'};
+  must(qp.post_send({.sges = {&sge, 1}, .opcode = WrOpcode::kSend, .flags = send_flag::kSignaled}),
+       "no room for a send");
+  complete(cq);  // the client has the answer
 }

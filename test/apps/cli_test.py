@@ -519,15 +519,53 @@ class PingPong(Case):
 
 
 class Examples(Case):
+    FOLDER = UROCE.parent
+
+    def environment(self, **more):
+        return clean_environment(**{"UROCE_NO_HUGE": 1, "UROCE_PORT": self.link, **more})
+
+    def example(self, name, *words, **more):
+        return subprocess.run([self.FOLDER / f"example_{name}", *words], env=self.environment(**more),
+                              text=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS)
+
     def test_server_and_client_meet(self):
-        folder = UROCE.parent
         with tempfile.TemporaryDirectory() as directory:
             pipe = pathlib.Path(directory, "pipe")
             os.mkfifo(pipe)
-            line = f'"{folder}/example_server" <"{pipe}" | "{folder}/example_client" >"{pipe}"'
+            line = f'"{self.FOLDER}/example_server" <"{pipe}" | "{self.FOLDER}/example_client" >"{pipe}"'
             result = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, text=True,
-                                    env={**os.environ, "UROCE_NO_HUGE": "1"}, timeout=SECONDS)
+                                    env=self.environment(), timeout=SECONDS)
         self.assertEqual((result.returncode, result.stderr), (0, "jello"))
+
+    def test_they_meet_by_address_too(self):
+        server = subprocess.Popen([self.FOLDER / "example_connect"], env=self.environment(), text=True,
+                                  stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            address = [server.stdout.readline().strip() for _ in range(2)][1].removeprefix("::ffff:")
+            client = self.example("connect", address)
+            self.assertEqual((client.returncode, client.stdout, client.stderr), (0, "jello\n", ""))
+            _, err = server.communicate(timeout=SECONDS)
+            self.assertEqual((server.returncode, err), (0, ""))
+        finally:
+            server.kill()
+            server.communicate()
+
+    def test_they_say_why_they_end(self):
+        for name in ("server", "client"):
+            result = self.example(name)  # there is nobody at the other end of its input
+            self.assertEqual((result.returncode, result.stderr), (1, "the other program has ended\n"))
+            result = self.example(name, UROCE_PORT="warp:9")
+            self.assertEqual(result.returncode, CONFIG)
+            self.assertIn('no driver "warp"', result.stderr)
+        lost = subprocess.run([self.FOLDER / "example_client"], input="17 ::ffff:10.77.0.2\n", text=True,
+                              env=self.environment(), capture_output=True, timeout=SECONDS)
+        self.assertEqual(lost.returncode, 1)
+        self.assertIn("retry counter exceeded: ", lost.stderr)
+        result = self.example("connect", "somewhere")
+        self.assertEqual((result.returncode, len(result.stderr.splitlines())), (1, 1), result.stderr)
+        result = self.example("connect", "10.77.0.9")
+        self.assertEqual(result.returncode, TIMEOUT, result.stderr)
+        self.assertIn("10.77.0.9", result.stderr)
 
 
 if __name__ == "__main__":
