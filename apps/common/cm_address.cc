@@ -37,7 +37,8 @@ Result<CmAddress> cm_address(const std::string& host, std::uint16_t port) {
 }
 
 Error no_server(Error error, const std::string& command) {
-  error.text += fmt::format("; is `{}` running there, and its address one of this link?", command);
+  if (error.code == Errc::kTimeout || error.code == Errc::kPeer)
+    error.text += fmt::format("; is `{}` running there, and its address one of this link?", command);
   return error;
 }
 

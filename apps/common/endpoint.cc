@@ -22,6 +22,31 @@ Result<std::uint32_t> choose_gid(const Device& device, std::optional<std::uint32
   return 0U;
 }
 
+Status check_addresses(const Gid& own, const Gid& peer) {
+  if (own.is_v4() == peer.is_v4()) return {};
+  return Error{
+      .code = Errc::kInvalid,
+      .text = fmt::format("this end has the address {}, the other {}: give both one by --ip, such as "
+                          "10.0.0.1/24 and 10.0.0.2/24",
+                          to_string(own), to_string(peer))};
+}
+
+Error completion_error(const Device& device, const Wc& wc, std::string why, const Gid& own, const Gid& peer) {
+  const std::string status(to_string(wc.status));
+  if (why.empty()) why = describe_vendor_err(wc.vendor_err);
+  if (why.find(status) == std::string::npos) why = status + (why.empty() ? "" : ": ") + why;
+  if (wc.status == WcStatus::kRetryExcErr) {
+    if (device.is_two_ended() && device.port_state() != PortState::kActive) {
+      why += fmt::format("; nobody has the other end of {} open: has the peer ended, or another --port?",
+                         device.config().port);
+    } else if (own == peer) {
+      why += fmt::format("; both ends have the address {}: give each its own by --ip, and its own interface",
+                         to_string(own));
+    }
+  }
+  return {.code = Errc::kPeer, .text = fmt::format("QP 0x{:06x}: {}", raw(wc.qpn), why)};
+}
+
 std::uint8_t local_link_timeout(const Device& device) noexcept {
   return device.config().fault.empty() ? 16 : 14;
 }
@@ -40,7 +65,7 @@ QpAttr connect_attributes(const QpAddress& local, const QpAddress& peer, PathMtu
 }
 
 Link::Link(Device& device, Pd& pd, Cq cq, Qp qp, const Wiring& wiring)
-    : pd_(&pd), cq_(std::move(cq)), qp_(std::move(qp)), wiring_(wiring) {
+    : device_(&device), pd_(&pd), cq_(std::move(cq)), qp_(std::move(qp)), wiring_(wiring) {
   path_mtu_ = wiring.path_mtu.value_or(device.active_mtu());
 }
 
@@ -61,6 +86,8 @@ Result<Link> Link::create(Device& device, Pd& pd, const Wiring& wiring) {
 }
 
 Status Link::connect(const QpAddress& peer) {
+  if (auto checked = check_addresses(address_.gid, peer.gid); !checked) return checked;
+  peer_gid_ = peer.gid;
   QpAttr attr = connect_attributes(address_, peer, path_mtu_, gid_index_);
   attr.max_rd_atomic = attr.max_dest_rd_atomic = wiring_.max_rd_atomic;
   attr.timeout = wiring_.timeout;
@@ -84,11 +111,7 @@ bool Link::post_send(SendWr wr) noexcept {
 }
 
 Error Link::failure(const Wc& wc) const {
-  auto why = qp_.error_text();
-  if (why.empty()) why = describe_vendor_err(wc.vendor_err);
-  return {.code = Errc::kPeer,
-          .text = fmt::format("QP 0x{:06x}: {}{}{}", raw(wc.qpn), to_string(wc.status),
-                              why.empty() ? "" : ": ", why)};
+  return completion_error(*device_, wc, qp_.error_text(), address_.gid, peer_gid_);
 }
 
 Result<Wc> Link::next(std::uint64_t until_ns, bool give_way) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "apps/common/clock.h"
@@ -21,6 +22,14 @@ namespace uroce::apps {
 /// Index of the GID to use: `wanted` if given, else the first IPv4 address, else 0.
 /// @return kNotFound if the device has no such index.
 Result<std::uint32_t> choose_gid(const Device& device, std::optional<std::uint32_t> wanted);
+
+/// Whether the two can speak to each other. @return kInvalid with what to do.
+Status check_addresses(const Gid& own, const Gid& peer);
+
+/// The failure that a completion stands for, as one line; if the peer never answered, with what may be the
+/// matter with the link.
+/// @param why  what the QP says; empty: what the completion says
+Error completion_error(const Device& device, const Wc& wc, std::string why, const Gid& own, const Gid& peer);
 
 /// What a connection is made with. Defaults are those of ibv_rc_pingpong.
 struct Wiring {
@@ -62,6 +71,7 @@ class Link {
  private:
   Link(Device& device, Pd& pd, Cq cq, Qp qp, const Wiring& wiring);
 
+  Device* device_;
   Pd* pd_;
   Cq cq_;
   Qp qp_;
@@ -71,6 +81,7 @@ class Link {
   PathMtu path_mtu_ = PathMtu::k1024;
   std::uint32_t gid_index_ = 0;
   QpAddress address_;
+  Gid peer_gid_;
 };
 
 /// Ack timeout code for the two ends of a link on this machine: long, since only a process that does not run

@@ -155,11 +155,14 @@ Status Session::exchange() {
       .timeout = static_cast<std::uint8_t>(spec_.timeout),
       .gid_index = *gid_index};
   if (auto connected = control_->connect(qps_, with, now_ns() + kAnswerNs); !connected) return connected;
-  if (auto said = say({{"addr", memory_->addr()}, {"rkey", raw(memory_->rkey())}}); !said) return said;
+  gid_ = device_->gids().at(*gid_index).gid;
+  const Json mine = {{"addr", memory_->addr()}, {"rkey", raw(memory_->rkey())}, {"gid", to_string(gid_)}};
+  if (auto said = say(mine); !said) return said;
   const auto peer = hear(kAnswerNs);
   if (!peer) return peer.error();
   peer_addr_ = peer->at("addr").get<std::uint64_t>();
   peer_rkey_ = Rkey{peer->at("rkey").get<std::uint32_t>()};
+  peer_gid_ = Gid::parse(peer->value("gid", "")).value_or(Gid{});
   return {};
 }
 
@@ -182,13 +185,8 @@ Result<Json> Session::hear(std::uint64_t timeout_ns) {
 }
 
 Error Session::failure(const Wc& wc) const {
-  std::string why(describe_vendor_err(wc.vendor_err));
-  for (const auto& qp : qps_) {
-    if (qp.qpn() == wc.qpn && !qp.error_text().empty()) why = qp.error_text();
-  }
-  return {.code = Errc::kPeer,
-          .text = fmt::format("QP 0x{:06x}: {}{}{}", raw(wc.qpn), to_string(wc.status),
-                              why.empty() ? "" : ": ", why)};
+  const auto qp = std::ranges::find(qps_, wc.qpn, &Qp::qpn);
+  return completion_error(*device_, wc, qp == qps_.end() ? "" : qp->error_text(), gid_, peer_gid_);
 }
 
 void Watch::give_way() {

@@ -37,8 +37,8 @@ struct Area {
 /// One side of a test.
 ///
 /// Threads: one. Protocol, one JSON object per message: the client sends its TestSpec, the server answers
-/// {"path_mtu"} or {"error"}; then the QPs are connected, and both tell their memory {"addr", "rkey"}. Then
-/// for each size: {"run": size} -> {"ready"}; the test; {"done": [sent per QP]} -> {"sent":
+/// {"path_mtu"} or {"error"}; then the QPs are connected, and both tell their memory {"addr", "rkey", "gid"}.
+/// Then for each size: {"run": size} -> {"ready"}; the test; {"done": [sent per QP]} -> {"sent":
 /// [...], "errors", ...}. At last
 /// {"end"}.
 class Session {
@@ -114,6 +114,8 @@ class Session {
   std::optional<PathMtu> path_mtu_;
   std::uint32_t inline_limit_ = 0;
   bool repeats_selectively_ = false;
+  Gid gid_;
+  Gid peer_gid_;
   std::uint64_t peer_addr_ = 0;
   Rkey peer_rkey_{};
 };

@@ -47,6 +47,7 @@ Status TcpControl::connect(std::vector<Qp>& qps, const Connecting& with, std::ui
         .qpn = qp.qpn(), .psn = random_psn(), .gid = device_.gids().at(with.gid_index).gid};
     const auto theirs = swap(mine, until_ns);
     if (!theirs) return theirs.error();
+    if (auto checked = check_addresses(mine.gid, theirs->gid); !checked) return checked;
     QpAttr attr = connect_attributes(mine, *theirs, with.path_mtu, with.gid_index);
     attr.max_rd_atomic = attr.max_dest_rd_atomic = with.depth;
     attr.timeout = with.timeout;

@@ -131,6 +131,7 @@ Status SharedPingPong::connect() {
     if (remote_[i].gid.is_zero()) {
       return Error{.code = Errc::kPeer, .text = "the peer has fewer QPs; give both the same -q"};
     }
+    if (auto checked = check_addresses(local_[i].gid, remote_[i].gid); !checked) return checked;
     const QpAttr attr = connect_attributes(local_[i], remote_[i], path_mtu_, gid_index_);
     if (auto connected = qps_[i].connect(attr); !connected) return connected;
   }
@@ -173,9 +174,7 @@ Status SharedPingPong::on_completion(const Wc& wc) {
   // A peer that has all its messages leaves, and does not repeat ACKs that were lost.
   const bool was_left = is_send && wc.status == WcStatus::kRetryExcErr && received_ >= options_.iterations;
   if (!wc.ok() && !was_left) {
-    return Error{.code = Errc::kPeer,
-                 .text = fmt::format("QP 0x{:06x}: {}: {}", raw(wc.qpn), to_string(wc.status),
-                                     qps_[index].error_text())};
+    return completion_error(*device_, wc, qps_[index].error_text(), local_[index].gid, remote_[index].gid);
   }
   if (is_send) {
     ++sent_;

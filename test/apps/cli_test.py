@@ -260,6 +260,23 @@ class Perf(Case):
         result = uroce("perf", "send_lat", "--port", self.link, "-p", self.port, "--no-huge", "localhost")
         self.assert_fails(result, PEER, "start the server")
 
+    def test_ends_that_cannot_meet_are_told_why(self):
+        v4, v6 = ["--ip", "10.5.0.1/24"], ["--ip", "fd00::1/64"]
+        for test in (["perf", "send_lat"], ["pingpong"]):
+            common = [*test, "-p", self.port, "--no-huge", "--port"]
+            for server_words, client_words, part in (
+                    ([self.link], [self.link + "x"], f"nobody has the other end of {self.link}x open"),
+                    ([self.link, *v4], [self.link, *v4], "both ends have the address ::ffff:10.5.0.1"),
+                    ([self.link, *v4], [self.link, *v6], "give both one by --ip")):
+                with self.subTest(test=test, part=part), started(*common, *server_words) as server:
+                    server.stdout.readline()
+                    client = uroce(*common, *client_words, "localhost")
+                    if "both one" in part and test == ["pingpong"]:  # the server is the first to see it
+                        self.assertIn(part, server.communicate(timeout=SECONDS)[1])
+                    else:
+                        self.assert_fails(client, client.returncode, part)
+                    self.assertIn(client.returncode, (10, PEER))
+
     def test_a_killed_server_ends_the_client(self):
         words = ["perf", "send_lat", "--port", self.link, "-p", self.port, "--no-huge", "-D", 30]
         with started(*words) as server, started(*words, "localhost") as client:
