@@ -78,8 +78,10 @@ class QueuePairOf final : public QueuePair {
 
   void answer(TxContext& tx) noexcept override {
     if constexpr (requires { receiver_.owe_last_ack(); }) receiver_.owe_last_ack();
-    if (ctx_.resolved && receiver_.has_responses()) receiver_.transmit(tx);
-    if (ctx_.has_failed()) [[unlikely]]
+    if (!ctx_.resolved || !receiver_.has_responses()) return;
+    const bool had_failed = ctx_.has_failed();
+    receiver_.transmit(tx);
+    if (ctx_.has_failed() && !had_failed) [[unlikely]]
       settle(tx.now);
   }
 
