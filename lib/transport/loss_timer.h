@@ -128,8 +128,7 @@ class LossTimer {
   std::uint32_t smoothed_ns_ = 0;  // round trip; 0: not measured yet
   std::uint32_t variation_ns_ = 0;
   std::uint32_t floor_ns_ = 0;
-  std::uint8_t probes_ =
-      0;  // since the last round trip that was measured: each doubles the wait for the next
+  std::uint8_t probes_ = 0;  // since a round trip was measured: each doubles the wait for the next
   bool is_timing_ = false;
 };
 static_assert(sizeof(LossTimer) == 48, "part of what each message touches of a QP");

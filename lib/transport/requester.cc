@@ -425,7 +425,7 @@ void Requester::send_keepalive(TxContext& tx) noexcept {
 [[gnu::cold]] void Requester::look_at_tail(Ticks now) noexcept {
   if (now < tail_due_) return;
   tail_due_ = Ticks{};
-  if (since_ack_req_ == 0 || in_flight() == 0 || !qp_.resolved || qp_.has_failed()) return;
+  if (asks_tail_ || since_ack_req_ == 0 || in_flight() == 0 || qp_.has_failed()) return;
   const Gate why = gate(now);
   asks_tail_ = why == Gate::kIdle || why == Gate::kStopped || why == Gate::kFenced || why == Gate::kNoCredits;
 }

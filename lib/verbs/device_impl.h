@@ -54,8 +54,8 @@ struct Device::Impl {
   void quiesce() {
     for (auto& runner : runners) runner->execute([](engine::PollLoop&, Ticks) {});
   }
-  /// The GID table as it is now.
   [[nodiscard]] std::vector<Counter> counters() const;
+  /// The GID table as it is now.
   [[nodiscard]] engine::Addresses address_table() {
     const std::lock_guard lock(control);
     return addresses;
