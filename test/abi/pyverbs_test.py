@@ -31,6 +31,7 @@ MAY_SKIP = (
     (r"^odp\.", r"^ODP is not supported"),
     (r"_raw_qp", r"^Create Raw Packet QP with"),
     (r"_imported_", r"^Importing a device is not supported"),
+    (r"_huge_", r"^There are no huge pages of size"),
 )
 MAY_SKIP_ON_VETH = ((r"^rdmacm\.", r"doesn.t have net interface"),)
 
