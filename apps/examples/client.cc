@@ -1,4 +1,5 @@
 // Sends "hello" and prints the answer. See server.cc.
+#include "apps/examples/meet.h"
 #include "apps/examples/must.h"
 #include "uroce/mr.h"
 #include "uroce/qp.h"
@@ -11,16 +12,7 @@ int main() {
   Cq cq = must(Cq::create(device, 16));
   Mr memory = must(Mr::alloc(pd, 5, access::kLocalWrite));
   Qp qp = must(Qp::create(pd, cq, cq, {}));
-  const auto gids = device.gids();  // the first is link-local, the others are IP addresses
-  must(gids.size() > 1, "the port has no address: export UROCE_IP=10.0.0.1/24, at the other end 10.0.0.2/24");
-  std::cout << raw(qp.qpn()) << ' ' << to_string(gids[1].gid) << std::endl;
-  unsigned qpn = 0;
-  std::string gid;
-  must(bool(std::cin >> qpn >> gid), "the other program has ended");
-  QpAttr peer;
-  peer.dest_qpn = Qpn(qpn);
-  peer.dgid = Gid::parse(gid).value();
-  must(qp.connect(peer));
+  meet(device, qp);
   const Sge sge = memory.sge(0, 5);
   must(qp.post_recv({.sges = {&sge, 1}}), "no room for a receive");
   for (std::size_t i = 0; i < 5; ++i) memory.memory()[i] = static_cast<std::byte>("hello"[i]);

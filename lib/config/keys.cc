@@ -163,6 +163,17 @@ Status set_lcores(Config& config, std::string_view text) {
   return {};
 }
 
+/// Any text will do; whoever uses it says what is wrong with it.
+template <std::string Config::*kField>
+Status set_text(Config& config, std::string_view text) {
+  config.*kField = text;
+  return {};
+}
+template <std::string Config::*kField>
+std::string get_text(const Config& config) {
+  return config.*kField;
+}
+
 constexpr std::array kKeys = {
     ConfigKey{.name = "port",
               .metavar = "SPEC",
@@ -228,32 +239,20 @@ constexpr std::array kKeys = {
               .metavar = "RULES",
               .help = "faults put on this port's frames; empty: none",
               .allowed = "rules as drivers/fault/README.md lists them, or nothing",
-              .set =
-                  [](Config& c, std::string_view t) {
-                    c.fault = t;
-                    return Status{};
-                  },
-              .get = [](const Config& c) { return c.fault; }},
+              .set = set_text<&Config::fault>,
+              .get = get_text<&Config::fault>},
     ConfigKey{.name = "pcap",
               .metavar = "FILE",
               .help = "capture file for every frame of the port; empty: none",
               .allowed = "a file that can be written, or nothing",
-              .set =
-                  [](Config& c, std::string_view t) {
-                    c.pcap = t;
-                    return Status{};
-                  },
-              .get = [](const Config& c) { return c.pcap; }},
+              .set = set_text<&Config::pcap>,
+              .get = get_text<&Config::pcap>},
     ConfigKey{.name = "counters",
               .metavar = "FILE",
               .help = "file that the device adds its counters to when it closes; empty: none",
               .allowed = "a file that can be written, such as /dev/stderr, or nothing",
-              .set =
-                  [](Config& c, std::string_view t) {
-                    c.counters = t;
-                    return Status{};
-                  },
-              .get = [](const Config& c) { return c.counters; }},
+              .set = set_text<&Config::counters>,
+              .get = get_text<&Config::counters>},
     ConfigKey{.name = "seed",
               .metavar = "N",
               .help = "seed of keys, first packet numbers and faults; 0: from the system",

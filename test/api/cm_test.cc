@@ -91,6 +91,14 @@ Joint join(Pair& pair, Side& client, Side& server) {
   return join(pair.cm_a, client, {.to = pair.at_b(listener.port())}, listener, server);
 }
 
+/// An id that listens at port 9, whatever the address.
+CmId listen_at_9(CmChannel& channel, unsigned backlog, PortSpace space = PortSpace::kTcp) {
+  const CmId id = must(channel.create_id(space));
+  REQUIRE(channel.bind(id, {{}, 9}));
+  REQUIRE(channel.listen(id, backlog));
+  return id;
+}
+
 }  // namespace
 
 TEST_CASE("two ends are connected by address and port, exchange data and end in good order", "[cm]") {
@@ -144,9 +152,7 @@ TEST_CASE("an id's calls out of order, of others and twice are refused and chang
 TEST_CASE("requests beyond the backlog are refused, and those that wait when the listener goes", "[cm][S9]") {
   Pair pair(Mode::kAuto);
   std::optional<CmChannel> server(must(CmChannel::create(pair.cm_b)));
-  const CmId listener = must(server->create_id(PortSpace::kTcp));
-  REQUIRE(server->bind(listener, {{}, 9}));
-  REQUIRE(server->listen(listener, 2));
+  const CmId listener = listen_at_9(*server, 2);
   CmChannel clients = must(CmChannel::create(pair.cm_a));
   std::vector<CmId> ids;
   CmEvent event;
@@ -191,9 +197,7 @@ TEST_CASE("events are told at the channel that an id was moved to, and its descr
 TEST_CASE("a UD service is found by address and port, with the Q_Key to use", "[cm][sidr][ud]") {
   Pair pair(Mode::kAuto);
   CmChannel server = must(CmChannel::create(pair.cm_b));
-  const CmId listener = must(server.create_id(PortSpace::kUdp));
-  REQUIRE(server.bind(listener, {{}, 9}));
-  REQUIRE(server.listen(listener, 4));
+  listen_at_9(server, 4, PortSpace::kUdp);
   CmChannel client = must(CmChannel::create(pair.cm_a));
   const CmId query = must(client.create_id(PortSpace::kUdp));
   REQUIRE(client.resolve_service(query, {.to = pair.at_b(9), .private_data = bytes_of("who")}));
@@ -223,9 +227,7 @@ TEST_CASE("a service that nobody offers yet is asked for again for as long as th
   CmEvent event;
   CHECK_FALSE(client.wait(event, 200ms));
   CmChannel server = must(CmChannel::create(pair.cm_b));
-  const CmId listener = must(server.create_id(PortSpace::kUdp));
-  REQUIRE(server.bind(listener, {{}, 9}));
-  REQUIRE(server.listen(listener, 4));
+  listen_at_9(server, 4, PortSpace::kUdp);
   REQUIRE(server.wait(event, 5s));
   REQUIRE(event.type == CmEventType::kServiceRequest);
   REQUIRE(server.reply_service(event.id, {.qpn = Qpn{0x77}}));
@@ -380,9 +382,7 @@ TEST_CASE("a time without measure is one without end", "[cm][limits]") {
 TEST_CASE("what accept() refuses leaves the QP as it was", "[cm][limits]") {
   Pair pair(Mode::kAuto);
   CmChannel server = must(CmChannel::create(pair.cm_b));
-  const CmId listener = must(server.create_id(PortSpace::kTcp));
-  REQUIRE(server.bind(listener, {{}, 9}));
-  REQUIRE(server.listen(listener, 1));
+  listen_at_9(server, 1);
   Side client(pair.a, QpType::kRc);
   CmChannel clients = must(CmChannel::create(pair.cm_a));
   REQUIRE(clients.connect(must(clients.create_id(PortSpace::kTcp)), {.to = pair.at_b(9)}, &client.qp));
@@ -403,9 +403,7 @@ TEST_CASE("what accept() refuses leaves the QP as it was", "[cm][limits]") {
 TEST_CASE("a QP that has failed before the connection is there ends it", "[cm]") {
   Pair pair(Mode::kAuto);
   CmChannel server = must(CmChannel::create(pair.cm_b));
-  const CmId listener = must(server.create_id(PortSpace::kTcp));
-  REQUIRE(server.bind(listener, {{}, 9}));
-  REQUIRE(server.listen(listener, 1));
+  listen_at_9(server, 1);
   Side client(pair.a, QpType::kRc);
   CmChannel clients = must(CmChannel::create(pair.cm_a));
   const CmId id = must(clients.create_id(PortSpace::kTcp));
@@ -434,9 +432,7 @@ TEST_CASE("hundreds of connections that end at once are all told, and nothing is
   constexpr std::uint32_t kCount = 600;
   Pair pair(Mode::kAuto);
   std::optional<CmChannel> server(must(CmChannel::create(pair.cm_b)));
-  const CmId listener = must(server->create_id(PortSpace::kTcp));
-  REQUIRE(server->bind(listener, {{}, 9}));
-  REQUIRE(server->listen(listener, kCount));
+  listen_at_9(*server, kCount);
   CmChannel clients = must(CmChannel::create(pair.cm_a));
   CmEvent event;
   for (std::uint32_t i = 0; i < kCount; ++i) {
@@ -497,9 +493,7 @@ TEST_CASE("a QP may be moved or destroyed before its connection ends", "[cm][lif
 TEST_CASE("a reply for a QP that is gone is rejected", "[cm][lifetime]") {
   Pair pair(Mode::kAuto);
   CmChannel server = must(CmChannel::create(pair.cm_b));
-  const CmId listener = must(server.create_id(PortSpace::kTcp));
-  REQUIRE(server.bind(listener, {{}, 9}));
-  REQUIRE(server.listen(listener, 1));
+  listen_at_9(server, 1);
   CmChannel clients = must(CmChannel::create(pair.cm_a));
   const CmId id = must(clients.create_id(PortSpace::kTcp));
   {
