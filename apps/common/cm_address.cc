@@ -42,9 +42,4 @@ Error no_server(Error error, const std::string& command) {
   return error;
 }
 
-std::string host_text(const Gid& gid) {
-  const std::string text = to_string(gid);
-  return gid.is_v4() ? text.substr(text.rfind(':') + 1) : text;
-}
-
 }  // namespace uroce::apps

@@ -15,7 +15,4 @@ Result<CmAddress> cm_address(const std::string& host, std::uint16_t port);
 /// @param command  that starts one
 [[nodiscard]] Error no_server(Error error, const std::string& command);
 
-/// "10.0.0.1" or "fd00::1".
-[[nodiscard]] std::string host_text(const Gid& gid);
-
 }  // namespace uroce::apps

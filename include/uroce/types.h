@@ -119,6 +119,8 @@ enum class GidType : std::uint8_t {
 
 /// Text of a GID: IPv6 notation ("::ffff:10.0.0.1" for IPv4).
 [[nodiscard]] std::string to_string(const Gid& gid);
+/// The IP address in it, as programs take it: "10.0.0.1" or "fd00::1".
+[[nodiscard]] std::string host_text(const Gid& gid);
 
 /// Ethernet address.
 struct MacAddress {

@@ -26,6 +26,11 @@ std::string to_string(const Gid& gid) {
   return text.data();
 }
 
+std::string host_text(const Gid& gid) {
+  const std::string text = to_string(gid);
+  return gid.is_v4() ? text.substr(text.rfind(':') + 1) : text;
+}
+
 std::string_view to_string(GidType type) noexcept {
   return type == GidType::kRoceV1 ? "RoCE v1" : "RoCE v2";
 }

@@ -267,21 +267,15 @@ bool is_of(const Device::Impl& device, const Cq::Impl& cq) noexcept {
   return cq.loop < device.runners.size() && device.runners[cq.loop].get() == &cq.runner;
 }
 
-/// IPv4 addresses as they are known.
-std::string address_text(const Gid& gid) {
-  const std::string text = to_string(gid);
-  return gid.is_v4() ? text.substr(text.rfind(':') + 1) : text;
-}
-
 /// Nobody has said where the peer is.
 std::string describe_unresolved(const engine::Addresses& addresses, const AhAttr& to) {
   const bool is_far = !addresses.is_on_link(to.dgid, to.sgid_index);
   if (is_far && !addresses.has_gateway()) {
-    return "; " + address_text(to.dgid) +
+    return "; " + host_text(to.dgid) +
            " is in no prefix of this port (--ip) and there is no gateway to it: use --gateway";
   }
   return "; nobody answers for the Ethernet address of " + (is_far ? "the gateway to " : std::string()) +
-         address_text(to.dgid) + ": is it up, on this link and in this VLAN?";
+         host_text(to.dgid) + ": is it up, on this link and in this VLAN?";
 }
 
 std::string describe_failure(const transport::QpContext& ctx, const engine::Addresses& addresses) {
