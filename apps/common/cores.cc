@@ -75,16 +75,29 @@ Status pin_to_core(int core) {
                .text = fmt::format("cannot run on core {}: {}", core, std::strerror(errno))};
 }
 
-Status pin_application(const Config& config) {
+namespace {
+
+Error too_many_cores(const Config& config, const std::string& why) {
+  return {.code = Errc::kConfig, .text = fmt::format("lcores: '{}': {}", config.lcores, why)};
+}
+
+}  // namespace
+
+Status pin_application(const Config& config, unsigned qps) {
   if (config.lcores.empty()) return {};
-  const auto cores = cores_from(config.lcores);
+  const auto cores = parse_core_list(config.lcores);
   if (!cores) return cores.error();
-  if (!cores->shared) {
-    return Error{.code = Errc::kConfig,
-                 .text = fmt::format("lcores: '{}': all QPs of this program are on one loop: name one core",
-                                     config.lcores)};
+  const bool has_several = cores->size() > 1;
+  if (config.mode == Mode::kApp) {
+    if (has_several)
+      return too_many_cores(config, "in mode app this program's only thread runs all loops: name one core");
+    return pin_to_core(static_cast<int>(cores->front()));
   }
-  return config.mode == Mode::kApp ? pin_to_core(cores->client) : Status{};
+  if (has_several && qps == 1)
+    return too_many_cores(config, "all QPs of this program are on one loop: name one core");
+  if (cores->size() > qps)
+    return too_many_cores(config, fmt::format("{} QPs use as many loops: name no more cores", qps));
+  return {};
 }
 
 bool must_give_way(const Config& config) {

@@ -27,9 +27,10 @@ Result<CorePair> cores_from(const std::string& list);
 /// Pins the calling thread. A negative core does nothing.
 Status pin_to_core(int core);
 
-/// Of programs whose QPs are all on one loop: `lcores` names one core, or none. In Mode::kApp the application
-/// is the poll loop: it runs there.
-Status pin_application(const Config& config);
+/// Of programs with one thread and `qps` QPs, an equal share of them on each loop: `lcores` names no more
+/// cores than that. In Mode::kApp the application is the poll loop: it runs there, and one core is all that
+/// it has.
+Status pin_application(const Config& config, unsigned qps = 1);
 
 /// Whether an application that polls must give up its core while it finds nothing: in Mode::kLcore, unless
 /// there is a core for it and one for the loop, at both ends.

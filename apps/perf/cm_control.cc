@@ -34,7 +34,7 @@ class CmControl final : public Control {
   CmControl(Device& device, const LocalOptions& local)
       : local_(local), give_way_(must_give_way(device.config())) {}
 
-  Status open(Device& device);
+  Status open(Device& device, const OnReady& on_ready);
   bool has_news() override;
   Status send(const std::string& line, std::uint64_t until_ns) override;
   Result<std::string> receive(std::uint64_t until_ns) override;
@@ -42,7 +42,7 @@ class CmControl final : public Control {
 
  private:
   Status make_messages(Device& device);
-  Status meet();
+  Status meet(const OnReady& on_ready);
   Result<Connection> ask(Qp& qp, std::uint32_t index, const Connecting& with);
   Result<ConnectionRequest> asked(std::uint64_t until_ns);
   Status post_receive(std::uint32_t slot);
@@ -65,12 +65,12 @@ class CmControl final : public Control {
   std::optional<Error> failure_;
 };
 
-Status CmControl::open(Device& device) {
+Status CmControl::open(Device& device, const OnReady& on_ready) {
   auto cm = Cm::open(device);
   if (!cm) return cm.error();
   cm_.emplace(std::move(*cm));
   if (auto made = make_messages(device); !made) return made;
-  return meet();
+  return meet(on_ready);
 }
 
 Status CmControl::make_messages(Device& device) {
@@ -93,7 +93,7 @@ Status CmControl::make_messages(Device& device) {
   return {};
 }
 
-Status CmControl::meet() {
+Status CmControl::meet(const OnReady& on_ready) {
   if (local_.is_client()) {
     auto server = cm_address(local_.host, local_.tcp_port);
     if (!server) return server.error();
@@ -106,6 +106,7 @@ Status CmControl::meet() {
   auto listener = Listener::create(*cm_, {.port = local_.tcp_port});
   if (!listener) return listener.error();
   listener_.emplace(std::move(*listener));
+  on_ready();
   auto request = asked(0);
   if (!request) return request.error();
   if (index_of(request->peer()) != kMessages)
@@ -215,9 +216,10 @@ Result<std::string> CmControl::receive(std::uint64_t until_ns) {
 
 }  // namespace
 
-Result<std::unique_ptr<Control>> meet_by_cm(Device& device, const LocalOptions& local) {
+Result<std::unique_ptr<Control>> meet_by_cm(Device& device, const LocalOptions& local,
+                                            const OnReady& on_ready) {
   auto control = std::make_unique<CmControl>(device, local);
-  if (auto opened = control->open(device); !opened) return opened.error();
+  if (auto opened = control->open(device, on_ready); !opened) return opened.error();
   return std::unique_ptr<Control>(std::move(control));
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -41,9 +42,14 @@ class Control {
   Control& operator=(const Control&) = default;
 };
 
+/// Called once a server can be found, before it waits for its client.
+using OnReady = std::function<void()>;
+
 /// Over TCP: a line each; a QP as ibv_rc_pingpong tells it.
-Result<std::unique_ptr<Control>> meet_over_tcp(Device& device, const LocalOptions& local);
+Result<std::unique_ptr<Control>> meet_over_tcp(Device& device, const LocalOptions& local,
+                                               const OnReady& on_ready);
 /// By RDMA-CM: a SEND of its own QP each; the private data of a request tell which QP it is for.
-Result<std::unique_ptr<Control>> meet_by_cm(Device& device, const LocalOptions& local);
+Result<std::unique_ptr<Control>> meet_by_cm(Device& device, const LocalOptions& local,
+                                            const OnReady& on_ready);
 
 }  // namespace uroce::apps::perf

@@ -57,7 +57,7 @@ void OneAtATime::wait_for_news() noexcept {
 
 bool OneAtATime::poll() noexcept {
   Wc wc;
-  if (session_.cq().poll({&wc, 1}) == 0) {
+  if (session_.poll({&wc, 1}) == 0) {
     has_news_ = watch_.has_news();
     if (watch_.is_silent() && session_.is_client())
       error_ = Error{.code = Errc::kTimeout, .text = "the peer is silent"};

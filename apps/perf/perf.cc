@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <array>
 #include <fstream>
+#include <limits>
 #include <memory>
 
 #include "apps/commands.h"
@@ -61,12 +62,18 @@ int run_client(Session& session, const LocalOptions& local, bool json) {
   return 1;
 }
 
+/// That QPs can be spread over: how many the client wants the server learns later.
+unsigned most_loops(const LocalOptions& local, const TestSpec& wish) {
+  if (wish.latency) return 1;
+  return local.is_client() ? wish.qps : std::numeric_limits<unsigned>::max();
+}
+
 int run(const SharedOptions& shared, const LocalOptions& local, const TestSpec& wish) {
   Config base;
   if (local.sleeps) base.mode = Mode::kAuto;  // in mode app nobody would wake it
   const auto config = shared.resolve(base);
   if (!config) return fail(config.error());
-  if (auto pinned = pin_application(*config); !pinned) return fail(pinned.error());
+  if (auto pinned = pin_application(*config, most_loops(local, wish)); !pinned) return fail(pinned.error());
   const auto announce = [&] {
     if (local.is_client() || shared.json()) return;
     fmt::print("{}: waiting for a client on {} port {} (uroce perf {} HOST)\n", wish.name(),

@@ -1,11 +1,13 @@
 #include "apps/perf/session.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sched.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <utility>
 
 namespace uroce::apps::perf {
 namespace {
@@ -19,13 +21,12 @@ Error too_much(const std::string& what) {
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const Config& config, const LocalOptions& local,
-                                               const TestSpec& wish, const std::function<void()>& on_ready) {
+                                               const TestSpec& wish, const OnReady& on_ready) {
   auto device = Device::open(config);
   if (!device) return device.error();
   std::unique_ptr<Session> session(new Session(std::move(*device), local, wish));
   if (auto checked = session->check(); !checked) return checked.error();
-  on_ready();
-  auto control = (local.by_cm ? meet_by_cm : meet_over_tcp)(*session->device_, local);
+  auto control = (local.by_cm ? meet_by_cm : meet_over_tcp)(*session->device_, local, on_ready);
   if (!control) return control.error();
   session->control_ = std::move(*control);
   for (const auto step : {&Session::agree, &Session::make_queues, &Session::make_memory, &Session::exchange,
@@ -92,13 +93,18 @@ Status Session::make_queues() {
   auto pd = Pd::create(*device_);
   if (!pd) return pd.error();
   pd_.emplace(std::move(*pd));
-  auto cq = Cq::create(*device_, static_cast<std::uint32_t>(entries));
-  if (!cq) return cq.error();
-  cq_.emplace(std::move(*cq));
+  const unsigned loops = std::min(device_->loops(), spec_.qps);
+  for (unsigned loop = 0; loop < loops; ++loop) {
+    const std::uint32_t share = (spec_.qps + loops - 1) / loops;
+    auto cq = Cq::create(*device_, share * (spec_.tx_depth + spec_.rx_depth), loop);
+    if (!cq) return cq.error();
+    cqs_.push_back(std::move(*cq));
+  }
   const QpInitAttr attr{
       .max_send_wr = spec_.tx_depth, .max_recv_wr = spec_.rx_depth, .max_inline_data = spec_.inline_bytes};
   for (std::uint32_t i = 0; i < spec_.qps; ++i) {
-    auto qp = Qp::create(*pd_, *cq_, *cq_, attr);
+    Cq& cq = cqs_[i % loops];
+    auto qp = Qp::create(*pd_, cq, cq, attr);
     if (!qp) return qp.error();
     if (repeats_selectively_) {
       const Ece options{.vendor_id = ece::kVendor, .options = ece::kSelectiveRepeat};
@@ -123,6 +129,31 @@ Status Session::make_memory() {
   memory_.emplace(std::move(*memory));
   std::memset(memory_->memory().data(), 0, memory_->memory().size());
   return {};
+}
+
+std::size_t Session::poll(std::span<Wc> out) noexcept {
+  Cq& cq = cqs_[next_cq_];
+  next_cq_ = next_cq_ + 1 == cqs_.size() ? 0 : next_cq_ + 1;
+  const std::size_t count = cq.poll(out);
+  if (count != 0) is_armed_ = false;
+  return count;
+}
+
+/// What came before a CQ was armed brings no event: all of them are polled once more in between.
+bool Session::sleep(std::chrono::milliseconds at_most) {
+  if (config().mode == Mode::kApp) return true;  // whoever sleeps then runs no loop
+  if (!std::exchange(is_armed_, true)) {
+    for (Cq& cq : cqs_) cq.arm();
+    empty_since_armed_ = 0;
+    return true;
+  }
+  if (++empty_since_armed_ < cqs_.size()) return true;
+  std::vector<pollfd> events;
+  for (const Cq& cq : cqs_) events.push_back({.fd = cq.fd(), .events = POLLIN, .revents = 0});
+  const bool is_over = ::poll(events.data(), events.size(), static_cast<int>(at_most.count())) == 0;
+  for (Cq& cq : cqs_) cq.clear_event();
+  is_armed_ = false;
+  return !is_over;
 }
 
 bool Session::post_receive(std::size_t qp, std::uint64_t slot) noexcept {
@@ -193,7 +224,7 @@ void Watch::give_way() {
   constexpr auto kNap = std::chrono::milliseconds(5);
   if (!session_.local().sleeps) {
     ::sched_yield();
-  } else if (!session_.cq().wait(kNap)) {
+  } else if (!session_.sleep(kNap)) {
     polls_ |= kPollsMask;  // nothing came: the peer is asked now
   }
 }

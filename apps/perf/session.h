@@ -1,7 +1,7 @@
 /// Two programs that run the same test: their device, QPs and memory, and the way by which they agree.
 #pragma once
 
-#include <functional>
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <span>
@@ -43,16 +43,19 @@ struct Area {
 /// {"end"}.
 class Session {
  public:
-  /// @param on_ready  called before it waits for the peer
   static Result<std::unique_ptr<Session>> open(const Config& config, const LocalOptions& local,
-                                               const TestSpec& wish, const std::function<void()>& on_ready);
+                                               const TestSpec& wish, const OnReady& on_ready);
 
   [[nodiscard]] const TestSpec& spec() const noexcept { return spec_; }
   [[nodiscard]] const LocalOptions& local() const noexcept { return local_; }
   [[nodiscard]] bool is_client() const noexcept { return local_.is_client(); }
   [[nodiscard]] Device& device() noexcept { return *device_; }
   [[nodiscard]] const Config& config() const noexcept { return device_->config(); }
-  [[nodiscard]] Cq& cq() noexcept { return *cq_; }
+  /// Takes completions, of the CQs in turn: each loop of the device has one, and an equal share of the QPs.
+  [[nodiscard]] std::size_t poll(std::span<Wc> out) noexcept;
+  /// To be called after a poll without result, with -e: sleeps until there may be one or the time is over.
+  /// @return false when the time was over.
+  [[nodiscard]] bool sleep(std::chrono::milliseconds at_most);
   [[nodiscard]] Qp& qp(std::size_t index) noexcept { return qps_[index]; }
   [[nodiscard]] std::size_t qps() const noexcept { return qps_.size(); }
   [[nodiscard]] const Area& area(std::size_t qp) const noexcept { return areas_[qp]; }
@@ -106,7 +109,10 @@ class Session {
   LocalOptions local_;
   TestSpec spec_;
   std::optional<Pd> pd_;
-  std::optional<Cq> cq_;
+  std::vector<Cq> cqs_;
+  std::size_t next_cq_ = 0;
+  std::size_t empty_since_armed_ = 0;  ///< polls in a row; nothing is armed before the first of them
+  bool is_armed_ = false;
   std::optional<Mr> memory_;
   std::vector<Area> areas_;
   std::vector<Qp> qps_;

@@ -56,7 +56,7 @@ void Stream::start() noexcept {
 
 bool Stream::step() noexcept {
   if (is_sender()) fill_lanes();
-  const std::size_t count = session_.cq().poll(wcs_);
+  const std::size_t count = session_.poll(wcs_);
   idle_ = count == 0;
   if (idle_) return !error_;
   watch_.heard();

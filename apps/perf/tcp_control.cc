@@ -56,18 +56,20 @@ Status TcpControl::connect(std::vector<Qp>& qps, const Connecting& with, std::ui
   return {};
 }
 
-Result<Socket> meet(Device& device, const LocalOptions& local) {
+Result<Socket> meet(Device& device, const LocalOptions& local, const OnReady& on_ready) {
   if (local.is_client()) return tcp_connect(local.host, local.tcp_port, now_ns() + kConnectNs);
   auto listener = tcp_listen("", local.tcp_port);
   if (!listener) return listener.error();
+  on_ready();
   if (auto ready = wait_readable(device, *listener, 0); !ready) return ready.error();
   return tcp_accept(*listener, 0);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Control>> meet_over_tcp(Device& device, const LocalOptions& local) {
-  auto socket = meet(device, local);
+Result<std::unique_ptr<Control>> meet_over_tcp(Device& device, const LocalOptions& local,
+                                               const OnReady& on_ready) {
+  auto socket = meet(device, local, on_ready);
   if (!socket) return socket.error();
   tcp_tune(*socket);
   return std::unique_ptr<Control>(new TcpControl(device, std::move(*socket), local.is_client()));

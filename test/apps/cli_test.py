@@ -321,6 +321,20 @@ class Perf(Case):
             other.listen()
             result = uroce("perf", "send_lat", "--port", self.link, "-p", self.port, "--no-huge")
         self.assert_fails(result, NAME_IN_USE, str(self.port))
+        self.assertEqual(result.stdout, "", "it waits for nobody")
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one core")
+    def test_qps_are_spread_over_the_loops(self):
+        cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[:2])
+        for mode, words in (("lcore", ["-q", 4, "-b"]), ("auto", ["-q", 3, "-e"])):
+            with self.subTest(mode=mode):
+                words += ["--mode", mode, "--lcores", cores]
+                out, _ = self.pair("perf", "send_bw", "-n", 200, "-s", 3000, "--verify", "--json", *words)
+                self.assertEqual(json.loads(out)["data_errors"], 0)
+        one = ["--port", self.link, "--no-huge", "--lcores", cores, "localhost"]
+        self.assert_fails(uroce("perf", "send_bw", *one, "--mode", "lcore"), CONFIG, "name one core")
+        self.assert_fails(uroce("perf", "send_lat", *one, "--mode", "lcore"), CONFIG, "name one core")
+        self.assert_fails(uroce("perf", "send_bw", "-q", 4, *one, "--mode", "app"), CONFIG, "name one core")
 
 
 class PerfOptions(Case):
