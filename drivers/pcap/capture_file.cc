@@ -86,11 +86,19 @@ void CaptureFile::put_section_header() {
   put32(0xffff'ffff);  // section length: not known
   put32(0xffff'ffff);
   put32(28);
+  keep_as_heading();
+}
+
+/// Of what has just been put into an empty buffer.
+void CaptureFile::keep_as_heading() {
+  headings_.insert(headings_.end(), buffer_.begin(), buffer_.end());
+  buffer_.clear();
   write_out();
 }
 
 std::uint32_t CaptureFile::add_interface(const port::PortInfo& info) {
   const std::lock_guard lock(mutex_);
+  write_out();
   const std::string name = info.name.substr(0, 200);
   const std::uint32_t bytes = 8 + 8 + 4 + padded(name.size()) + 8 + 4 + 4;
   put32(kInterfaceDescription);
@@ -106,7 +114,7 @@ std::uint32_t CaptureFile::add_interface(const port::PortInfo& info) {
   put32(9);  // 10^-9 s, and 3 bytes of padding
   put32(0);  // end of options
   put32(bytes);
-  write_out();
+  keep_as_heading();
   return interfaces_++;
 }
 
@@ -143,16 +151,22 @@ void CaptureFile::flush() noexcept {
 }
 
 void CaptureFile::write_out() noexcept {
-  if (write_all(buffer_)) {
-    whole_bytes_ += buffer_.size();
-  } else {
-    lost_frames_ += buffered_frames_;
-    const auto end = static_cast<off_t>(whole_bytes_);
-    if (::ftruncate(file_, end) == 0) (void)::lseek(file_, end, SEEK_SET);  // a part of it may be there
-  }
+  if (append(headings_)) headings_.clear();
+  if (!headings_.empty() || !append(buffer_)) lost_frames_ += buffered_frames_;
   buffer_.clear();
   buffered_frames_ = 0;
   oldest_ns_ = 0;
+}
+
+/// @return false if there was no room for all: then the file is as before.
+bool CaptureFile::append(std::span<const std::byte> blocks) noexcept {
+  if (write_all(blocks)) {
+    whole_bytes_ += blocks.size();
+    return true;
+  }
+  const auto end = static_cast<off_t>(whole_bytes_);
+  if (::ftruncate(file_, end) == 0) (void)::lseek(file_, end, SEEK_SET);  // a part of it may be there
+  return false;
 }
 
 bool CaptureFile::write_all(std::span<const std::byte> bytes) noexcept {

@@ -19,8 +19,9 @@ enum class Heading : std::uint8_t { kInbound = 1, kOutbound = 2 };  // as in epb
 /// Nanosecond timestamps, direction of each frame, one interface per port.
 ///
 /// Whole blocks only reach the file, at the latest 100 ms after they were added, provided that poll() is
-/// called: the file of a killed process is readable. So is one whose file system was full for a while: what
-/// did not fit is left out as a whole.
+/// called: the file of a killed process is readable. So is one whose file system was full for a while, be it
+/// from the beginning: frames that did not fit are left out as a whole, what comes before all frames follows
+/// later.
 ///
 /// Threads: any.
 class CaptureFile {
@@ -53,13 +54,16 @@ class CaptureFile {
   void put32(std::uint32_t value);
   void put_bytes(std::span<const std::byte> bytes);  // padded to 4
   void put_section_header();
+  void keep_as_heading();
   void write_out() noexcept;
+  [[nodiscard]] bool append(std::span<const std::byte> blocks) noexcept;
   [[nodiscard]] bool write_all(std::span<const std::byte> bytes) noexcept;
 
   mutable std::mutex mutex_;
   int file_;
-  std::vector<std::byte> buffer_;  // whole blocks
-  std::uint64_t whole_bytes_ = 0;  // that the file holds
+  std::vector<std::byte> buffer_;    // whole blocks: frames
+  std::vector<std::byte> headings_;  // likewise, without which no frame can be read
+  std::uint64_t whole_bytes_ = 0;    // that the file holds
   std::uint64_t buffered_frames_ = 0;
   std::uint64_t lost_frames_ = 0;
   std::uint64_t oldest_ns_ = 0;  // of the buffered frames; 0: none

@@ -186,6 +186,28 @@ TEST_CASE("what a full file system has no room for is left out whole, and counte
   CHECK(packets[1].frame == random_bytes(100, 4));
 }
 
+TEST_CASE("a capture that begins on a full file system can be read once there is room", "[pcap]") {
+  const TemporaryFile file;
+  LoopbackLink link({});
+  std::shared_ptr<pcap::CaptureFile> capture;
+  std::unique_ptr<PcapPort> port;
+  {
+    const FullAt full(0);
+    auto created = pcap::CaptureFile::create(file.path);
+    REQUIRE(created);
+    capture = *created;
+    port = std::make_unique<PcapPort>(link.open_end(0), capture);
+    REQUIRE(send(*port, random_bytes(100, 1)));
+    capture->flush();
+    CHECK(port->counters().capture_lost == 1);
+  }
+  REQUIRE(send(*port, random_bytes(100, 2)));
+  capture->flush();
+  const auto packets = packets_of(contents(file.path));
+  REQUIRE(packets.size() == 1);
+  CHECK(packets[0].frame == random_bytes(100, 2));
+}
+
 TEST_CASE("a capture file that another port writes to is left to it", "[pcap]") {
   Recorded recorded;
   {
