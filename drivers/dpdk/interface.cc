@@ -105,8 +105,7 @@ Result<Interface> find_interface(const std::string& name) {
 }
 
 InterfaceWatch::InterfaceWatch(const std::string& name)
-    : name_(name),
-      fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)),
+    : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)),
       index_(static_cast<int>(if_nametoindex(name.c_str()))) {}
 
 InterfaceWatch::~InterfaceWatch() {
@@ -115,11 +114,10 @@ InterfaceWatch::~InterfaceWatch() {
 
 port::LinkState InterfaceWatch::state() noexcept {
   ifreq request{};
-  name_.copy(request.ifr_name, IFNAMSIZ - 1);
-  if (ioctl(fd_, SIOCGIFINDEX, &request) != 0) {
+  request.ifr_ifindex = index_;  // its name may change
+  if (ioctl(fd_, SIOCGIFNAME, &request) != 0) {
     return errno == ENODEV ? port::LinkState::kGone : port::LinkState::kDown;
   }
-  if (request.ifr_ifindex != index_) return port::LinkState::kGone;  // another one of that name
   if (ioctl(fd_, SIOCGIFFLAGS, &request) != 0) return port::LinkState::kDown;
   constexpr int kCarrying = IFF_UP | IFF_RUNNING;
   return (request.ifr_flags & kCarrying) == kCarrying ? port::LinkState::kUp : port::LinkState::kDown;

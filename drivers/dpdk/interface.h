@@ -36,11 +36,11 @@ class InterfaceWatch {
   InterfaceWatch(const InterfaceWatch&) = delete;
   InterfaceWatch& operator=(const InterfaceWatch&) = delete;
 
-  /// Up means that it is set up and has a carrier; gone, that the interface which was there is there no more.
+  /// Up means that it is set up and has a carrier; gone, that the interface which was there is there no more,
+  /// under whatever name.
   [[nodiscard]] port::LinkState state() noexcept;
 
  private:
-  std::string name_;
   int fd_;
   int index_;
 };

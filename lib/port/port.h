@@ -153,7 +153,7 @@ class Port : public FrameSink {
   /// A descriptor that becomes readable when frames arrive after arm_rx(); -1 if the port has none.
   [[nodiscard]] virtual int rx_fd() const noexcept { return -1; }
   /// Asks for one wake-up through rx_fd().
-  /// @return false if frames are already waiting (do not sleep).
+  /// @return false if frames are already waiting, to be seen or to be sent (do not sleep).
   virtual bool arm_rx() noexcept { return true; }
   /// Ends waiting: clears rx_fd().
   virtual void disarm_rx() noexcept {}
