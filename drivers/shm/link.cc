@@ -79,6 +79,19 @@ bool read_preamble(int file, Preamble& preamble) noexcept {
   return ::pread(file, &preamble, sizeof(preamble), 0) == static_cast<ssize_t>(sizeof(preamble));
 }
 
+/// @return 0 or what went wrong; not EINTR, be it that the program has signals a thousand times a second:
+/// what was taken before one of them stays taken.
+int take_room(int file, off_t bytes) noexcept {
+  constexpr off_t kPiece = 1 << 20;
+  for (off_t at = 0; at < bytes;) {
+    const int error = ::posix_fallocate(file, at, std::min(kPiece, bytes - at));
+    if (error == EINTR) continue;
+    if (error != 0) return error;
+    at += kPiece;
+  }
+  return 0;
+}
+
 Result<int> open_file(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file < 0) return system_error("shm: cannot open " + path);
@@ -192,7 +205,7 @@ Status Link::initialise(const LinkConfig& config) {
   if (::ftruncate(file_, 0) != 0 || ::ftruncate(file_, total) != 0)
     return system_error("shm: cannot size " + path_);
   // Pages are taken now: a full file system shall be an error here, not a SIGBUS later.
-  if (const int error = ::posix_fallocate(file_, 0, total); error != 0) {
+  if (const int error = take_room(file_, total); error != 0) {
     return Error{Errc::kNoMemory, "shm: " + std::to_string(total) + " bytes for " + path_ +
                                       " are not to be had (" + std::strerror(error) +
                                       "); give a smaller ring, e.g. ring=256K, or more room: " +
