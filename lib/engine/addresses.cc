@@ -47,7 +47,7 @@ bool Addresses::remove(const Gid& gid, std::uint16_t vlan) noexcept {
 
 bool Addresses::is_on_link(const Gid& destination, std::size_t sgid_index) const noexcept {
   return destination.is_link_local() || std::any_of(own_.begin(), own_.end(), [&](const Address& a) {
-           return a.vlan == own_[sgid_index].vlan && a.is_on_link(destination);
+           return !a.removed && a.vlan == own_[sgid_index].vlan && a.is_on_link(destination);
          });
 }
 

@@ -129,6 +129,15 @@ TEST_CASE("a MAC address gives its link-local address, and is found in it", "[en
   CHECK(link_local_gid({{0x34, 0x56, 0x78, 0x9a, 0xbc, 0xde}}) == gid("fe80::3656:78ff:fe9a:bcde"));
 }
 
+TEST_CASE("the prefix of an address that was removed is behind the gateway", "[engine][addresses]") {
+  Addresses own({{*Gid::parse("fe80::1"), 64}, {gid("10.0.0.1"), 24}, {gid("192.168.1.1"), 24}},
+                gid("192.168.1.254"));
+  const Gid destination = gid("10.0.0.5");
+  CHECK(own.next_hop(destination, 2).gid == destination);
+  REQUIRE(own.remove(gid("10.0.0.1"), 0));
+  CHECK(own.next_hop(destination, 2).gid == gid("192.168.1.254"));
+}
+
 TEST_CASE("QPs are found by number while thousands come and go", "[engine][qp-table]") {
   mem::KeyTable keys(1, [] {});
   Counters counters;
