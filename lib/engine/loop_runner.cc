@@ -221,8 +221,11 @@ bool LoopRunner::help(Ticks quiet_since) noexcept {
   const std::uint64_t polls = polls_.load(std::memory_order_relaxed);
   bool any = false;
   for (Ticks now = quiet_since; now < quiet_since + kPatienceNs;) {
-    if (!try_own()) return true;  // somebody else makes progress
-    now = clock_.now();           // not before: the loop's time must not run backwards
+    if (!try_own()) {  // somebody else makes progress, perhaps as soon as this core is free
+      sched_yield();
+      return true;
+    }
+    now = clock_.now();  // not before: the loop's time must not run backwards
     const unsigned work = loop_.run_once(now);
     const bool more = loop_.has_work();
     token_.release();

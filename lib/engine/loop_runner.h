@@ -36,13 +36,16 @@ class LoopRunner final : public Sleeper {
   Status start();
   void stop() noexcept;
 
-  /// One iteration in the calling thread, unless somebody else is at it or the mode has its own thread.
+  /// One iteration in the calling thread, unless somebody else is at it or the mode has its own thread. What
+  /// it took is answered in the next one: if that is not the caller's, the helper's, whom the frames woke in
+  /// vain, since they were gone when it came to look.
   /// @return whether there was one
   bool run_from_application() noexcept {
     if (!try_own()) return false;
-    loop_.run_once(clock_.now());
+    const unsigned work = loop_.run_once(clock_.now());
     polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     token_.release();
+    if (work != 0) kick();
     return true;
   }
 

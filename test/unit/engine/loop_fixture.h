@@ -109,12 +109,16 @@ class LoopFixture {
   std::uint64_t now_ns = 1'000'000'000;
 };
 
-/// The peer's Ethernet address, as ARP would tell it: by an ARP request of the peer, once a QP wants to know.
-inline void introduce(LoopFixture& f, bool forget = true) {
+inline Bytes arp_request_of(const LoopFixture& f) {
   const wire::LinkAddress link{.src = f.peer_mac(), .dst = {{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}}};
   Bytes frame(wire::arp_frame_len(link));
   wire::emit_arp_frame(frame.data(), link, wire::make_arp_request(f.peer_mac(), f.peer_v4(), f.local_v4()));
-  f.give(frame);
+  return frame;
+}
+
+/// The peer's Ethernet address, as ARP would tell it: by an ARP request of the peer, once a QP wants to know.
+inline void introduce(LoopFixture& f, bool forget = true) {
+  f.give(arp_request_of(f));
   f.run(5000);
   if (forget) f.taken();
 }
