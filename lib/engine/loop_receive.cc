@@ -343,6 +343,7 @@ void PollLoop::on_icmp(const wire::PacketView& view, Ticks now) noexcept {
   if (was_handed_over_) return;
   if (!addresses_.is_own(view.dst_gid(), view.vlan_id())) return;
   const std::uint32_t len = wire::echo_reply_len(view);
+  if (len > longest_frame()) return counters_.add(Count::kDropMalformed);  // came through, but cannot go back
   std::byte* reply = len == 0 ? nullptr : port_.tx_claim(len);
   if (reply == nullptr) return;
   counters_.add(Count::kRxEcho);

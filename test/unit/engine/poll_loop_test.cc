@@ -163,6 +163,53 @@ TEST_CASE("a loop answers echo requests to its addresses", "[engine][loop]") {
   CHECK(std::equal(replies[0].end() - 8, replies[0].end(), frame.end() - 8));
 }
 
+namespace {
+
+/// Lets in whatever comes, and has room for its own MTU only.
+class NarrowPort final : public port::Port {
+ public:
+  explicit NarrowPort(port::Port& wide) : wide_(wide), info_(wide.info()) { info_.link_mtu = 576; }
+  const port::PortInfo& info() const noexcept override { return info_; }
+  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override { return wide_.rx_burst(frames); }
+  void rx_release() noexcept override { wide_.rx_release(); }
+  std::byte* tx_claim(std::uint32_t len) noexcept override {
+    longest = std::max(longest, len);
+    return wide_.tx_claim(len);
+  }
+  void tx_commit() noexcept override { wide_.tx_commit(); }
+  void tx_flush() noexcept override { wide_.tx_flush(); }
+  port::PortCounters counters() const noexcept override { return {}; }
+  std::uint32_t longest = 0;
+
+ private:
+  port::Port& wide_;
+  port::PortInfo info_;
+};
+
+}  // namespace
+
+TEST_CASE("an echo request that came through but cannot go back is dropped and counted", "[engine][loop]") {
+  LoopFixture f;
+  NarrowPort narrow(*f.port);
+  engine::PollLoop loop({}, narrow, f.addresses, LoopFixture::kAskNs);
+  for (const std::uint32_t bytes : {500U, 700U}) {  // of data
+    Bytes frame =
+        hex("020000000001020000000002080045000000000040004001"
+            "00000a0000020a00000108000000123400010011223344556677");
+    frame.resize(42 + bytes);
+    frame[16] = static_cast<std::byte>((bytes + 28) >> 8);
+    frame[17] = static_cast<std::byte>(bytes + 28);
+    mend_checksum(frame, 34, frame.size() - 34, 36);
+    mend_checksum(frame, 14, 20, 24);
+    f.give(frame);
+    f.link.advance_to(f.now_ns += 1000);
+    loop.run_once(f.now());
+  }
+  CHECK(loop.counters().get(Count::kRxEcho) == 1);
+  CHECK(loop.counters().get(Count::kDropMalformed) == 1);
+  CHECK(narrow.longest == 542);
+}
+
 TEST_CASE("what the owner of a loop posts leaves before the next iteration while little is in flight",
           "[engine][loop]") {
   LoopFixture f;
