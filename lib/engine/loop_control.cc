@@ -216,6 +216,7 @@ void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
     take_doorbells();
   }
   ready_.remove(qp);
+  inner_ready_.remove(qp);
   bulk_ready_.remove(qp);
   if (prompt_qp_ == &qp) prompt_qp_ = nullptr;
   if (owing_ == &qp) owing_ = nullptr;

@@ -21,27 +21,43 @@ void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
     qp.context().domain->for_each([this](const transport::XrcDomain::Entry& queue) {
       wake(*queue.cq);
       if (queue.receives->take_limit_event())
-        report({.type = AsyncEventType::kSrqLimitReached, .srq = queue.receives->number});
+        report_or_count({.type = AsyncEventType::kSrqLimitReached, .srq = queue.receives->number});
     });
   }
   for (std::uint8_t type = 0; type < 30; ++type) {
     if ((events & 1U << type) == 0) continue;
     const bool is_overflow = AsyncEventType{type} == AsyncEventType::kCqErr;
     const transport::SharedReceives* shared = qp.context().receives.shared();
-    report({.type = AsyncEventType{type},
-            .qpn = qp.context().qpn,
-            .fault = is_overflow ? transport::Fault::kCqOverflow : qp.context().fatal,
-            .srq = shared == nullptr ? 0 : shared->number,
-            .full_cq = is_overflow ? qp.context().full_cq : transport::CqSize{}});
+    const bool is_told = report({.type = AsyncEventType{type},
+                                 .qpn = qp.context().qpn,
+                                 .fault = is_overflow ? transport::Fault::kCqOverflow : qp.context().fatal,
+                                 .srq = shared == nullptr ? 0 : shared->number,
+                                 .full_cq = is_overflow ? qp.context().full_cq : transport::CqSize{}});
+    if (is_told) continue;
+    qp.put_back_event(AsyncEventType{type});
+    has_untold_.store(true, std::memory_order_release);  // pairs with has_untold_events()
+    signal(event_fd_);
   }
 }
 
-void PollLoop::report(const LoopEvent& event) noexcept {
+/// @return whether there was room: those of QPs are kept by these, and told later.
+bool PollLoop::report(const LoopEvent& event) noexcept {
   LoopEvent* slot = events_.claim();
-  if (slot == nullptr) return;  // nobody reads them; each QP tells its own state too
+  if (slot == nullptr) return false;
   *slot = event;
   events_.publish();
   signal(event_fd_);
+  return true;
+}
+
+void PollLoop::report_untold() noexcept {
+  has_untold_.store(false, std::memory_order_relaxed);
+  qps_.for_each([this](QueuePair& qp) { report_events(qp); });
+}
+
+/// Of what no QP can keep.
+void PollLoop::report_or_count(const LoopEvent& event) noexcept {
+  if (!report(event)) counters_.add(Count::kAsyncEventsLost);
 }
 
 void PollLoop::set_addresses(Addresses addresses, Ticks now) {
@@ -52,7 +68,7 @@ void PollLoop::set_addresses(Addresses addresses, Ticks now) {
   known_.forget_paths();
   if (!is_first) return;
   port_.keep_from_kernel(kept);
-  report({.type = AsyncEventType::kGidChange});
+  report_or_count({.type = AsyncEventType::kGidChange});
 }
 
 port::LinkState PollLoop::look_at_link(Ticks now) noexcept {
@@ -63,7 +79,7 @@ port::LinkState PollLoop::look_at_link(Ticks now) noexcept {
   if (link_state_ != port::LinkState::kGone) {
     type = link_state_ == port::LinkState::kUp ? AsyncEventType::kPortActive : AsyncEventType::kPortErr;
   }
-  report({.type = type});
+  report_or_count({.type = type});
   return link_state_;
 }
 

@@ -207,7 +207,9 @@ unsigned PollLoop::take_turns(ReadyList& ready, Ticks now) noexcept {
 }
 
 unsigned PollLoop::transmit(Ticks now) noexcept {
-  const unsigned work = ready_.empty() ? 0 : take_turns(ready_, now);
+  unsigned work = ready_.empty() ? 0 : take_turns(ready_, now);
+  if (!inner_ready_.empty()) [[unlikely]]
+    work += take_turns(inner_ready_, now);
   if (bulk_ready_.empty()) [[likely]]
     return work;
   return work + (is_crowded(*bulk_ready_.last(), now) ? 0 : take_turns(bulk_ready_, now));
@@ -343,12 +345,15 @@ void PollLoop::wake_moderated(Ticks now) noexcept {
 void PollLoop::arm_limit(transport::SharedReceives& shared, std::uint32_t limit) noexcept {
   shared.arm(limit);
   if (shared.take_limit_event()) {
-    report({.type = AsyncEventType::kSrqLimitReached, .srq = shared.number});
+    report_or_count({.type = AsyncEventType::kSrqLimitReached, .srq = shared.number});
   }
 }
 
 ReadyList& PollLoop::ready_list_of(const QueuePair& qp) noexcept {
-  return qp.context().sends_bulk() ? bulk_ready_ : ready_;
+  const transport::QpContext& ctx = qp.context();
+  if (ctx.path->sink != &port_) [[unlikely]]
+    return inner_ready_;
+  return ctx.sends_bulk() ? bulk_ready_ : ready_;
 }
 
 void PollLoop::make_ready_to_answer(QueuePair& qp) noexcept {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -139,7 +140,8 @@ class PollLoop {
   /// Work was posted that no iteration has taken yet.
   [[nodiscard]] bool has_doorbells() const noexcept { return !doorbells_.looks_empty(); }
   [[nodiscard]] bool has_work() const noexcept {
-    return !ready_.empty() || !bulk_ready_.empty() || owing_ != nullptr || has_doorbells() || has_frames();
+    return !ready_.empty() || !inner_ready_.empty() || !bulk_ready_.empty() || owing_ != nullptr ||
+           has_doorbells() || has_frames();
   }
   /// When an iteration is due although nothing arrives; unset: never.
   [[nodiscard]] Ticks deadline(Ticks now) const noexcept;
@@ -152,6 +154,12 @@ class PollLoop {
   [[nodiscard]] LoopPlace place() const noexcept { return place_; }
   /// Control: the next asynchronous event. event_fd is readable while there is one.
   [[nodiscard]] bool next_event(LoopEvent& event) noexcept;
+  /// Control: whether QPs have events for which there was no room; report_untold() makes next_event() tell
+  /// them.
+  [[nodiscard]] bool has_untold_events() const noexcept {
+    return has_untold_.load(std::memory_order_acquire);  // pairs with report()
+  }
+  void report_untold() noexcept;
   void set_event_fd(int fd) noexcept { event_fd_ = fd; }
   /// Failures that are remembered; beyond that the oldest ones are.
   static constexpr std::uint32_t kFailures = 4096;
@@ -288,7 +296,8 @@ class PollLoop {
       report(qp, events);
   }
   void report(transport::QueuePair& qp, std::uint32_t events) noexcept;
-  void report(const LoopEvent& event) noexcept;
+  bool report(const LoopEvent& event) noexcept;
+  void report_or_count(const LoopEvent& event) noexcept;
 
   LoopPlace place_;
   port::Port& port_;
@@ -312,7 +321,8 @@ class PollLoop {
   Ticks moderation_due_;                       // when the next of these has an event to write, or earlier
   std::vector<transport::CqRing*> moderated_;  // CQs
   ReadyList ready_;
-  ReadyList bulk_ready_;  // those whose requests are bulk
+  ReadyList inner_ready_;  // those that do not send to the port: it may have no room for the others
+  ReadyList bulk_ready_;   // those whose requests are bulk
   PostingOrder order_;
   Ticks crowded_until_;                              // bulk transfers do not have the loop to themselves
   const transport::QueuePair* prompt_qp_ = nullptr;  // because of this QP, or others besides
@@ -339,6 +349,7 @@ class PollLoop {
   std::unique_ptr<GroupPort> to_groups_;           // likewise, and to the port
   Sleeper* sleeper_ = nullptr;
   SpscRing<LoopEvent> events_{1024};
+  std::atomic<bool> has_untold_{false};  // QPs have events that it had no room for
   int event_fd_ = -1;
   SpscRing<Qpn> failures_{kFailures};
   int failure_fd_ = -1;  // -1: nobody wants to know

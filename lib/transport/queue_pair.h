@@ -103,6 +103,8 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
   /// Bits 1 << AsyncEventType that happened since the last call, kHasFailed and QpContext::kManyQueues.
   static constexpr std::uint32_t kHasFailed = 1U << 31;
   [[nodiscard]] std::uint32_t take_events() noexcept { return std::exchange(ctx_.events, 0); }
+  /// Of what was taken, for the next time.
+  void put_back_event(AsyncEventType event) noexcept { raise(event); }
 
   [[nodiscard]] QpContext& context() noexcept { return ctx_; }
   [[nodiscard]] const QpContext& context() const noexcept { return ctx_; }

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "drivers/registry.h"
+#include "engine/signal.h"
 #include "verbs/counters_file.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
@@ -351,7 +352,13 @@ bool Device::next_async_event(AsyncEvent& event) {
   if (look()) return true;
   std::uint64_t count = 0;
   if (read(impl_->async_fd, &count, sizeof count) < 0) return false;  // was not readable either
-  return look();  // the count was also that of what has come since
+  for (auto& runner : impl_->runners) {
+    if (!runner->loop().has_untold_events()) continue;
+    runner->execute([](engine::PollLoop& loop, Ticks) { loop.report_untold(); });
+  }
+  const bool found = look();
+  if (found) engine::signal(impl_->async_fd);  // the count was also that of what has come since
+  return found;
 }
 
 std::uint64_t Device::now_ns() const noexcept {
