@@ -44,18 +44,19 @@ Fault MessageSink::check_remote_key(const wire::PacketView& packet) const noexce
 /// The key is looked at also if the range is empty.
 Fault MessageSink::check_flush_key(const wire::PacketView& packet) const noexcept {
   mem::KeyFault fault{};
-  static_cast<void>(flushed_range(packet, fault));
+  const wire::Reth reth = packet.reth();
+  static_cast<void>(
+      flushed_range({.feth = packet.feth(), .va = reth.va, .length = reth.length, .rkey = raw(reth.rkey)},
+                    qp_.user(), fault));
   return fault == mem::KeyFault::kNone ? Fault::kNone : Fault::kRemoteKey;
 }
 
-std::span<const std::byte> MessageSink::flushed_range(const wire::PacketView& packet,
+std::span<const std::byte> MessageSink::flushed_range(const FlushRange& range, const mem::KeyUser& user,
                                                       mem::KeyFault& fault) const noexcept {
-  const wire::Feth feth = packet.feth();
-  const wire::Reth reth = packet.reth();
-  if (feth.selectivity == wire::Feth::kWholeMr) {
-    return qp_.keys.resolve_all(raw(reth.rkey), qp_.user(), flush_access(feth), fault);
-  }
-  return {qp_.resolve_remote(raw(reth.rkey), flush_access(feth), reth.va, reth.length, fault), reth.length};
+  const std::uint32_t access = flush_access(range.feth);
+  if (range.feth.selectivity == wire::Feth::kWholeMr)
+    return qp_.keys.resolve_all(range.rkey, user, access, fault);
+  return {qp_.keys.resolve_remote(range.rkey, user, access, range.va, range.length, fault), range.length};
 }
 
 void MessageSink::reset_message() noexcept {

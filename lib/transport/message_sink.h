@@ -40,6 +40,14 @@ struct PartialMessage {
   return op.is_atomic_request ? access::kRemoteAtomic : 0;
 }
 
+/// What a FLUSH names.
+struct FlushRange {
+  wire::Feth feth;
+  std::uint64_t va = 0;
+  std::uint32_t length = 0;  ///< bytes
+  std::uint32_t rkey = 0;
+};
+
 /// The message that is coming in, and what is true of its packets whether somebody acknowledges them or not.
 /// A packet is judged by ordered checks that change nothing, and then placed whole. IBA 9.7.4, 9.8.2.
 ///
@@ -70,7 +78,7 @@ class MessageSink {
   void flush_receives() noexcept;
 
   /// What a FLUSH is to write back, if key, rights and range allow.
-  [[nodiscard]] std::span<const std::byte> flushed_range(const wire::PacketView& packet,
+  [[nodiscard]] std::span<const std::byte> flushed_range(const FlushRange& range, const mem::KeyUser& user,
                                                          mem::KeyFault& fault) const noexcept;
 
   [[nodiscard]] bool has_receive() const noexcept { return qp_.receives.available(); }

@@ -1,4 +1,5 @@
 // FLUSH and ATOMIC WRITE: data that must be in place before more follows. IBA A19.
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -12,14 +13,17 @@ namespace uroce::transport {
 void Responder::execute_placement(const wire::PacketView& packet) noexcept {
   ResponderResource* request = resources_.add();
   if (request == nullptr) return fail(Fault::kReadDepth, false);
-  const Fault fault = packet.op->is_flush ? flush_memory(packet) : write_word(packet);
-  if (fault != Fault::kNone) return fail(fault, false);
+  if (!packet.op->is_flush) {
+    const Fault fault = finish_flushes() ? write_word(packet) : Fault::kRemoteKey;
+    if (fault != Fault::kNone) return fail(fault, false);
+  }
   const wire::Reth reth = packet.reth();
   request->first_psn = expected_psn_;
   request->packets = request->end = 1;
   request->opcode = packet.bth.opcode;
   request->va = reth.va;
   request->rkey = raw(reth.rkey);
+  if (packet.op->is_flush) begin_flush(*request, packet);
   request->msn = finish_message();
   resources_.queue(*request);
   advance(1);
@@ -38,16 +42,39 @@ Fault Responder::write_word(const wire::PacketView& packet) noexcept {
 }
 
 /// Earlier packets of this QP were executed in order by this thread, so the processor's caches already show
-/// them to everybody (global placement). Persistence asks that they leave the caches; the loop waits for
-/// that.
-Fault Responder::flush_memory(const wire::PacketView& packet) noexcept {
+/// them to everybody (global placement). Persistence asks that they leave the caches: before the answer.
+void Responder::begin_flush(ResponderResource& request, const wire::PacketView& packet) noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if ((packet.feth().placement & wire::Feth::kPersistent) == 0) return Fault::kNone;
+  request.feth = packet.feth();
+  request.range = packet.reth().length;
+  request.pd = qp_.pd;
+  request.is_unflushed = (request.feth.placement & wire::Feth::kPersistent) != 0;
+}
+
+/// A piece of the range, so that other QPs do not wait for all of it. The key is looked up for each one, as
+/// for the packets of a READ: a region may be deregistered meanwhile.
+/// @return false if the key is no longer good
+bool Responder::flush_piece(ResponderResource& request) noexcept {
   mem::KeyFault fault{};
-  const std::span<const std::byte> bytes = flushed_range(packet, fault);
-  if (fault != mem::KeyFault::kNone) return Fault::kRemoteKey;
-  mem::write_back(bytes);
-  return Fault::kNone;
+  const std::span<const std::byte> all =
+      flushed_range({.feth = request.feth, .va = request.va, .length = request.range, .rkey = request.rkey},
+                    {.pd = request.pd, .qpn = qp_.qpn}, fault);
+  if (fault != mem::KeyFault::kNone) return false;
+  const std::size_t done = std::min<std::size_t>(request.flushed, all.size());
+  const std::size_t piece = std::min(all.size() - done, kFlushPiece);
+  mem::write_back(all.subspan(done, piece));
+  request.flushed += piece;
+  request.is_unflushed = request.flushed < all.size();
+  return true;
+}
+
+/// An ATOMIC WRITE is not seen before what was flushed ahead of it has left the caches. IBA A19 ?
+bool Responder::finish_flushes() noexcept {
+  bool is_good = true;
+  resources_.for_each_queued([&](ResponderResource& request) {
+    while (is_good && request.is_unflushed) is_good = flush_piece(request);
+  });
+  return is_good;
 }
 
 }  // namespace uroce::transport

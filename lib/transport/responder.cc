@@ -291,8 +291,9 @@ bool Responder::transmit(TxContext& tx) noexcept {
       qp_.congestion->rate.hold();
       return true;
     }
-    const bool sent =
-        request->is_atomic() ? emit_atomic_response(tx, *request) : emit_read_response(tx, *request);
+    const bool sent = request->is_atomic()    ? emit_atomic_response(tx, *request)
+                      : request->is_unflushed ? emit_flush_response(tx, *request)
+                                              : emit_read_response(tx, *request);
     if (!sent) return false;
     if (before(ack_psn_, request->first_psn))
       ack_pending_ = false;  // the response acknowledges all before it
@@ -353,6 +354,14 @@ bool Responder::emit_read_response(TxContext& tx, ResponderResource& request) no
   ++request.next;
   request.sent = std::max(request.sent, request.next);
   return true;
+}
+
+/// Does a part of what it answers, or the last one.
+bool Responder::emit_flush_response(TxContext& tx, ResponderResource& request) noexcept {
+  if (!flush_piece(request)) return refuse_read(tx, request);
+  if (!request.is_unflushed) return emit_read_response(tx, request);
+  --tx.budget;
+  return false;
 }
 
 /// The region is gone. If all has been sent before, the peer may need nothing any more: it is told, and no

@@ -24,6 +24,8 @@ class Responder : private MessageSink {
   static constexpr bool kIsConnected = true;
   static constexpr bool kReceives = true;
 
+  static constexpr std::size_t kFlushPiece = 64U << 10U;  ///< bytes that leave the caches in one turn
+
   explicit Responder(QpContext& qp) noexcept : MessageSink(qp, partial_message_) {}
 
   /// IBA 9.6.1.1 ?: only the peer's packets, to the address that it was told.
@@ -85,7 +87,9 @@ class Responder : private MessageSink {
   // placement.cc
   void execute_placement(const wire::PacketView& packet) noexcept;
   [[nodiscard]] Fault write_word(const wire::PacketView& packet) noexcept;
-  [[nodiscard]] Fault flush_memory(const wire::PacketView& packet) noexcept;
+  void begin_flush(ResponderResource& request, const wire::PacketView& packet) noexcept;
+  [[nodiscard]] bool flush_piece(ResponderResource& request) noexcept;
+  [[nodiscard]] bool finish_flushes() noexcept;
 
   // duplicates.cc
   void on_duplicate(const wire::PacketView& packet) noexcept;
@@ -110,6 +114,7 @@ class Responder : private MessageSink {
 
   bool emit_acknowledge(TxContext& tx, std::uint8_t syndrome, Psn psn) noexcept;
   bool emit_read_response(TxContext& tx, ResponderResource& request) noexcept;
+  bool emit_flush_response(TxContext& tx, ResponderResource& request) noexcept;
   bool refuse_read(TxContext& tx, ResponderResource& request) noexcept;
   bool emit_atomic_response(TxContext& tx, const ResponderResource& request) noexcept;
 

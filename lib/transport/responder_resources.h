@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "uroce/types.h"
+#include "wire/feth.h"
 #include "wire/opcode.h"
 
 namespace uroce::transport {
@@ -18,15 +19,19 @@ struct ResponderResource {
   std::uint64_t va = 0;
   std::uint64_t original = 0;  ///< atomic: the value before it
   std::uint32_t length = 0;    ///< READ: bytes
+  std::uint32_t range = 0;     ///< FLUSH: bytes
+  std::uint64_t flushed = 0;   ///< FLUSH: bytes that have left the caches
   std::uint32_t rkey = 0;
-  std::uint32_t pd = 0;    ///< READ: protection domain that has the rights
+  std::uint32_t pd = 0;    ///< READ, FLUSH: protection domain that has the rights
   std::uint32_t next = 0;  ///< READ: next response packet to send
   std::uint32_t sent = 0;  ///< READ: response packets that were sent at least once
   std::uint32_t end = 0;   ///< READ: one past the last response packet to send now
   std::uint32_t msn = 0;   ///< MSN that its responses carry
   wire::Opcode opcode = wire::Opcode::kRcReadRequest;
-  bool queued = false;    ///< waits for its responses to be sent
-  bool answered = false;  ///< all responses have been sent once; if queued again, it is a replay
+  bool queued = false;        ///< waits for its responses to be sent
+  bool is_unflushed = false;  ///< FLUSH: not all of it has left the caches
+  wire::Feth feth{};          ///< FLUSH
+  bool answered = false;      ///< all responses have been sent once; if queued again, it is a replay
 
   [[nodiscard]] bool is_atomic() const noexcept { return wire::info(opcode).is_atomic_request; }
 };
@@ -59,6 +64,11 @@ class ResponderResources {
   /// what it is being answered now: that is done next.
   /// @return false if there is no gap, or no room to remember it
   [[nodiscard]] bool add_part(const ResponderResource& entry, std::uint32_t next, std::uint32_t end) noexcept;
+  /// Of all that have not been answered as often as asked, in their order.
+  template <typename Visit>
+  void for_each_queued(Visit&& visit) noexcept {
+    for (std::size_t i = 0; i < queued_; ++i) visit(entries_[order_[(order_head_ + i) % order_.size()]]);
+  }
   /// The request to answer next.
   [[nodiscard]] ResponderResource* front() noexcept {
     return queued_ == 0 ? nullptr : &entries_[order_[order_head_]];

@@ -45,6 +45,7 @@ class LoopFixture {
     attr.sgid_index = sgid_index;
     attr.access_flags = access::kAll;
     attr.timeout = timeout;
+    attr.max_dest_rd_atomic = 4;
     attr.path_mtu = PathMtu::k4096;
     const transport::QpBounds bounds{.gid_count = static_cast<std::uint32_t>(addresses.own().size()),
                                      .hardened = hardened,
