@@ -19,14 +19,17 @@ namespace uroce::apps {
   return (*std::max_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(half)) + upper) / 2;
 }
 
-/// Adds up units (messages or bytes) and closes a window at the first add() after its time: no rounding to
-/// windows.
+/// Adds up units (messages or bytes) and closes a window at the first add() after its time at which it holds
+/// enough: no rounding to windows.
 ///
 /// Threads: one.
 class RateMeter {
  public:
-  explicit RateMeter(std::uint64_t window_ns = kMillisecond, std::uint64_t skip_ns = 0)
-      : window_ns_(window_ns), skip_ns_(skip_ns) {
+  /// @param least_units  what a window holds at least: several times what one add() may tell of, since that
+  ///                     may have taken longer than the window
+  explicit RateMeter(std::uint64_t window_ns = kMillisecond, std::uint64_t skip_ns = 0,
+                     std::uint64_t least_units = 0)
+      : window_ns_(window_ns), skip_ns_(skip_ns), least_units_(least_units) {
     rates_.reserve(4096);
   }
 
@@ -38,7 +41,7 @@ class RateMeter {
     units_ += units;
     total_ += units;
     last_ = now;
-    if (now - begin_ < window_ns_) return;
+    if (now - begin_ < window_ns_ || units_ < least_units_) return;
     if (begin_ - first_ >= skip_ns_) {
       rates_.push_back(static_cast<double>(units_) * 1e9 / static_cast<double>(now - begin_));
     }
@@ -51,13 +54,15 @@ class RateMeter {
   [[nodiscard]] double average() const noexcept {
     return last_ == first_ ? 0.0 : static_cast<double>(total_) * 1e9 / static_cast<double>(last_ - first_);
   }
+  /// The best window; what is not several windows has no best one.
   [[nodiscard]] double peak() const {
-    return rates_.empty() ? average() : *std::max_element(rates_.begin(), rates_.end());
+    return rates_.size() < 2 ? average() : *std::max_element(rates_.begin(), rates_.end());
   }
 
  private:
   std::uint64_t window_ns_;
   std::uint64_t skip_ns_;
+  std::uint64_t least_units_;
   std::uint64_t first_ = 0;
   std::uint64_t begin_ = 0;
   std::uint64_t last_ = 0;

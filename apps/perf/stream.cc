@@ -39,6 +39,9 @@ Stream::Stream(Session& session, std::uint32_t size)
   constexpr std::uint64_t kGroup = 64U << 20U;  // bytes without a sign of life, at most
   cq_mod_ = static_cast<std::uint32_t>(
       std::min({std::uint64_t{cq_mod_}, window_, std::max<std::uint64_t>(kGroup / std::max(size, 1U), 1)}));
+  // One completion stands for a group, and those of all QPs may come at once.
+  constexpr std::uint64_t kGroupsOfAll = 4;
+  meter_ = RateMeter(kMillisecond, 0, kGroupsOfAll * cq_mod_ * size * lanes_.size());
   for (std::size_t qp = 0; qp < lanes_.size(); ++qp) {
     const Area& own = session.area(qp);
     if (spec_.verb == Verb::kAtomic) std::memset(session.bytes(own.rx, 8).data(), 0, 8);

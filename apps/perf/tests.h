@@ -22,7 +22,7 @@ struct Latency {
 struct Bandwidth {
   std::uint64_t messages = 0;
   double average = 0;  ///< bytes per second
-  double peak = 0;     ///< of the best millisecond
+  double peak = 0;     ///< of the best millisecond, or longer: see RateMeter
   double rate = 0;     ///< messages per second
   std::uint64_t data_errors = 0;
 };

@@ -79,6 +79,24 @@ TEST_CASE("a rate is the median of its windows, not the mean", "[apps][rate]") {
   CHECK(meter.peak() == Approx(1e7));
 }
 
+TEST_CASE("the peak of completions that come in bursts is no more than what was transferred",
+          "[apps][rate]") {
+  constexpr std::uint64_t kQps = 64;
+  constexpr std::uint64_t kGroup = 100;  // operations for which one completion stands
+  const auto peak = [](std::uint64_t least_units) {
+    RateMeter meter(kMillisecond, 0, least_units);
+    std::uint64_t now = 1;
+    for (int burst = 0; burst < 40; ++burst) {  // of all QPs within 1.3 ms of 40
+      now += 40 * kMillisecond;
+      for (std::uint64_t qp = 0; qp < kQps; ++qp) meter.add(kGroup, now += 20'000);
+    }
+    return meter.peak() / meter.average();
+  };
+  CHECK(peak(0) > 20);
+  CHECK(peak(4 * kQps * kGroup) < 1.5);
+  CHECK(peak(30 * kQps * kGroup) == Approx(1));  // one window is none
+}
+
 TEST_CASE("a figure beside another is the median of what it is of that round by round", "[apps][samples]") {
   const auto rates = [](std::initializer_list<double> all) {
     Samples samples;
