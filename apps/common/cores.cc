@@ -100,8 +100,11 @@ Status pin_application(const Config& config, unsigned qps) {
   return {};
 }
 
-bool must_give_way(const Config& config) {
-  return config.mode == Mode::kLcore && allowed_cores().size() < 4;
+GiveWay when_to_give_way(const Config& config) {
+  constexpr std::uint32_t kLongWait = 256;  // polls, some 5 us
+  const auto cores = allowed_cores().size();
+  if (config.mode == Mode::kLcore) return GiveWay::at_once_if(cores < 4);
+  return {.after = cores == 1 ? kLongWait : GiveWay::kNever};
 }
 
 }  // namespace uroce::apps

@@ -1,6 +1,7 @@
 /// Cores that this process may use, and pinning.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 #include "uroce/config.h"
@@ -32,8 +33,21 @@ Status pin_to_core(int core);
 /// it has.
 Status pin_application(const Config& config, unsigned qps = 1);
 
-/// Whether an application that polls must give up its core while it finds nothing: in Mode::kLcore, unless
-/// there is a core for it and one for the loop, at both ends.
-[[nodiscard]] bool must_give_way(const Config& config);
+/// When an application that polls gives up its core to whoever else may run there.
+struct GiveWay {
+  static constexpr std::uint32_t kNever = UINT32_MAX;
+
+  std::uint32_t after = kNever;  ///< polls in a row that found nothing; then after each further one
+
+  [[nodiscard]] static constexpr GiveWay at_once_if(bool shared) noexcept {
+    return {.after = shared ? 0 : kNever};
+  }
+  [[nodiscard]] bool is_due(std::uint32_t polls) const noexcept { return polls >= after; }
+};
+
+/// In Mode::kLcore at once, unless there is a core for the application and one for the loop, at both ends.
+/// Else a program that may run on one core only may share that with its peer: it gives way when an answer
+/// takes longer than it does from another core.
+[[nodiscard]] GiveWay when_to_give_way(const Config& config);
 
 }  // namespace uroce::apps

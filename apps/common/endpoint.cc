@@ -147,7 +147,7 @@ Status wait_readable(Device& device, const Socket& socket, std::uint64_t until_n
 }
 
 bool Patience::is_over() noexcept {
-  if (give_way_) ::sched_yield();
+  if (give_way_.is_due(polls_)) ::sched_yield();
   return (++polls_ & 0x3ffU) == 0 && now_ns() >= until_ns_;
 }
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "apps/common/clock.h"
+#include "apps/common/cores.h"
 #include "apps/common/exchange.h"
 #include "uroce/ah.h"
 #include "uroce/cq.h"
@@ -104,14 +105,16 @@ Status wait_readable(Device& device, const Socket& socket, std::uint64_t until_n
 /// Counts polls without a result and reads the clock now and then: a bound for spinning loops.
 class Patience {
  public:
-  Patience(std::uint64_t until_ns, bool give_way) : until_ns_(until_ns), give_way_(give_way) {}
+  Patience(std::uint64_t until_ns, GiveWay give_way) : until_ns_(until_ns), give_way_(give_way) {}
+  /// @param shared  both sides are on one core
+  Patience(std::uint64_t until_ns, bool shared) : Patience(until_ns, GiveWay::at_once_if(shared)) {}
   /// To be called after each poll that found nothing. @return whether the time is over.
   [[nodiscard]] bool is_over() noexcept;
 
  private:
   std::uint64_t until_ns_;
   std::uint32_t polls_ = 0;
-  bool give_way_;  ///< both sides share a core: yield
+  GiveWay give_way_;
 };
 
 }  // namespace uroce::apps

@@ -32,7 +32,7 @@ std::uint32_t index_of(const CmEvent& request) noexcept {
 class CmControl final : public Control {
  public:
   CmControl(Device& device, const LocalOptions& local)
-      : local_(local), give_way_(must_give_way(device.config())) {}
+      : local_(local), give_way_(when_to_give_way(device.config())) {}
 
   Status open(Device& device, const OnReady& on_ready);
   bool has_news() override;
@@ -50,7 +50,7 @@ class CmControl final : public Control {
   Status look();
 
   LocalOptions local_;
-  bool give_way_;
+  GiveWay give_way_;
   CmAddress server_;
   // Each is made from those before.
   std::optional<Cm> cm_;

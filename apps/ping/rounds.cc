@@ -66,7 +66,7 @@ void fill_text(std::span<std::byte> out, std::uint64_t number) noexcept {
 Side::Side(Device& device, std::uint32_t bytes, bool is_client, bool (*is_stopped)() noexcept)
     : bytes_(bytes),
       is_client_(is_client),
-      give_way_(must_give_way(device.config())),
+      give_way_(when_to_give_way(device.config())),
       is_stopped_(is_stopped) {}
 
 Result<std::unique_ptr<Side>> Side::create(Device& device, std::uint32_t bytes, bool is_client,
@@ -155,7 +155,7 @@ Result<Side::Outcome> Side::end() {
 
 Result<Side::Outcome> Side::wait_for(WcOpcode wanted) {
   constexpr unsigned kLook = 1024;  // polls between looks at the connection
-  for (unsigned polls = 1;; ++polls) {
+  for (std::uint32_t polls = 1;; ++polls) {
     if (wanted == WcOpcode::kRecv && offer_) return Outcome::kDone;
     Wc wc;
     if (cq_->poll({&wc, 1}) == 1) {
@@ -164,7 +164,7 @@ Result<Side::Outcome> Side::wait_for(WcOpcode wanted) {
       if (wc.opcode == wanted && wanted != WcOpcode::kRecv) return Outcome::kDone;
       continue;
     }
-    if (give_way_) ::sched_yield();
+    if (give_way_.is_due(polls)) ::sched_yield();
     if (polls % kLook != 0) continue;
     if (is_stopped_()) return Outcome::kStopped;
     if (!connection_->is_connected()) return end();

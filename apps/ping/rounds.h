@@ -86,7 +86,7 @@ class Side {
 
   std::uint32_t bytes_;
   bool is_client_;
-  bool give_way_;
+  GiveWay give_way_;
   bool (*is_stopped_)() noexcept;
   std::optional<Pd> pd_;
   std::optional<Cq> cq_;

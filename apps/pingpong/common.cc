@@ -91,7 +91,7 @@ Status exchange_addresses(Device& device, const PingPongOptions& options, std::s
 Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptions& options,
                                      std::span<Wc> wcs) {
   const std::uint64_t until = options.seconds == 0 ? UINT64_MAX : now_ns() + options.seconds * kSecond;
-  Patience patience(until, must_give_way(device.config()));
+  Patience patience(until, when_to_give_way(device.config()));
   while (true) {
     if (const std::size_t count = cq.poll(wcs); count > 0) return count;
     bool over = false;

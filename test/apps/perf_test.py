@@ -4,10 +4,11 @@
 Usage: perf_test.py UROCE_PROGRAM
 """
 import json
+import os
 import sys
 import unittest
 
-from cli_test import Case
+from cli_test import Case, started, uroce
 
 
 class Peak(Case):
@@ -18,6 +19,44 @@ class Peak(Case):
                 row = json.loads(out)["results"][0]
                 self.assertGreaterEqual(row["BW_peak"], row["BW_average"])
                 self.assertLess(row["BW_peak"], 3 * row["BW_average"])
+
+
+class OneCore(Case):
+    """Containers and `taskset -c 0` leave one core to both ends."""
+
+    def p50_us(self, *words):
+        """Of a round trip, both ends on one core."""
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, {min(allowed)})
+        try:
+            out, _ = self.pair(*words)
+        finally:
+            os.sched_setaffinity(0, allowed)
+        return json.loads(out)
+
+    def test_ends_on_one_core_take_turns(self):
+        for test in ("send_lat", "write_lat", "read_lat"):
+            with self.subTest(test=test):
+                row = self.p50_us("perf", test, "-n", 300, "--json")["results"][0]
+                self.assertLess(row["rtt"]["t_typical"], 200)
+
+    def test_so_do_those_of_pingpong(self):
+        result = self.p50_us("pingpong", "-n", 300, "--json")
+        self.assertLess(result["usec_per_iteration"], 1000)  # a mean: other programs run there, too
+
+    def test_so_do_those_that_were_pinned_to_the_same(self):
+        core = min(os.sched_getaffinity(0))
+        out, _ = self.pair("perf", "send_lat", "-n", 300, "--json", "--lcores", core)
+        self.assertLess(json.loads(out)["results"][0]["rtt"]["t_typical"], 200)
+
+    def test_so_do_those_of_ping(self):
+        core = min(os.sched_getaffinity(0))
+        common = ["ping", "--port", self.link, "--no-huge", "--lcores", core]
+        with started(*common, "--ip", "10.5.0.1/24", "-s") as server:
+            server.stdout.readline()
+            client = uroce(*common, "--ip", "10.5.0.2/24", "-C", 300, "--json", "10.5.0.1")
+            self.assertEqual(client.returncode, 0, client.stderr)
+            self.assertLess(json.loads(client.stdout)["p50_us"], 400)  # each has two round trips in it
 
 
 if __name__ == "__main__":
