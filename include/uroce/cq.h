@@ -21,8 +21,8 @@ struct CqAttr {
 
 /// Completion queue: a ring from one poll loop to the application.
 ///
-/// Threads: poll() from one application thread at a time; create, destroy and moderate from any; resize()
-/// while no thread is in another call of this CQ.
+/// Threads: poll() from one application thread at a time; create, destroy, moderate, arm and fd() from any;
+/// resize() while no thread is in another call of this CQ.
 /// Lifetime: outlives the QPs that use it; the Device outlives it.
 class Cq {
  public:
@@ -43,7 +43,9 @@ class Cq {
   /// Asks for one event on fd() at the next completion (`solicited_only`: a solicited receive or an error).
   /// Poll once more after it: completions may have come before.
   void arm(bool solicited_only = false) noexcept;
-  /// Readable after an event; wait for it with poll(2) or epoll, then call clear_event().
+  /// Readable after an event; wait for it with poll(2) or epoll, then call clear_event(). Made when first
+  /// asked for.
+  /// @return -1, with errno, if no descriptor is left.
   [[nodiscard]] int fd() const noexcept;
   /// @return whether there was one: of several threads that wait for it, one is told so.
   bool clear_event() noexcept;

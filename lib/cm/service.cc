@@ -111,6 +111,7 @@ Status Cm::Impl::start() {
   auto opened = cm::Gsi::open(device);
   if (!opened) return opened.error();
   gsi = std::move(*opened);
+  if (gsi->cq().fd() < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
   watch_failures(device, failure_fd_);
   try {
     thread_ = std::thread([this] { run(); });

@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "base/asymmetric_barrier.h"
 #include "base/time.h"
@@ -26,8 +27,8 @@ struct CqSize {
 /// Ring of completion queue entries. Each entry carries its own sequence number, so that a consumer on
 /// another core waits for one cache line only.
 ///
-/// Threads: push() by the loop; poll() and is_empty() by one application thread; arm() by any; resize() and
-/// moderate() while nobody else uses the ring.
+/// Threads: push() by the loop; poll() and is_empty() by one application thread; arm() by any; resize(),
+/// moderate() and set_event_fd() while nobody else uses the ring.
 class CqRing {
  public:
   /// @param event_fd  eventfd that a wake-up writes; -1: none
@@ -40,7 +41,13 @@ class CqRing {
         now_(now),
         has_timestamps_(timestamps) {}
 
+  /// Loop, like those that say so below.
   [[nodiscard]] int event_fd() const noexcept { return event_fd_; }
+  /// @return whether there was a wake-up before, which nobody has been told of.
+  [[nodiscard]] bool set_event_fd(int fd) noexcept {
+    event_fd_ = fd;
+    return std::exchange(was_silent_, false);
+  }
   [[nodiscard]] std::uint32_t entries() const noexcept { return mask_ + 1; }
 
   /// @param solicited  also wakes an application that armed for solicited completions only
@@ -89,6 +96,7 @@ class CqRing {
   [[nodiscard]] bool take_wake() noexcept {
     const bool wake = wake_;
     has_news_ = wake_ = false;
+    was_silent_ = was_silent_ || (wake && event_fd_ < 0);
     return wake;
   }
 
@@ -218,6 +226,7 @@ class CqRing {
   std::uint32_t cached_head_ = 0;
   bool has_news_ = false;
   bool wake_ = false;
+  bool was_silent_ = false;  // there was one without a descriptor to write
   std::atomic<Armed> armed_{Armed::kNo};
   std::uint32_t waiting_ = 0;                       // completions for their event
   Ticks deadline_;                                  // of that event

@@ -5,26 +5,38 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "base/asymmetric_barrier.h"
+#include "engine/signal.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
 
 namespace uroce {
 
-Cq::Impl::Impl(Device::Impl& device_impl, const CqAttr& attr, int event_fd)
+Cq::Impl::Impl(Device::Impl& device_impl, const CqAttr& attr)
     : device(device_impl),
       runner(*device_impl.runners[attr.loop]),
       loop(attr.loop),
-      fd(event_fd),
-      ring(attr.entries, event_fd, &runner.loop().now(), attr.timestamps) {}
+      ring(attr.entries, -1, &runner.loop().now(), attr.timestamps) {}
 
 Cq::Impl::~Impl() {
   if (ring.is_moderated()) {
     runner.execute([this](engine::PollLoop& owner, Ticks) { owner.moderate(ring, 0, 0); });
   }
-  close(fd);
+  if (known_fd() >= 0) close(known_fd());
+}
+
+int Cq::Impl::event_fd() noexcept {
+  if (known_fd() >= 0) return known_fd();
+  const std::lock_guard lock(fd_mutex_);
+  if (known_fd() >= 0) return known_fd();
+  const int made = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (made < 0) return made;
+  bool has_event = false;
+  runner.execute([&](engine::PollLoop&, Ticks) { has_event = ring.set_event_fd(made); });
+  if (has_event) engine::signal(made);
+  fd_.store(made, std::memory_order_release);  // pairs with known_fd()
+  return made;
 }
 
 void Cq::Impl::add_shared(const transport::SharedReceives& shared) {
@@ -132,12 +144,9 @@ Result<Cq> Cq::create(Device& device, const CqAttr& attr) {
     return Error{Errc::kInvalid,
                  "the device has " + std::to_string(impl.runners.size()) + " loops (--lcores)"};
   }
-  const int fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (fd < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
   try {
-    return Cq(std::make_unique<Impl>(impl, attr, fd));
+    return Cq(std::make_unique<Impl>(impl, attr));
   } catch (const std::bad_alloc&) {
-    close(fd);
     return no_memory(attr.entries);
   }
 }
@@ -183,12 +192,12 @@ void Cq::arm(bool solicited_only) noexcept {
   heavy_barrier();  // pairs with CqRing::push(), in whichever thread
 }
 int Cq::fd() const noexcept {
-  return impl_->fd;
+  return impl_->event_fd();
 }
 
 bool Cq::clear_event() noexcept {
   std::uint64_t count = 0;
-  return read(impl_->fd, &count, sizeof count) > 0;
+  return read(impl_->known_fd(), &count, sizeof count) > 0;
 }
 
 bool Cq::wait(std::chrono::nanoseconds timeout) {
@@ -202,14 +211,18 @@ bool Cq::wait(std::chrono::nanoseconds timeout) {
     }
     return true;
   }
+  if (!impl_->ring.is_empty()) return true;
+  // Without a descriptor it looks by itself, every millisecond.
+  const int fd = impl_->event_fd();
+  const std::int64_t longest = fd < 0 ? 1 : 1000;
   while (impl_->ring.is_empty()) {
     arm();
     if (!impl_->ring.is_empty()) break;
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
     if (left.count() <= 0) return false;
-    pollfd wanted{.fd = impl_->fd, .events = POLLIN, .revents = 0};
-    ::poll(&wanted, 1, static_cast<int>(std::min<std::int64_t>(left.count() + 1, 1000)));
+    pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
+    ::poll(&wanted, 1, static_cast<int>(std::min<std::int64_t>(left.count() + 1, longest)));
     clear_event();
   }
   return true;

@@ -15,7 +15,7 @@
 namespace uroce {
 
 struct Cq::Impl {
-  Impl(Device::Impl& device_impl, const CqAttr& attr, int event_fd);
+  Impl(Device::Impl& device_impl, const CqAttr& attr);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
@@ -23,8 +23,12 @@ struct Cq::Impl {
   Device::Impl& device;
   engine::LoopRunner& runner;
   const unsigned loop;
-  const int fd;
   transport::CqRing ring;
+
+  /// The descriptor of its events, made with the first call; -1 with errno: there is none left.
+  [[nodiscard]] int event_fd() noexcept;
+  /// That, if somebody has asked for it; otherwise -1.
+  [[nodiscard]] int known_fd() const noexcept { return fd_.load(std::memory_order_acquire); }
 
   /// Takes completions, without those of QPs that are gone.
   std::size_t take(std::span<Wc> out) noexcept { return ring.is_empty() ? 0 : take_some(out); }
@@ -38,6 +42,9 @@ struct Cq::Impl {
   void remove_shared(const transport::SharedReceives& shared) noexcept;
 
  private:
+  std::mutex fd_mutex_;  // one thread makes it
+  std::atomic<int> fd_{-1};
+
   struct Purge {
     Qpn qpn;
     std::uint32_t until;  // ring index

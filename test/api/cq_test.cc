@@ -66,6 +66,19 @@ TEST_CASE("a CQ takes on another size while its QPs are at work", "[api][cq][res
   line.take(100, 1);
 }
 
+TEST_CASE("an event that comes before its descriptor is asked for is told by that", "[api][cq][events]") {
+  Joined link(GENERATE(Mode::kAuto, Mode::kLcore));
+  Line line(link);
+  line.recv_cq.arm();
+  CHECK_FALSE(line.recv_cq.clear_event());
+  line.send(1);
+  REQUIRE(within(5s, [&] { return line.completed() == 1; }));
+  line.take(1, 1);
+  CHECK(is_readable(line.recv_cq.fd(), 5000));
+  CHECK(line.recv_cq.clear_event());
+  CHECK_FALSE(is_readable(line.recv_cq.fd()));
+}
+
 TEST_CASE("a QP that goes takes its completions along, also after a resize", "[api][cq][resize]") {
   Joined link(Mode::kAuto);
   Line line(link, {.entries = 8});

@@ -30,7 +30,8 @@ bool enter(Channel& channel, CompletionQueue& cq) noexcept {
   epoll_event wanted{};
   wanted.events = EPOLLIN;
   wanted.data.ptr = &cq;
-  if (epoll_ctl(channel.fd, EPOLL_CTL_ADD, cq.cq->fd(), &wanted) != 0) {
+  const int fd = cq.cq->fd();  // only CQs with a channel cost one
+  if (fd < 0 || epoll_ctl(channel.fd, EPOLL_CTL_ADD, fd, &wanted) != 0) {
     channel.cqs.erase(&cq);
     return false;
   }

@@ -136,10 +136,12 @@ __be64 ibv_get_device_guid(ibv_device*) {
 
 ibv_context* ibv_open_device(ibv_device* device) {
   return guarded([device]() -> ibv_context* {
+    errno = 0;
     auto context = std::make_unique<Context>(*device);
     if (Status opened = context->open(); !opened) {
+      const int error = to_errno(opened.error());
       std::fprintf(stderr, "uroce: %s\n", opened.error().text.c_str());
-      return fail_null(to_errno(opened.error().code));
+      return fail_null(error);
     }
     return &context.release()->context;
   });

@@ -39,6 +39,12 @@ namespace uroce::abi {
   return EIO;
 }
 
+/// Likewise, of what the system has refused a moment ago: programs can mend that there are no descriptors.
+inline int to_errno(const Error& error) noexcept {
+  const bool is_for_descriptors = errno == EMFILE || errno == ENFILE;
+  return error.code == Errc::kSystem && is_for_descriptors ? errno : to_errno(error.code);
+}
+
 /// Sets errno. @return it, as calls do that answer 0 or an error.
 inline int fail(int error) noexcept {
   errno = error;
