@@ -86,9 +86,11 @@ class CqRing {
 
   enum class Armed : std::uint8_t { kNo, kSolicited, kAny };
 
-  /// Asks for one event.
+  /// Asks for one event. To ask for less takes back nothing. IBA 11.4.2.2.
   void arm(bool solicited_only) noexcept {
-    armed_.store(solicited_only ? Armed::kSolicited : Armed::kAny, std::memory_order_seq_cst);
+    if (!solicited_only) return armed_.store(Armed::kAny, std::memory_order_seq_cst);
+    Armed before = Armed::kNo;
+    armed_.compare_exchange_strong(before, Armed::kSolicited, std::memory_order_seq_cst);
   }
   /// Loop: whether there is a wake-up, or a new deadline().
   [[nodiscard]] bool has_news() const noexcept { return has_news_; }

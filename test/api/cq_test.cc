@@ -79,6 +79,22 @@ TEST_CASE("an event that comes before its descriptor is asked for is told by tha
   CHECK_FALSE(is_readable(line.recv_cq.fd()));
 }
 
+TEST_CASE("who asks for solicited events only still gets the one of any kind that was asked for before",
+          "[api][cq][events]") {
+  Joined link(GENERATE(Mode::kAuto, Mode::kLcore));
+  Line line(link);
+  line.recv_cq.arm();
+  line.recv_cq.arm(true);
+  line.send(1);
+  CHECK(is_readable(line.recv_cq.fd(), 5000));
+  REQUIRE(line.recv_cq.clear_event());
+  line.take(1, 1);
+  line.recv_cq.arm(true);
+  line.send(2);
+  line.take(2, 1);
+  CHECK_FALSE(is_readable(line.recv_cq.fd(), 20));
+}
+
 TEST_CASE("a QP that goes takes its completions along, also after a resize", "[api][cq][resize]") {
   Joined link(Mode::kAuto);
   Line line(link, {.entries = 8});
