@@ -49,6 +49,8 @@ class Cq {
   [[nodiscard]] int fd() const noexcept;
   /// @return whether there was one: of several threads that wait for it, one is told so.
   bool clear_event() noexcept;
+  /// Likewise, but of several events that came one behind the other it leaves the others there.
+  bool take_event() noexcept;
   /// Blocks until a completion may be there or the time is over. Makes progress itself in Mode::kApp.
   /// @return false when the time was over.
   [[nodiscard]] bool wait(std::chrono::nanoseconds timeout);

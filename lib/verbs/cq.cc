@@ -200,6 +200,13 @@ bool Cq::clear_event() noexcept {
   return read(impl_->known_fd(), &count, sizeof count) > 0;
 }
 
+bool Cq::take_event() noexcept {
+  std::uint64_t count = 0;
+  if (read(impl_->known_fd(), &count, sizeof count) <= 0) return false;
+  if (--count != 0 && write(impl_->known_fd(), &count, sizeof count) < 0) return false;
+  return true;
+}
+
 bool Cq::wait(std::chrono::nanoseconds timeout) {
   // A year is for ever, and can be added to the clock.
   const auto end = std::chrono::steady_clock::now() +

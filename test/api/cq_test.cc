@@ -95,6 +95,21 @@ TEST_CASE("who asks for solicited events only still gets the one of any kind tha
   CHECK_FALSE(is_readable(line.recv_cq.fd(), 20));
 }
 
+TEST_CASE("events can be taken one by one", "[api][cq][events]") {
+  Joined link(Mode::kAuto);
+  Line line(link);
+  CHECK_FALSE(is_readable(line.recv_cq.fd()));
+  for (std::uint64_t i = 0; i < 2; ++i) {
+    line.recv_cq.arm();
+    line.send(i);
+    line.take(i, 1);
+  }
+  REQUIRE(is_readable(line.recv_cq.fd(), 5000));
+  CHECK(line.recv_cq.take_event());
+  CHECK(line.recv_cq.take_event());
+  CHECK_FALSE(line.recv_cq.take_event());
+}
+
 TEST_CASE("a QP that goes takes its completions along, also after a resize", "[api][cq][resize]") {
   Joined link(Mode::kAuto);
   Line line(link, {.entries = 8});

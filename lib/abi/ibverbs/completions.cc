@@ -227,7 +227,7 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
     }
     auto* found = static_cast<CompletionQueue*>(event.data.ptr);
     const std::lock_guard lock(channel.events);
-    if (!channel.cqs.contains(found) || !found->cq->clear_event()) continue;  // gone, or another thread's
+    if (!channel.cqs.contains(found) || !found->cq->take_event()) continue;  // gone, or another thread's
     pthread_mutex_lock(&found->mutex);
     ++found->comp_events_taken;
     pthread_mutex_unlock(&found->mutex);
