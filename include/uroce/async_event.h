@@ -27,6 +27,7 @@ enum class AsyncEventType : std::uint8_t {
 struct AsyncEvent {
   AsyncEventType type{};
   Qpn qpn{};              ///< the QP concerned, if one is (kCqErr: the QP whose completion did not fit)
+  std::uint32_t cq = 0;   ///< kCqErr: Cq::number()
   std::uint32_t srq = 0;  ///< kSrqLimitReached: Srq::number()
   std::string text;       ///< one sentence saying why
 };

@@ -55,6 +55,8 @@ class Cq {
   /// @return false when the time was over.
   [[nodiscard]] bool wait(std::chrono::nanoseconds timeout);
 
+  /// Unique per Device: what AsyncEvent::cq names.
+  [[nodiscard]] std::uint32_t number() const noexcept;
   /// Completions that fit.
   [[nodiscard]] std::uint32_t entries() const noexcept;
   /// Takes on another size; what is in the CQ stays there, also if this fails. IBA 11.2.8.4 ?

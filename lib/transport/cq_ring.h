@@ -22,6 +22,7 @@ namespace uroce::transport {
 struct CqSize {
   std::uint32_t entries = 0;
   std::uint32_t demand = 0;
+  std::uint32_t number = 0;  ///< Cq::number()
 };
 
 /// Ring of completion queue entries. Each entry carries its own sequence number, so that a consumer on
@@ -48,6 +49,8 @@ class CqRing {
     event_fd_ = fd;
     return std::exchange(was_silent_, false);
   }
+  /// Before it is used.
+  void set_number(std::uint32_t number) noexcept { number_ = number; }
   [[nodiscard]] std::uint32_t entries() const noexcept { return mask_ + 1; }
 
   /// @param solicited  also wakes an application that armed for solicited completions only
@@ -138,7 +141,9 @@ class CqRing {
   void remove_demand(std::uint32_t completions) noexcept {
     demand_.fetch_sub(completions, std::memory_order_relaxed);
   }
-  [[nodiscard]] CqSize size() const noexcept { return {entries(), demand_.load(std::memory_order_relaxed)}; }
+  [[nodiscard]] CqSize size() const noexcept {
+    return {entries(), demand_.load(std::memory_order_relaxed), number_};
+  }
   /// Index one past the newest entry: entries before it existed when it was read. Loop or quiescent caller.
   [[nodiscard]] std::uint32_t tail() const noexcept { return tail_; }
   [[nodiscard]] std::uint32_t head() const noexcept { return head_.load(std::memory_order_relaxed); }
@@ -224,6 +229,7 @@ class CqRing {
   std::uint32_t moderation_count_ = 0;
   std::uint64_t moderation_period_ns_ = 0;
   std::atomic<std::uint32_t> demand_{0};
+  std::uint32_t number_ = 0;
   alignas(64) std::uint32_t tail_ = 0;  // loop's line
   std::uint32_t cached_head_ = 0;
   bool has_news_ = false;

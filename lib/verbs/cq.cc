@@ -17,7 +17,10 @@ Cq::Impl::Impl(Device::Impl& device_impl, const CqAttr& attr)
     : device(device_impl),
       runner(*device_impl.runners[attr.loop]),
       loop(attr.loop),
-      ring(attr.entries, -1, &runner.loop().now(), attr.timestamps) {}
+      ring(attr.entries, -1, &runner.loop().now(), attr.timestamps) {
+  const std::lock_guard lock(device.control);
+  ring.set_number(device.next_cq++);
+}
 
 Cq::Impl::~Impl() {
   if (ring.is_moderated()) {
@@ -151,6 +154,9 @@ Result<Cq> Cq::create(Device& device, const CqAttr& attr) {
   }
 }
 
+std::uint32_t Cq::number() const noexcept {
+  return impl_->ring.size().number;
+}
 std::uint32_t Cq::entries() const noexcept {
   return impl_->ring.entries();
 }

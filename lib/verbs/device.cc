@@ -344,7 +344,11 @@ bool Device::next_async_event(AsyncEvent& event) {
     engine::LoopEvent found;
     for (auto& loop : impl_->loops) {
       if (!loop->next_event(found)) continue;
-      event = {.type = found.type, .qpn = found.qpn, .srq = found.srq, .text = describe(found)};
+      event = {.type = found.type,
+               .qpn = found.qpn,
+               .cq = found.full_cq.number,
+               .srq = found.srq,
+               .text = describe(found)};
       return true;
     }
     return false;

@@ -40,6 +40,7 @@ struct Device::Impl {
   std::unordered_set<std::uint32_t> qpns;
   std::uint32_t next_pd = 1;
   std::uint32_t next_srq = 1;
+  std::uint32_t next_cq = 1;
   std::vector<std::uint32_t> ah_generations;  // by index
   std::vector<std::uint32_t> free_ahs;        // indices
 

@@ -53,20 +53,21 @@ void send_until_error(Joined& link, Qp& from, Qp& victim) {
   }));
 }
 
-void check_overflow_report(Device& device, Qp& victim, std::uint32_t entries) {
+void check_overflow_report(Device& device, Qp& victim, const Cq& full) {
   const auto events = events_of(device);
   CHECK(count_of(events, AsyncEventType::kCqErr) == 1);
   for (const AsyncEvent& event : events) {
     INFO(event.text);
     if (event.type == AsyncEventType::kCqErr) {
       CHECK(event.qpn == victim.qpn());
+      CHECK(event.cq == full.number());
       CHECK_FALSE(event.text.empty());
     }
   }
   const std::string text = victim.error_text();
   INFO(text);
   CHECK(text.find("completion queue") != std::string::npos);
-  CHECK(text.find(std::to_string(entries) + " entries") != std::string::npos);
+  CHECK(text.find(std::to_string(full.entries()) + " entries") != std::string::npos);
 }
 
 }  // namespace
@@ -86,7 +87,7 @@ TEST_CASE("a send CQ that overflows is reported once and ends its QP only", "[li
   for (std::uint64_t i = 0; i < 64; ++i) REQUIRE(peer.post_recv({.wr_id = i}));
 
   send_until_error(link, victim, victim);
-  check_overflow_report(link.a.device, victim, kEntries);
+  check_overflow_report(link.a.device, victim, small);
   // What had room is there and good.
   Wc wcs[64];
   const std::size_t count = small.poll(wcs);
@@ -120,7 +121,7 @@ TEST_CASE("a receive CQ that overflows is reported once and ends its QP only", "
   for (std::uint64_t i = 0; i < 64; ++i) REQUIRE(victim.post_recv({.wr_id = i}));
 
   send_until_error(link, sender, victim);
-  check_overflow_report(link.b.device, victim, kEntries);
+  check_overflow_report(link.b.device, victim, small);
   Wc wcs[64];
   const std::size_t count = small.poll(wcs);
   CHECK(count == kEntries);
@@ -140,7 +141,7 @@ TEST_CASE("flushed work requests that a CQ has no room for are reported too", "[
   REQUIRE(qp.modify({.state = QpState::kInit}, qp_attr::kInitMask).has_value());
   for (std::uint64_t i = 0; i < 32; ++i) REQUIRE(qp.post_recv({.wr_id = i}));
   REQUIRE(qp.modify({.state = QpState::kError}, qp_attr::kState).has_value());
-  check_overflow_report(link.a.device, qp, 4);
+  check_overflow_report(link.a.device, qp, small);
 }
 
 TEST_CASE("nothing is lost at a port without room, and it goes on once there is some", "[limits][port][R7]") {

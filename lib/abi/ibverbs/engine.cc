@@ -33,6 +33,14 @@ constexpr ibv_event_type to_verbs(AsyncEventType type) noexcept {
   return static_cast<ibv_event_type>(type);
 }
 
+/// @param element  the address of the object of that context
+void tell(ibv_context* context, ibv_event_type type, void* element) {
+  ibv_async_event event{};
+  event.element.qp = static_cast<ibv_qp*>(element);  // whatever it is: they are one union
+  event.event_type = type;
+  Context::of(context).events.push(event);
+}
+
 }  // namespace
 
 Result<Config> read_config() {
@@ -88,7 +96,7 @@ void Engine::after_fork_in_child() {
     forked_from = getppid();
     for (Context* context : parents.contexts_) context->die();
     for (const auto& [number, qp] : parents.qps_) die(*qp);
-    for (CompletionQueue* cq : parents.cqs_) die(*cq);
+    for (const auto& [number, cq] : parents.cqs_) die(*cq);
     current().store(new Engine, std::memory_order_release);
   }
   parents.mutex_.unlock();
@@ -212,17 +220,6 @@ void Engine::tell_all(ibv_event_type type) {
   for (Context* context : contexts_) context->events.push(event);
 }
 
-void Engine::tell(const QueuePair& qp, ibv_event_type type) {
-  ibv_async_event event{};
-  event.event_type = type;
-  if (type == IBV_EVENT_CQ_ERR) {
-    event.element.cq = qp.qp_base.recv_cq != nullptr ? qp.qp_base.recv_cq : qp.qp_base.send_cq;
-  } else {
-    event.element.qp = const_cast<ibv_qp*>(&qp.qp_base);
-  }
-  Context::of(qp.qp_base.context).events.push(event);
-}
-
 void Engine::dispatch(const AsyncEvent& event) {
   const std::lock_guard lock(mutex_);
   switch (event.type) {
@@ -235,16 +232,16 @@ void Engine::dispatch(const AsyncEvent& event) {
       tell_all(to_verbs(event.type));
       return;
     case AsyncEventType::kSrqLimitReached:
-      if (const auto it = srqs_.find(event.srq); it != srqs_.end()) {
-        ibv_async_event told{};
-        told.element.srq = it->second;
-        told.event_type = IBV_EVENT_SRQ_LIMIT_REACHED;
-        Context::of(it->second->context).events.push(told);
-      }
+      if (const auto it = srqs_.find(event.srq); it != srqs_.end())
+        tell(it->second->context, to_verbs(event.type), static_cast<ibv_srq*>(it->second));
+      return;
+    case AsyncEventType::kCqErr:
+      if (const auto it = cqs_.find(event.cq); it != cqs_.end())
+        tell(it->second->context, to_verbs(event.type), it->second->base());
       return;
     default:
       if (const auto it = qps_.find(raw(event.qpn)); it != qps_.end())
-        tell(*it->second, to_verbs(event.type));
+        tell(it->second->qp_base.context, to_verbs(event.type), &it->second->qp_base);
   }
 }
 
@@ -266,11 +263,11 @@ void Engine::remove(SharedQueue& srq) {
 }
 void Engine::add(CompletionQueue& cq) {
   const std::lock_guard lock(mutex_);
-  cqs_.insert(&cq);
+  cqs_[cq.cq->number()] = &cq;
 }
 void Engine::remove(CompletionQueue& cq) {
   const std::lock_guard lock(mutex_);
-  cqs_.erase(&cq);
+  cqs_.erase(cq.cq->number());
 }
 
 }  // namespace uroce::abi

@@ -11,7 +11,6 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -79,7 +78,6 @@ class Engine {
   void run_events();
   void dispatch(const AsyncEvent& event);
   void tell_all(ibv_event_type type);
-  void tell(const QueuePair& qp, ibv_event_type type);
 
   static void before_fork();
   static void after_fork_in_parent();
@@ -89,9 +87,9 @@ class Engine {
   std::mutex opening_;  // one context at a time comes or goes
   std::mutex mutex_;    // guards what follows; never held while something waits for a loop
   std::vector<Context*> contexts_;
-  std::unordered_map<std::uint32_t, QueuePair*> qps_;     // by number
-  std::unordered_map<std::uint32_t, SharedQueue*> srqs_;  // by number
-  std::unordered_set<CompletionQueue*> cqs_;
+  std::unordered_map<std::uint32_t, QueuePair*> qps_;        // by number
+  std::unordered_map<std::uint32_t, SharedQueue*> srqs_;     // by number
+  std::unordered_map<std::uint32_t, CompletionQueue*> cqs_;  // by number
 
   NamedDomains named_domains_;
   std::optional<Device> device_;

@@ -1,0 +1,261 @@
+// Events of completion queues: whose they are, what they cost, and how many there are.
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <catch2/catch.hpp>
+#include <cerrno>
+#include <utility>
+
+#include "test/abi/verbs_side.h"
+
+namespace uroce::test {
+
+namespace {
+
+bool is_readable(int fd, int timeout_ms) {
+  pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
+  return poll(&wanted, 1, timeout_ms) == 1;
+}
+
+/// Makes the QP of a side anew, with another CQ for its sends.
+void send_into(VerbsSide& side, ibv_cq* cq) {
+  REQUIRE(ibv_destroy_qp(side.qp) == 0);
+  ibv_qp_init_attr attr{};
+  attr.send_cq = cq;
+  attr.recv_cq = side.cq;
+  attr.qp_type = IBV_QPT_RC;
+  attr.cap = {.max_send_wr = VerbsSide::kDepth,
+              .max_recv_wr = VerbsSide::kDepth,
+              .max_send_sge = 1,
+              .max_recv_sge = 1,
+              .max_inline_data = 0};
+  side.qp = ibv_create_qp(side.pd, &attr);
+  REQUIRE(side.qp != nullptr);
+}
+
+void join(VerbsSide& a, VerbsSide& b) {
+  a.to_init();
+  b.to_init();
+  a.connect(b);
+  b.connect(a);
+}
+
+void receive(VerbsSide& side) {
+  ibv_recv_wr* bad = nullptr;
+  ibv_recv_wr wr{};
+  REQUIRE(ibv_post_recv(side.qp, &wr, &bad) == 0);
+}
+
+/// A message without data.
+void send(VerbsSide& side, unsigned flags = 0) {
+  ibv_send_wr* bad = nullptr;
+  ibv_send_wr wr{};
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = flags;
+  REQUIRE(ibv_post_send(side.qp, &wr, &bad) == 0);
+}
+
+/// Nothing can be opened while it lives.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const int next = dup(0);
+    REQUIRE(next >= 0);
+    close(next);
+    rlimit none = before_;
+    none.rlim_cur = static_cast<rlim_t>(next);
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+  NoDescriptors(const NoDescriptors&) = delete;
+  NoDescriptors& operator=(const NoDescriptors&) = delete;
+
+ private:
+  rlimit before_{};
+};
+
+/// From a QP at `a` to a shared queue at `b`, whose CQ has `entries`.
+struct Xrc {
+  Xrc(VerbsSide& a, VerbsSide& b, int entries) {
+    ibv_xrcd_init_attr domain_attr{};
+    domain_attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    domain_attr.fd = -1;
+    domain_attr.oflags = O_CREAT;
+    domain = ibv_open_xrcd(b.context, &domain_attr);
+    cq = ibv_create_cq(b.context, entries, nullptr, nullptr, 0);
+    REQUIRE((domain != nullptr && cq != nullptr));
+    ibv_srq_init_attr_ex srq_attr{};
+    srq_attr.attr = {.max_wr = VerbsSide::kDepth, .max_sge = 1, .srq_limit = 0};
+    srq_attr.comp_mask =
+        IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
+    srq_attr.srq_type = IBV_SRQT_XRC;
+    srq_attr.pd = b.pd;
+    srq_attr.xrcd = domain;
+    srq_attr.cq = cq;
+    srq = ibv_create_srq_ex(b.context, &srq_attr);
+    REQUIRE(srq != nullptr);
+    ibv_qp_init_attr_ex to{};
+    to.qp_type = IBV_QPT_XRC_RECV;
+    to.comp_mask = IBV_QP_INIT_ATTR_XRCD;
+    to.xrcd = domain;
+    to.pd = reinterpret_cast<ibv_pd*>(8);  // without its bit it means nothing
+    target = ibv_create_qp_ex(b.context, &to);
+    REQUIRE(target != nullptr);
+    CHECK(target->pd == nullptr);
+    ibv_qp_init_attr_ex from{};
+    from.qp_type = IBV_QPT_XRC_SEND;
+    from.send_cq = a.cq;
+    from.cap.max_send_wr = VerbsSide::kDepth;
+    from.comp_mask = IBV_QP_INIT_ATTR_PD;
+    from.pd = a.pd;
+    initiator = ibv_create_qp_ex(a.context, &from);
+    REQUIRE(initiator != nullptr);
+    std::swap(a.qp, initiator);
+    std::swap(b.qp, target);
+    join(a, b);
+    std::swap(a.qp, initiator);
+    std::swap(b.qp, target);
+  }
+  ~Xrc() {
+    CHECK(ibv_destroy_qp(initiator) == 0);
+    CHECK(ibv_destroy_qp(target) == 0);
+    CHECK(ibv_destroy_srq(srq) == 0);
+    CHECK(ibv_destroy_cq(cq) == 0);
+    CHECK(ibv_close_xrcd(domain) == 0);
+  }
+  Xrc(const Xrc&) = delete;
+  Xrc& operator=(const Xrc&) = delete;
+
+  /// A message without data, and a receive for it.
+  void pass_one() const {
+    ibv_recv_wr* bad_recv = nullptr;
+    ibv_recv_wr recv{};
+    REQUIRE(ibv_post_srq_recv(srq, &recv, &bad_recv) == 0);
+    ibv_send_wr* bad = nullptr;
+    ibv_send_wr wr{};
+    wr.opcode = IBV_WR_SEND;
+    REQUIRE(ibv_get_srq_num(srq, &wr.qp_type.xrc.remote_srqn) == 0);
+    REQUIRE(ibv_post_send(initiator, &wr, &bad) == 0);
+  }
+
+  ibv_xrcd* domain = nullptr;
+  ibv_cq* cq = nullptr;
+  ibv_srq* srq = nullptr;
+  ibv_qp* target = nullptr;
+  ibv_qp* initiator = nullptr;
+};
+
+/// The first event of a context.
+ibv_async_event event_of(ibv_context* context) {
+  REQUIRE(is_readable(context->async_fd, 5000));
+  ibv_async_event event{};
+  REQUIRE(ibv_get_async_event(context, &event) == 0);
+  ibv_ack_async_event(&event);
+  return event;
+}
+
+}  // namespace
+
+TEST_CASE("a CQ that overflows is named, not another one of the QP", "[abi][events][cq]") {
+  VerbsSide a;
+  VerbsSide b;
+  ibv_cq* small = ibv_create_cq(a.context, 2, nullptr, nullptr, 0);
+  REQUIRE(small != nullptr);
+  send_into(a, small);
+  join(a, b);
+  for (int i = 0; i < 4; ++i) {
+    receive(b);
+    send(a, IBV_SEND_SIGNALED);
+  }
+  const ibv_async_event event = event_of(a.context);
+  CHECK(event.event_type == IBV_EVENT_CQ_ERR);
+  CHECK(event.element.cq == small);
+  send_into(a, a.cq);
+  CHECK(ibv_destroy_cq(small) == 0);
+}
+
+TEST_CASE("of an XRC target the CQ that overflows is that of a queue in its domain", "[abi][events][xrc]") {
+  VerbsSide a;
+  VerbsSide b;
+  const Xrc xrc(a, b, 2);
+  for (int i = 0; i < 4; ++i) xrc.pass_one();
+  const ibv_async_event event = event_of(b.context);
+  CHECK(event.event_type == IBV_EVENT_CQ_ERR);
+  CHECK(event.element.cq == xrc.cq);
+}
+
+TEST_CASE("only what has a channel costs a descriptor; without any it says so", "[abi][cq][errors]") {
+  VerbsSide side;
+  const NoDescriptors none;
+  ibv_cq* plain = ibv_create_cq(side.context, 8, nullptr, nullptr, 0);
+  REQUIRE(plain != nullptr);
+  CHECK(ibv_req_notify_cq(plain, 0) == 0);
+  CHECK(ibv_destroy_cq(plain) == 0);
+  errno = 0;
+  CHECK(ibv_create_cq(side.context, 8, nullptr, side.channel, 0) == nullptr);
+  CHECK(errno == EMFILE);
+  errno = 0;
+  CHECK(ibv_create_comp_channel(side.context) == nullptr);
+  CHECK(errno == EMFILE);
+  errno = 0;
+  CHECK(ibv_open_device(side.context->device) == nullptr);
+  CHECK(errno == EMFILE);
+}
+
+TEST_CASE("no device is opened where there are no descriptors, and errno says so", "[abi][device][errors]") {
+  VerbsSide::use_own_link();
+  ibv_device** list = ibv_get_device_list(nullptr);
+  REQUIRE(list != nullptr);
+  {
+    const NoDescriptors none;
+    errno = 0;
+    CHECK(ibv_open_device(list[0]) == nullptr);
+    CHECK(errno == EMFILE);
+  }
+  ibv_context* context = ibv_open_device(list[0]);
+  REQUIRE(context != nullptr);
+  CHECK(ibv_close_device(context) == 0);
+  ibv_free_device_list(list);
+}
+
+TEST_CASE("to ask for solicited events only takes no earlier request back", "[abi][events][cq]") {
+  VerbsSide a;
+  VerbsSide b;
+  join(a, b);
+  receive(b);
+  REQUIRE(ibv_req_notify_cq(b.cq, 0) == 0);
+  REQUIRE(ibv_req_notify_cq(b.cq, 1) == 0);
+  send(a);
+  CHECK(is_readable(b.channel->fd, 5000));
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  REQUIRE(ibv_get_cq_event(b.channel, &cq, &context) == 0);
+  ibv_ack_cq_events(cq, 1);
+}
+
+TEST_CASE("two events of a channel that nobody reads meanwhile are two", "[abi][events][cq]") {
+  VerbsSide a;
+  VerbsSide b;
+  join(a, b);
+  REQUIRE(fcntl(b.channel->fd, F_SETFL, O_NONBLOCK) == 0);
+  for (int i = 0; i < 2; ++i) {
+    receive(b);
+    REQUIRE(ibv_req_notify_cq(b.cq, 0) == 0);
+    send(a);
+    CHECK(b.take().status == IBV_WC_SUCCESS);
+  }
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  for (int i = 0; i < 2; ++i) {
+    CHECK(is_readable(b.channel->fd, 5000));
+    REQUIRE(ibv_get_cq_event(b.channel, &cq, &context) == 0);
+    CHECK(cq == b.cq);
+  }
+  CHECK(ibv_get_cq_event(b.channel, &cq, &context) == -1);
+  ibv_ack_cq_events(b.cq, 2);
+}
+
+}  // namespace uroce::test
