@@ -1,6 +1,7 @@
 // Calls of libibverbs in a child that was forked with a device open.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -312,6 +313,32 @@ TEST_CASE("children that were forked open a device of their own, and meet on one
 }
 
 // A sanitizer's allocator may be locked by the other thread, for ever in the child.
+TEST_CASE("a device that cannot be opened for want of threads is not half open", "[abi][fork][errors]") {
+  VerbsSide::use_own_link();
+  ibv_device** devices = ibv_get_device_list(nullptr);
+  REQUIRE(devices != nullptr);
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr uid_t kNobody = 65534;
+    rlimit limit{};
+    getrlimit(RLIMIT_NPROC, &limit);
+    limit.rlim_cur = 1;
+    setenv("UROCE_MODE", "app", 1);  // no thread but the one for events
+    if (setrlimit(RLIMIT_NPROC, &limit) != 0 || (getuid() == 0 && setuid(kNobody) != 0)) _exit(2);
+    for (int i = 0; i < 2; ++i) {
+      if (ibv_open_device(devices[0]) != nullptr) _exit(3);
+    }
+    limit.rlim_cur = limit.rlim_max;
+    if (setrlimit(RLIMIT_NPROC, &limit) != 0) _exit(4);
+    ibv_context* context = ibv_open_device(devices[0]);
+    _exit(context != nullptr && ibv_close_device(context) == 0 ? 0 : 5);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  ibv_free_device_list(devices);
+}
+
 #ifdef UROCE_TEST_FORKS_MID_OPEN
 
 namespace {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <system_error>
 
 #include "abi/ibverbs/completions.h"
 #include "abi/ibverbs/context.h"
@@ -180,7 +181,13 @@ Status Engine::open() {
     return device.error();
   }
   device_.emplace(std::move(*device));
-  events_ = std::thread([this] { run_events(); });
+  try {
+    events_ = std::thread([this] { run_events(); });
+  } catch (const std::system_error& error) {
+    device_.reset();
+    ::close(stop_fd_);
+    return Error{Errc::kSystem, std::string("a thread for events of the device: ") + error.what()};
+  }
   return {};
 }
 
