@@ -20,7 +20,8 @@ class Ah {
   /// @return kInvalid: dgid is zero, sgid_index is beyond the GID table, both are of different families, or
   ///   sl is above 7; kNoMemory.
   static Result<Ah> create(Pd& pd, const AhAttr& attr);
-  /// The way back to the sender of a UD receive: from the address it was sent to, in the same VLAN.
+  /// The way back to the sender of a UD receive: from the address it was sent to, in the same VLAN, or in
+  /// another one if it is no longer in that.
   /// @param grh  the first bytes of the receive's memory
   static Result<Ah> from_wc(Pd& pd, const Wc& wc, std::span<const std::byte, kGrhBytes> grh);
   Ah(Ah&&) noexcept;

@@ -93,10 +93,13 @@ Result<AhAttr> way_back(Device::Impl& device, const Wc& wc, std::span<const std:
   try {
     const auto own = device.own_addresses();
     // To a group: answered from any address that can.
-    const auto it = std::find_if(own.begin(), own.end(), [&](const engine::Address& a) {
-      const bool is_to = origin.to.is_multicast() ? engine::can_reach(a, attr.dgid) : a.gid == origin.to;
-      return is_to && a.vlan == wc.vlan && a.type == origin.type && !a.removed;
-    });
+    const auto is_to = [&](const engine::Address& a) {
+      const bool is = origin.to.is_multicast() ? engine::can_reach(a, attr.dgid) : a.gid == origin.to;
+      return is && a.type == origin.type && !a.removed;
+    };
+    auto it = std::find_if(own.begin(), own.end(),
+                           [&](const engine::Address& a) { return is_to(a) && a.vlan == wc.vlan; });
+    if (it == own.end()) it = std::find_if(own.begin(), own.end(), is_to);
     attr.sgid_index = static_cast<std::uint32_t>(it - own.begin());
   } catch (const std::bad_alloc&) {
     return no_memory();

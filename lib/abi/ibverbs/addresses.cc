@@ -22,7 +22,9 @@ namespace {
 
 /// The way back to the sender of a datagram.
 Result<Ah> way_back(Pd& pd, const ibv_wc& wc, const ibv_grh& grh) {
-  const Wc received{.src_qpn = Qpn{wc.src_qp}, .flags = static_cast<std::uint8_t>(wc.wc_flags)};
+  const Wc received{.src_qpn = Qpn{wc.src_qp},
+                    .flags = static_cast<std::uint8_t>(wc.wc_flags),
+                    .vlan = wc.slid};  // polling put it there
   static_assert(sizeof(ibv_grh) == kGrhBytes);
   return Ah::from_wc(
       pd, received,

@@ -16,6 +16,12 @@ std::uint8_t sl_of(const Wc& wc) noexcept {
   return static_cast<std::uint8_t>(wc.network == NetworkHeader::kGrh ? 0 : kHasUdp | raw(wc.network));
 }
 
+/// Of a datagram its VLAN, which ibv_create_ah_from_wc() has to know and no field is for; 0: none. RoCE has
+/// no LIDs.
+std::uint16_t slid_of(const Wc& wc) noexcept {
+  return (wc.flags & wc_flag::kGrh) == 0 ? std::uint16_t{0} : wc.vlan;
+}
+
 void to_verbs(const Wc& wc, ibv_wc& out) noexcept {
   out.wr_id = wc.wr_id;
   out.status = static_cast<ibv_wc_status>(wc.status);
@@ -27,7 +33,7 @@ void to_verbs(const Wc& wc, ibv_wc& out) noexcept {
   out.src_qp = raw(wc.src_qpn);
   out.wc_flags = wc.flags;
   out.pkey_index = 0;
-  out.slid = 0;
+  out.slid = slid_of(wc);
   out.sl = sl_of(wc);
   out.dlid_path_bits = 0;
 }
@@ -103,7 +109,7 @@ void set_extended_polling(CompletionQueue& cq, std::uint64_t wc_flags) noexcept 
     cq.read_src_qp = [](ibv_cq_ex* c) { return raw(own(c).current.src_qpn); };
   }
   if (asked(IBV_WC_EX_WITH_SLID)) {
-    cq.read_slid = [](ibv_cq_ex*) { return std::uint32_t{0}; };
+    cq.read_slid = [](ibv_cq_ex* c) { return std::uint32_t{slid_of(own(c).current)}; };
   }
   if (asked(IBV_WC_EX_WITH_SL)) {
     cq.read_sl = [](ibv_cq_ex* c) { return sl_of(own(c).current); };

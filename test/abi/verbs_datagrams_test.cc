@@ -1,0 +1,128 @@
+// Datagrams, from a QP to itself.
+#include <catch2/catch.hpp>
+#include <cstdlib>
+#include <cstring>
+
+#include "test/abi/verbs_side.h"
+
+namespace uroce::test {
+
+namespace {
+
+constexpr std::uint32_t kQkey = 0x1234;
+
+/// The device has addresses `ips` while it lives.
+class Addresses {
+ public:
+  explicit Addresses(const char* ips) { setenv("UROCE_IP", ips, 1); }
+  ~Addresses() { unsetenv("UROCE_IP"); }
+  Addresses(const Addresses&) = delete;
+  Addresses& operator=(const Addresses&) = delete;
+};
+
+/// A UD QP in the place of the one of a side.
+void become_datagram(VerbsSide& side) {
+  REQUIRE(ibv_destroy_qp(side.qp) == 0);
+  ibv_qp_init_attr init{};
+  init.send_cq = init.recv_cq = side.cq;
+  init.qp_type = IBV_QPT_UD;
+  init.cap = {.max_send_wr = VerbsSide::kDepth,
+              .max_recv_wr = VerbsSide::kDepth,
+              .max_send_sge = 1,
+              .max_recv_sge = 1,
+              .max_inline_data = 0};
+  side.qp = ibv_create_qp(side.pd, &init);
+  REQUIRE(side.qp != nullptr);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qkey = kQkey;
+  REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+  attr.qp_state = IBV_QPS_RTR;
+  REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE) == 0);
+  attr.qp_state = IBV_QPS_RTS;
+  REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
+}
+
+/// From the QP to itself. @return the completion of the receive, at the beginning of the memory.
+ibv_wc send_to_self(VerbsSide& side, ibv_ah* ah) {
+  ibv_sge room = side.sge(0, 100);
+  ibv_recv_wr recv{};
+  recv.sg_list = &room;
+  recv.num_sge = 1;
+  ibv_recv_wr* bad_recv = nullptr;
+  REQUIRE(ibv_post_recv(side.qp, &recv, &bad_recv) == 0);
+  ibv_send_wr send{};
+  send.opcode = IBV_WR_SEND;
+  send.wr.ud = {.ah = ah, .remote_qpn = side.qp->qp_num, .remote_qkey = kQkey};
+  ibv_send_wr* bad_send = nullptr;
+  REQUIRE(ibv_post_send(side.qp, &send, &bad_send) == 0);
+  const ibv_wc wc = side.take();
+  REQUIRE(wc.status == IBV_WC_SUCCESS);
+  REQUIRE((wc.wc_flags & IBV_WC_GRH) != 0);
+  return wc;
+}
+
+}  // namespace
+
+TEST_CASE("a datagram is answered in the VLAN that it came in, where its address may be in several",
+          "[abi][ud][vlan]") {
+  const char* const ips = GENERATE("10.9.0.1/24@5", "10.9.0.1/24,10.9.0.1/24@5,10.9.0.1/24@6");
+  const Addresses addresses(ips);
+  VerbsSide side;
+  become_datagram(side);
+  ibv_port_attr port{};
+  REQUIRE(ibv_query_port(side.context, 1, &port) == 0);
+  int seen = 0;
+  for (int index = 0; index < port.gid_tbl_len; ++index) {
+    ibv_ah_attr to{};
+    to.is_global = 1;
+    to.port_num = 1;
+    to.grh.sgid_index = static_cast<std::uint8_t>(index);
+    to.grh.hop_limit = 9;
+    ibv_gid_entry gid{};
+    if (ibv_query_gid_ex(side.context, 1, static_cast<std::uint32_t>(index), &gid, 0) != 0) continue;
+    to.grh.dgid = gid.gid;
+    CAPTURE(ips, index);
+    ibv_ah* ah = ibv_create_ah(side.pd, &to);
+    REQUIRE(ah != nullptr);
+    ibv_wc wc = send_to_self(side, ah);
+    CHECK(ibv_destroy_ah(ah) == 0);
+    ibv_grh grh{};
+    std::memcpy(&grh, side.memory.data(), sizeof grh);
+    ibv_ah_attr back{};
+    REQUIRE(ibv_init_ah_from_wc(side.context, 1, &wc, &grh, &back) == 0);
+    CHECK(back.grh.sgid_index == index);
+    CHECK(std::memcmp(&back.grh.dgid, &to.grh.dgid, sizeof back.grh.dgid) == 0);
+    ah = ibv_create_ah_from_wc(side.pd, &wc, &grh, 1);
+    REQUIRE(ah != nullptr);
+    (void)send_to_self(side, ah);
+    CHECK(ibv_destroy_ah(ah) == 0);
+    ++seen;
+  }
+  CHECK(seen > 1);  // there is a link-local one, too
+}
+
+TEST_CASE("a datagram is answered also by a program that has lost what its completion told of the VLAN",
+          "[abi][ud][vlan]") {
+  const Addresses addresses("10.9.0.1/24@5");
+  VerbsSide side;
+  become_datagram(side);
+  ibv_ah_attr to{};
+  to.is_global = 1;
+  to.port_num = 1;
+  to.grh.sgid_index = 1;
+  REQUIRE(ibv_query_gid(side.context, 1, 1, &to.grh.dgid) == 0);
+  ibv_ah* ah = ibv_create_ah(side.pd, &to);
+  REQUIRE(ah != nullptr);
+  ibv_wc wc = send_to_self(side, ah);
+  CHECK(ibv_destroy_ah(ah) == 0);
+  wc.slid = 0;
+  ibv_grh grh{};
+  std::memcpy(&grh, side.memory.data(), sizeof grh);
+  ibv_ah_attr back{};
+  REQUIRE(ibv_init_ah_from_wc(side.context, 1, &wc, &grh, &back) == 0);
+  CHECK(back.grh.sgid_index == 1);
+}
+
+}  // namespace uroce::test
