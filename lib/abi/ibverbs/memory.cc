@@ -2,6 +2,7 @@
 #include "abi/ibverbs/context.h"
 #include "abi/ibverbs/errors.h"
 #include "abi/ibverbs/objects.h"
+#include "abi/ibverbs/pages.h"
 
 namespace uroce::abi {
 
@@ -17,10 +18,15 @@ std::span<std::byte> bytes_at(void* addr, std::size_t length) noexcept {
   return {static_cast<std::byte*>(addr), length};
 }
 
+bool writes(unsigned access) noexcept {
+  return (access & IBV_ACCESS_LOCAL_WRITE) != 0;  // peers must not either, without that
+}
+
 ibv_mr* reg(ibv_pd* base, void* addr, std::size_t length, std::uint64_t iova, unsigned access) {
   if (!is_here(*base)) return fail_null(EIO);
   if ((access & kUnsupported) != 0) return fail_null(EOPNOTSUPP);
   return guarded([&]() -> ibv_mr* {
+    if (const int why = make_present(bytes_at(addr, length), writes(access)); why != 0) return fail_null(why);
     auto& pd = cast<ProtectionDomain>(base);
     auto mr = Mr::reg(pd.pd(), bytes_at(addr, length), access & ~kIgnored, iova);
     if (!mr) return fail_null(to_errno(mr.error().code));
@@ -32,6 +38,7 @@ ibv_mr* reg(ibv_pd* base, void* addr, std::size_t length, std::uint64_t iova, un
     region->handle = next_handle.fetch_add(1, std::memory_order_relaxed);
     region->lkey = raw(mr->lkey());
     region->rkey = raw(mr->rkey());
+    region->is_written = writes(access);
     region->mr.emplace(std::move(*mr));
     region->of_pd = Use(pd.users);
     return region.release();
@@ -171,13 +178,16 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* addr, std::size_t le
     errno = EINVAL;
     return IBV_REREG_MR_ERR_INPUT;
   }
+  const bool has_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
+  const auto memory = moves ? bytes_at(addr, length) : bytes_at(region.addr, region.length);
+  const bool is_written = has_access ? writes(rights) : region.is_written;
   auto& target = cast<ProtectionDomain>(joins ? pd : region.pd);
-  const Status status = region.mr->rereg(static_cast<std::uint32_t>(flags), target.pd(),
-                                         bytes_at(addr, length), rights & ~kIgnored);
-  if (!status) {
-    errno = to_errno(status.error().code);
-    return IBV_REREG_MR_ERR_INPUT;
-  }
+  if (target.context != base->context) return fail(EINVAL), IBV_REREG_MR_ERR_INPUT;
+  if (const int why = make_present(memory, is_written); why != 0) return fail(why), IBV_REREG_MR_ERR_INPUT;
+  const Status status =
+      region.mr->rereg(static_cast<std::uint32_t>(flags), target.pd(), memory, rights & ~kIgnored);
+  if (!status) return answer(status), IBV_REREG_MR_ERR_INPUT;
+  region.is_written = is_written;
   if (joins) {
     region.pd = pd;
     region.of_pd = Use(target.users);

@@ -68,6 +68,7 @@ struct ProtectionDomain : ibv_pd {
 struct Region : ibv_mr {
   Use of_pd;
   std::optional<Mr> mr;
+  bool is_written = false;
 };
 
 struct Window : ibv_mw {
