@@ -22,6 +22,11 @@ bool has(const ibv_qp_init_attr_ex& attr, std::uint32_t bit) noexcept {
   return (attr.comp_mask & bit) != 0;
 }
 
+/// Without the bit the field may hold anything.
+ibv_pd* pd_of(const ibv_qp_init_attr_ex& attr) noexcept {
+  return has(attr, IBV_QP_INIT_ATTR_PD) ? attr.pd : nullptr;
+}
+
 /// 0, or why such a QP cannot be.
 int check(const ibv_qp_init_attr_ex& attr) noexcept {
   constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
@@ -73,7 +78,7 @@ Result<Qp> make(const ibv_qp_init_attr_ex& attr) {
 
 void use_parts(QueuePair& qp, const ibv_qp_init_attr_ex& attr) noexcept {
   ibv_qp& base = qp.qp_base;
-  base.pd = has(attr, IBV_QP_INIT_ATTR_PD) ? attr.pd : nullptr;
+  base.pd = pd_of(attr);
   if (attr.qp_type == IBV_QPT_XRC_RECV) {
     qp.of_xrcd = Use(cast<XrcDomain>(attr.xrcd).users);
     return;
@@ -164,7 +169,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   return guarded([&]() -> ibv_qp* {
     auto made = make(*attr);
     if (!made) return fail_null(to_errno(made.error().code));
-    auto qp = std::make_unique<QueuePair>(is_shared(attr->pd));
+    auto qp = std::make_unique<QueuePair>(is_shared(pd_of(*attr)));
     static_cast<ibv_qp_ex&>(*qp) = {};
     ibv_qp& base = qp->qp_base;
     base.context = context;
