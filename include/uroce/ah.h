@@ -13,8 +13,8 @@ namespace uroce {
 
 /// Address handle. Its peer's Ethernet address is asked for at once, and kept up to date.
 ///
-/// Threads: control. Lifetime: the Device outlives it. Work requests that name a handle which is gone
-/// complete with LOC_QP_OP_ERR.
+/// Threads: control. Lifetime: the Device outlives it. What was posted before it goes is still sent; work
+/// requests that name a handle which has gone complete with LOC_QP_OP_ERR.
 class Ah {
  public:
   /// @return kInvalid: dgid is zero, sgid_index is beyond the GID table, both are of different families, or

@@ -177,6 +177,11 @@ class WqeRing {
   /// Loop: all slots before `index` are free again.
   void retire(std::uint32_t index) noexcept { retired_.store(index, std::memory_order_release); }
 
+  /// Control, while the caller owns the loop: whether all before `index` are.
+  [[nodiscard]] bool is_retired(std::uint32_t index) const noexcept {
+    return static_cast<std::int32_t>(retired_.load(std::memory_order_relaxed) - index) >= 0;
+  }
+
   /// Takes on another depth and keeps all that is posted, while nobody else uses the ring.
   /// @return false if more than that is posted.
   [[nodiscard]] bool resize(std::uint32_t depth) {

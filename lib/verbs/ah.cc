@@ -11,12 +11,7 @@ namespace uroce {
 struct Ah::Impl {
   Impl(Device::Impl& device_impl, const AhAttr& ah_attr)
       : device(device_impl), id(device_impl.take_ah()), attr(ah_attr) {}
-  ~Impl() {
-    for (auto& runner : device.runners) {
-      runner->execute([this](engine::PollLoop& loop, Ticks) { loop.remove_handle(id); });
-    }
-    device.release_ah(id);
-  }
+  ~Impl() { device.retire_ah(id); }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
@@ -41,6 +36,45 @@ AhId Device::Impl::take_ah() {
 void Device::Impl::release_ah(AhId id) {
   const std::lock_guard lock(control);
   free_ahs.push_back(static_cast<std::uint32_t>(raw(id)));
+}
+
+void Device::Impl::retire_ah(AhId id) noexcept {
+  const std::lock_guard lock(leaving);
+  try {
+    LeavingHandle handle{.id = id, .awaited = {}};
+    handle.awaited.reserve(datagram_qps.size());
+    leaving_ahs.reserve(leaving_ahs.size() + 1);
+    for (const Qpn qpn : datagram_qps) {
+      runner_of(qpn).execute([&](engine::PollLoop& loop, Ticks) {
+        const transport::QueuePair* qp = loop.find(qpn);
+        if (qp != nullptr) handle.awaited.push_back({qpn, qp->context().sq.tail()});
+      });
+    }
+    leaving_ahs.push_back(std::move(handle));
+  } catch (const std::bad_alloc&) {
+    remove_ah(id);
+  }
+  std::erase_if(leaving_ahs, [this](LeavingHandle& handle) {
+    std::erase_if(handle.awaited, [this](const LeavingHandle::Sends& sends) { return have_left(sends); });
+    if (handle.awaited.empty()) remove_ah(handle.id);
+    return handle.awaited.empty();
+  });
+}
+
+bool Device::Impl::have_left(const LeavingHandle::Sends& sends) {
+  bool have = true;
+  runner_of(sends.qpn).execute([&](engine::PollLoop& loop, Ticks) {
+    const transport::QueuePair* qp = loop.find(sends.qpn);
+    have = qp == nullptr || qp->context().sq.is_retired(sends.end);
+  });
+  return have;
+}
+
+void Device::Impl::remove_ah(AhId id) {
+  for (auto& runner : runners) {
+    runner->execute([id](engine::PollLoop& loop, Ticks) { loop.remove_handle(id); });
+  }
+  release_ah(id);
 }
 
 Ah::Ah(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <unordered_set>
 #include <vector>
 
@@ -17,6 +18,16 @@
 #include "uroce/device.h"
 
 namespace uroce {
+
+/// An address handle that has been destroyed, and the sends that may still need it.
+struct LeavingHandle {
+  struct Sends {
+    Qpn qpn{};
+    std::uint32_t end = 0;  // index in its send queue
+  };
+  AhId id{};
+  std::vector<Sends> awaited;
+};
 
 /// Members are destroyed in reverse order: threads first, ports last.
 struct Device::Impl {
@@ -43,6 +54,10 @@ struct Device::Impl {
   std::uint32_t next_cq = 1;
   std::vector<std::uint32_t> ah_generations;  // by index
   std::vector<std::uint32_t> free_ahs;        // indices
+
+  std::mutex leaving;  // guards what follows
+  std::set<Qpn> datagram_qps;
+  std::vector<LeavingHandle> leaving_ahs;
 
   std::mutex multicast;                      // one attachment at a time, over all loops; guards what follows
   std::map<Gid, std::uint32_t> group_users;  // attached QPs
@@ -81,6 +96,14 @@ struct Device::Impl {
   /// An identifier that no address handle has or had.
   AhId take_ah();
   void release_ah(AhId id);
+  /// Removes the handle, once all that is posted by now has left; looked at when the next one goes. Without
+  /// memory it does so at once.
+  void retire_ah(AhId id) noexcept;
+  void remove_ah(AhId id);
+  [[nodiscard]] bool have_left(const LeavingHandle::Sends& sends);
+  [[nodiscard]] engine::LoopRunner& runner_of(Qpn qpn) noexcept {
+    return *runners[raw(qpn) & (runners.size() - 1)];
+  }
 
   [[nodiscard]] std::uint32_t link_mtu() const noexcept { return ports.front()->info().link_mtu; }
   [[nodiscard]] PathMtu active_mtu() const noexcept {

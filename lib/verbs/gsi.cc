@@ -10,8 +10,7 @@ namespace uroce {
 namespace {
 
 engine::LoopRunner& runner_of(Device& device, Qpn qpn) noexcept {
-  auto& runners = device.impl().runners;
-  return *runners[raw(qpn) & (runners.size() - 1)];
+  return device.impl().runner_of(qpn);
 }
 
 }  // namespace

@@ -73,6 +73,7 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
         qp(make_queue_pair(number.qpn(), init)) {}
 
   ~Impl() {
+    forget_handles();
     while (!groups.empty()) (void)detach(Gid{groups.back()});
     runner.execute([this](engine::PollLoop& loop, Ticks now) {
       loop.remove(*qp, now);
@@ -112,6 +113,16 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
 
   Status attach(const Gid& group);
   Status detach(const Gid& group);
+
+  /// Address handles wait for what a datagram QP has posted to them, until it goes.
+  void remember_handles() {
+    const std::lock_guard lock(device.leaving);
+    if (qp->context().type == QpType::kUd) device.datagram_qps.insert(qp->context().qpn);
+  }
+  void forget_handles() noexcept {
+    const std::lock_guard lock(device.leaving);
+    device.datagram_qps.erase(qp->context().qpn);
+  }
 
   /// Whoever else knows the QP is not at it, and no more is.
   void part() noexcept {
@@ -339,6 +350,7 @@ Result<std::unique_ptr<Qp::Impl>> Qp::Impl::make(const Parts& parts, const QpIni
     if (!qpn) return qpn.error();
     auto impl = std::make_unique<Impl>(parts, QpNumber(parts.device, *qpn), granted(init));
     impl->enter();
+    impl->remember_handles();
     return impl;
   } catch (const std::bad_alloc&) {
     return Error{Errc::kNoMemory, "no memory for the queues of a QP"};

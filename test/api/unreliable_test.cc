@@ -74,6 +74,35 @@ TEST_CASE("work requests to a handle that is gone fail, also when another has it
   CHECK(a.qp.query().state == QpState::kSqe);
 }
 
+TEST_CASE("what was posted to a handle that goes is still sent", "[api][ud][ah]") {
+  Joined link(Mode::kApp);
+  Side a(link.a, QpType::kUd);
+  Side b(link.b, QpType::kUd);
+  REQUIRE(a.qp.connect(datagrams()));
+  REQUIRE(b.qp.connect(datagrams()));
+  constexpr std::uint64_t kMany = 3;
+  for (std::uint64_t i = 0; i < kMany; ++i) {
+    b.receive(i, 0, kGrhBytes);
+    const Ah there = must(Ah::create(link.a.pd, {.dgid = link.b.gid()}));  // nobody has answered yet
+    REQUIRE(a.qp.post_send({.wr_id = i,
+                            .flags = send_flag::kSignaled,
+                            .ah = there.id(),
+                            .remote_qpn = b.qp.qpn(),
+                            .remote_qkey = kQkey}));
+  }
+  for (std::uint64_t i = 0; i < kMany; ++i) {
+    Wc wc;
+    REQUIRE(within(5s, [&] {
+      link.a.device.progress();
+      return b.cq.poll({&wc, 1}) == 1;
+    }));
+    CHECK(wc.ok());
+    CHECK(wc.wr_id == i);
+    REQUIRE(within(5s, [&] { return a.cq.poll({&wc, 1}) == 1; }));
+    CHECK(wc.ok());
+  }
+}
+
 TEST_CASE("an address handle is to an address that can be reached", "[api][ah]") {
   Joined link(Mode::kApp);
   for (const AhAttr& wrong : {AhAttr{}, AhAttr{.dgid = link.b.gid(), .sgid_index = 99},
