@@ -17,7 +17,8 @@ NetworkHeader network_of(const wire::PacketView& packet) noexcept {
 
 }  // namespace
 
-/// A datagram that finds no receive, or one that is too small, is dropped; the receive stays. IBA 9.8.3.2 ?
+/// A datagram that finds no receive, or one that is too small, is dropped. The receive stays, but not at the
+/// head of a queue that is shared, where it would be in the way of all: it completes. IBA 9.9.3 ?
 void UdResponder::on_request(const wire::PacketView& packet) noexcept {
   if (!qp_.receives.available()) {
     qp_.counters.add(Count::kDropNoReceive);
@@ -27,7 +28,7 @@ void UdResponder::on_request(const wire::PacketView& packet) noexcept {
   const auto length = static_cast<std::uint32_t>(kGrhBytes + packet.payload.size());
   if (wqe.length < length) {
     qp_.counters.add(Count::kDropReceiveTooSmall);
-    qp_.receives.put_back();
+    if (qp_.receives.shared() != nullptr) fail_receive(Fault::kReceiveTooSmall);
     return;
   }
   std::array<std::byte, kGrhBytes> grh;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "api/ends.h"
+#include "uroce/ah.h"
 #include "uroce/srq.h"
 
 namespace uroce::api {
@@ -94,6 +95,32 @@ TEST_CASE("the limit of an SRQ and the end of its QPs are told", "[api][srq][eve
   CHECK(event.qpn == crowd.receivers[1].qpn());
   Wc none;
   CHECK(crowd.recv_cq.poll({&none, 1}) == 0);  // the receives are the others'
+}
+
+TEST_CASE("a shared receive that is too small for a datagram completes, and is in nobody's way",
+          "[api][srq][ud]") {
+  constexpr std::uint32_t kQkey = 77;
+  Joined link(Mode::kAuto);
+  Crowd crowd(link);
+  Qp from = must(Qp::create(link.a.pd, crowd.send_cq, crowd.send_cq, {.type = QpType::kUd}));
+  Qp to = must(Qp::create(link.b.pd, crowd.recv_cq, crowd.recv_cq, crowd.srq, {.type = QpType::kUd}));
+  REQUIRE(from.connect({.qkey = kQkey}));
+  REQUIRE(to.connect({.qkey = kQkey}));
+  const Sge small = crowd.memory.sge(0, kGrhBytes - 1);
+  REQUIRE(crowd.srq.post_recv({.wr_id = 1, .sges = {&small, 1}}));
+  crowd.receive(2);
+  const Ah there = must(Ah::create(link.a.pd, {.dgid = link.b.gid()}));
+  const SendWr wr{.ah = there.id(), .remote_qpn = to.qpn(), .remote_qkey = kQkey};
+  REQUIRE(from.post_send(wr));
+  const Wc failed = crowd.next();
+  CHECK(failed.wr_id == 1);
+  CHECK(failed.status == WcStatus::kLocLenErr);
+  CHECK(failed.qpn == to.qpn());
+  REQUIRE(from.post_send(wr));
+  const Wc received = crowd.next();
+  CHECK(received.ok());
+  CHECK(received.wr_id == 2);
+  CHECK(to.query().state == QpState::kRts);
 }
 
 TEST_CASE("a limit above what is posted is told at once", "[api][srq][events]") {
