@@ -283,6 +283,36 @@ TEST_CASE("addresses of the loopback interface stand for the port's, and for the
   CHECK(text_of(file.query(there).dst_addr) == "10.77.0.2");
 }
 
+TEST_CASE("no address at all to connect to is the device itself, and so is ::1", "[abi][rdmacm]") {
+  Own own;
+  File file;
+  (void)listening(file, 1, "0.0.0.0", 7210);
+  const std::uint32_t v4 = resolved(file, 2, "0.0.0.0", 7210);
+  CHECK(text_of(file.query(v4).dst_addr) == own.ip);
+  for (const char* ip : {"::", "::1"}) {
+    const std::uint32_t id = file.create(3);
+    rdma_ucm_resolve_ip body{};
+    body.id = id;
+    body.timeout_ms = 1000;
+    body.dst_addr.sin6_family = AF_INET6;
+    body.dst_addr.sin6_port = htons(7210);
+    REQUIRE(inet_pton(AF_INET6, ip, &body.dst_addr.sin6_addr) == 1);
+    REQUIRE(file.say(RDMA_USER_CM_CMD_RESOLVE_IP, body) == 0);
+    CAPTURE(ip);
+    CHECK(file.next().event == kAddrResolved);
+    const rdma_ucm_query_route_resp route = file.query(id);
+    ibv_gid gid{};
+    REQUIRE(ibv_query_gid(own.side.context, 1, 0, &gid) == 0);
+    CHECK(std::memcmp(&route.dst_addr.sin6_addr, gid.raw, sizeof gid.raw) == 0);
+  }
+  rdma_ucm_bind_ip bind{};
+  bind.id = file.create(4);
+  bind.addr.sin6_family = AF_INET6;
+  bind.addr.sin6_port = htons(7211);
+  bind.addr.sin6_addr = IN6ADDR_LOOPBACK_INIT;
+  CHECK(file.say(RDMA_USER_CM_CMD_BIND_IP, bind) == 0);
+}
+
 TEST_CASE("DESTROY_ID tells how many events were read, and removes the others", "[abi][rdmacm]") {
   const Own own;
   const File file;

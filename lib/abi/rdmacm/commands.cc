@@ -41,7 +41,18 @@ bool is_any(const Gid& ip) noexcept {
 
 bool is_loopback(const Gid& ip) noexcept {
   constexpr std::uint8_t kLoopbackNet = 127;
-  return ip.is_v4() && ip.raw[12] == kLoopbackNet;
+  constexpr Gid kLoopback{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  return ip == kLoopback || (ip.is_v4() && ip.raw[12] == kLoopbackNet);
+}
+
+/// The first of a family; a link-local one if there is no other. Zero: there is none.
+Gid address_of(const std::vector<GidEntry>& own, bool is_v4) noexcept {
+  Gid found;
+  for (const GidEntry& one : own) {
+    const bool is_of = !one.gid.is_zero() && one.gid.is_v4() == is_v4;
+    if (is_of && (found.is_zero() || found.is_link_local())) found = one.gid;
+  }
+  return found;
 }
 
 /// Why an address cannot be had.
@@ -133,22 +144,22 @@ int Ucm::destroy_id(const Call& call) {
   return respond(cmd.response, call.room, response);
 }
 
-/// Addresses of the loopback interface stand for the port's, as they do in the kernel. Where two processes of
+/// Addresses of the loopback interface stand for the port's, as they do in the kernel; so does none at all,
+/// where there has to be one. Where two processes of
 /// this machine are the ends of a link and its addresses are derived, one that is connected to and that
 /// nobody in this process listens at is the other end's.
 std::optional<CmAddress> Ucm::on_port(std::optional<CmAddress> address, bool is_remote) const {
-  if (!address.has_value() || !is_loopback(address->ip)) return address;
+  if (!address.has_value()) return address;
+  if (!is_loopback(address->ip) && !(is_remote && is_any(address->ip))) return address;
   const Device& device = cm_->device();
-  const auto gids = device.gids();
-  const auto own =
-      std::find_if(gids.begin(), gids.end(), [](const GidEntry& gid) { return gid.gid.is_v4(); });
-  if (own == gids.end()) return address;
-  address->ip = own->gid;
+  const Gid own = address_of(device.gids(), address->ip.is_v4());
+  if (own.is_zero()) return address;
+  address->ip = own;
   const bool is_here = std::any_of(ids_.begin(), ids_.end(), [&](const auto& id) {
     return id != nullptr && id->backlog != 0 && id->local->port == address->port;
   });
   constexpr std::uint8_t kOtherEnd = 1 ^ 2;
-  if (is_remote && !is_here && device.is_two_ended() && device.config().ip.empty()) {
+  if (is_remote && !is_here && own.is_v4() && device.is_two_ended() && device.config().ip.empty()) {
     address->ip.raw.back() ^= kOtherEnd;
   }
   return address;
