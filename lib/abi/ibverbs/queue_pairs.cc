@@ -103,8 +103,10 @@ ibv_qp_cap granted(const QpInitAttr& attr, const ibv_qp_init_attr_ex& asked) noe
 
 /// 0, or what is wrong with those attributes that the C++ API does not know.
 int check(const ibv_qp_attr& attr, unsigned mask) noexcept {
-  constexpr unsigned kUnknown = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_CAP | IBV_QP_RATE_LIMIT;
+  constexpr unsigned kUnknown = IBV_QP_ALT_PATH | IBV_QP_CAP | IBV_QP_RATE_LIMIT;
   if ((mask & kUnknown) != 0) return EOPNOTSUPP;
+  // That is where each path is already, without an alternate one.
+  if ((mask & IBV_QP_PATH_MIG_STATE) != 0 && attr.path_mig_state != IBV_MIG_MIGRATED) return EOPNOTSUPP;
   if ((mask & IBV_QP_PORT) != 0 && attr.port_num != 1) return EINVAL;
   if ((mask & IBV_QP_PKEY_INDEX) != 0 && attr.pkey_index != 0) return EINVAL;
   if ((mask & IBV_QP_AV) != 0 && (attr.ah_attr.is_global == 0 || attr.ah_attr.port_num > 1)) return EINVAL;
@@ -211,8 +213,9 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
 
 int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int attr_mask) {
   if (!is_here(*base)) return fail(EIO);
-  const unsigned mask = meant(base->qp_type, static_cast<unsigned>(attr_mask));
-  if (const int wrong = check(*attr, mask); wrong != 0) return fail(wrong);
+  const auto asked = static_cast<unsigned>(attr_mask);
+  if (const int wrong = check(*attr, asked); wrong != 0) return fail(wrong);
+  const unsigned mask = meant(base->qp_type, asked & ~unsigned{IBV_QP_PATH_MIG_STATE});
   const Status status = qp_of(base).qp->modify(to_engine(*attr, mask), mask);
   if (status && (mask & IBV_QP_STATE) != 0) base->state = attr->qp_state;
   return answer(status);
