@@ -82,6 +82,74 @@ TEST_CASE("unknown masks and flags are refused, with errno", "[abi][errors]") {
   CHECK(errno == EOPNOTSUPP);
 }
 
+TEST_CASE("a QP can be asked for what its type can send", "[abi][errors]") {
+  VerbsSide side;
+  ibv_qp_init_attr_ex qp{};
+  qp.send_cq = qp.recv_cq = side.cq;
+  qp.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+  qp.pd = side.pd;
+  qp.comp_mask = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
+  const auto is_made = [&](ibv_qp_type type, std::uint64_t ops) {
+    qp.qp_type = type;
+    qp.send_ops_flags = ops;
+    errno = 0;
+    ibv_qp* made = ibv_create_qp_ex(side.context, &qp);
+    if (made != nullptr) return ibv_destroy_qp(made) == 0;
+    CHECK(errno == EOPNOTSUPP);
+    return false;
+  };
+  CHECK(is_made(IBV_QPT_UD, IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM));
+  CHECK_FALSE(is_made(IBV_QPT_UD, IBV_QP_EX_WITH_RDMA_WRITE));
+  CHECK(is_made(IBV_QPT_UC, IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_BIND_MW));
+  for (const std::uint64_t op : {IBV_QP_EX_WITH_RDMA_READ, IBV_QP_EX_WITH_SEND_WITH_INV,
+                                 IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD, IBV_QP_EX_WITH_ATOMIC_WRITE}) {
+    CHECK_FALSE(is_made(IBV_QPT_UC, op));
+    CHECK(is_made(IBV_QPT_RC, op));
+    CHECK(is_made(IBV_QPT_XRC_SEND, op));
+  }
+}
+
+TEST_CASE("what another context has made is not there", "[abi][errors]") {
+  VerbsSide side;
+  VerbsSide other;
+  ibv_srq_init_attr srq_attr{};
+  srq_attr.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
+  ibv_srq* srq = ibv_create_srq(other.pd, &srq_attr);
+  REQUIRE(srq != nullptr);
+  for (int i = 0; i < 3; ++i) {
+    ibv_qp_init_attr qp{};
+    qp.qp_type = IBV_QPT_RC;
+    qp.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+    qp.send_cq = i == 0 ? other.cq : side.cq;
+    qp.recv_cq = i == 1 ? other.cq : side.cq;
+    qp.srq = i == 2 ? srq : nullptr;
+    errno = 0;
+    CAPTURE(i);
+    CHECK(ibv_create_qp(side.pd, &qp) == nullptr);
+    CHECK(errno == EINVAL);
+  }
+  CHECK(ibv_destroy_srq(srq) == 0);
+  errno = 0;
+  CHECK(ibv_create_cq(side.context, 8, nullptr, other.channel, 0) == nullptr);
+  CHECK(errno == EINVAL);
+  ibv_parent_domain_init_attr domain{};
+  domain.pd = other.pd;
+  CHECK(ibv_alloc_parent_domain(side.context, &domain) == nullptr);
+  CHECK(ibv_rereg_mr(side.mr, IBV_REREG_MR_CHANGE_PD, other.pd, nullptr, 0, 0) != 0);
+  CHECK(errno == EINVAL);
+}
+
+TEST_CASE("a path without an alternate one is where it migrated to, and nowhere else", "[abi][errors]") {
+  VerbsSide side;
+  side.to_init();
+  side.connect(side);
+  ibv_qp_attr attr{};
+  attr.path_mig_state = IBV_MIG_MIGRATED;
+  CHECK(ibv_modify_qp(side.qp, &attr, IBV_QP_PATH_MIG_STATE) == 0);
+  attr.path_mig_state = IBV_MIG_REARM;
+  CHECK(ibv_modify_qp(side.qp, &attr, IBV_QP_PATH_MIG_STATE) == EOPNOTSUPP);
+}
+
 TEST_CASE("a post that is not taken names the work request, and says why", "[abi][errors]") {
   VerbsSide side;
   ibv_send_wr* bad_send = nullptr;

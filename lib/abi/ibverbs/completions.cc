@@ -57,6 +57,7 @@ struct Wanted {
 
 CompletionQueue* make(ibv_context* context, const Wanted& wanted) {
   if (!is_here(*context)) return fail_null(EIO);
+  if (wanted.channel != nullptr && !is_of(*context, wanted.channel)) return fail_null(EINVAL);
   return guarded([&]() -> CompletionQueue* {
     Device& device = Context::of(context).device();
     auto made = Cq::create(device, CqAttr{.entries = wanted.entries, .timestamps = wanted.timestamps});
@@ -99,7 +100,7 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
   const std::uint32_t flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attr->flags : 0;
   const bool has_pd = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
   if ((flags & ~kFlags) != 0) return fail_null(EOPNOTSUPP);
-  if (attr->comp_vector != 0) return fail_null(EINVAL);
+  if (attr->comp_vector != 0 || (has_pd && !is_of(*context, attr->parent_domain))) return fail_null(EINVAL);
   CompletionQueue* cq = make(context, {.entries = attr->cqe,
                                        .cq_context = attr->cq_context,
                                        .channel = attr->channel,

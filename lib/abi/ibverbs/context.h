@@ -42,6 +42,11 @@ template <typename Object>
 [[nodiscard]] bool is_here(const Object& object) noexcept {
   return Context::of(object.context).is_here();
 }
+/// Whether the object is there, and one that this context made.
+template <typename Object>
+[[nodiscard]] bool is_of(const ibv_context& context, const Object* object) noexcept {
+  return object != nullptr && object->context == &context;
+}
 [[nodiscard]] inline bool is_here(ibv_context& context) noexcept {
   return Context::of(&context).is_here();
 }

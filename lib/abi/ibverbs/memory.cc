@@ -68,7 +68,9 @@ ibv_pd* alloc_parent_domain(ibv_context* context, ibv_parent_domain_init_attr* a
   constexpr std::uint32_t kKnown =
       IBV_PARENT_DOMAIN_INIT_ATTR_ALLOCATORS | IBV_PARENT_DOMAIN_INIT_ATTR_PD_CONTEXT;
   if (!is_here(*context)) return fail_null(EIO);
-  if (attr->pd == nullptr) return fail_null(EINVAL);
+  if (!is_of(*context, attr->pd) || (attr->td != nullptr && !is_of(*context, attr->td))) {
+    return fail_null(EINVAL);
+  }
   if ((attr->comp_mask & ~kKnown) != 0) return fail_null(EINVAL);
   auto* pd = new (std::nothrow) ProtectionDomain;
   if (pd == nullptr) return fail_null(ENOMEM);
@@ -111,6 +113,7 @@ int bind_mw(ibv_qp* base, ibv_mw* mw, ibv_mw_bind* bind) {
   QueuePair& qp = qp_of(base);
   const ibv_mw_bind_info& info = bind->bind_info;
   if (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) return EINVAL;  // type 1 has no such windows
+  if (mw->context != base->context) return EINVAL;
   const MwBind to{.mr = Lkey{info.mr == nullptr ? 0 : info.mr->lkey},
                   .addr = info.addr,
                   .length = info.length,

@@ -27,8 +27,34 @@ ibv_pd* pd_of(const ibv_qp_init_attr_ex& attr) noexcept {
   return has(attr, IBV_QP_INIT_ATTR_PD) ? attr.pd : nullptr;
 }
 
+/// What the extended calls can ask of a QP of that type.
+constexpr std::uint64_t send_ops_of(ibv_qp_type type) noexcept {
+  constexpr std::uint64_t kSends = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM;
+  constexpr std::uint64_t kUnreliable = kSends | IBV_QP_EX_WITH_RDMA_WRITE |
+                                        IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_LOCAL_INV |
+                                        IBV_QP_EX_WITH_BIND_MW;
+  switch (type) {
+    case IBV_QPT_UD:
+      return kSends;
+    case IBV_QPT_UC:
+      return kUnreliable;
+    case IBV_QPT_XRC_RECV:
+      return 0;
+    default:
+      return kSendOps;
+  }
+}
+
+/// Whether all that it is made of is there and of that context.
+bool has_parts(const ibv_context& context, const ibv_qp_init_attr_ex& attr) noexcept {
+  if (attr.qp_type == IBV_QPT_XRC_RECV) return has(attr, IBV_QP_INIT_ATTR_XRCD) && is_of(context, attr.xrcd);
+  if (!is_of(context, pd_of(attr)) || !is_of(context, attr.send_cq)) return false;
+  if (attr.qp_type == IBV_QPT_XRC_SEND) return attr.recv_cq == nullptr || is_of(context, attr.recv_cq);
+  return is_of(context, attr.recv_cq) && (attr.srq == nullptr || is_of(context, attr.srq));
+}
+
 /// 0, or why such a QP cannot be.
-int check(const ibv_qp_init_attr_ex& attr) noexcept {
+int check(const ibv_context& context, const ibv_qp_init_attr_ex& attr) noexcept {
   constexpr std::uint32_t kKnown = IBV_QP_INIT_ATTR_PD | IBV_QP_INIT_ATTR_XRCD |
                                    IBV_QP_INIT_ATTR_CREATE_FLAGS | IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
   if ((attr.comp_mask & ~kKnown) != 0) return EOPNOTSUPP;
@@ -36,12 +62,11 @@ int check(const ibv_qp_init_attr_ex& attr) noexcept {
       (attr.create_flags & ~std::uint32_t{IBV_QP_CREATE_BLOCK_SELF_MCAST_LB}) != 0) {
     return EOPNOTSUPP;
   }
-  if (has(attr, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr.send_ops_flags & ~kSendOps) != 0) return EOPNOTSUPP;
+  if (has(attr, IBV_QP_INIT_ATTR_SEND_OPS_FLAGS) && (attr.send_ops_flags & ~send_ops_of(attr.qp_type)) != 0) {
+    return EOPNOTSUPP;
+  }
   if (to_string(static_cast<QpType>(attr.qp_type)) == "?") return EOPNOTSUPP;
-  if (attr.qp_type == IBV_QPT_XRC_RECV) return has(attr, IBV_QP_INIT_ATTR_XRCD) ? 0 : EINVAL;
-  if (!has(attr, IBV_QP_INIT_ATTR_PD) || attr.pd == nullptr || attr.send_cq == nullptr) return EINVAL;
-  if (attr.recv_cq == nullptr && attr.qp_type != IBV_QPT_XRC_SEND) return EINVAL;
-  return 0;
+  return has_parts(context, attr) ? 0 : EINVAL;
 }
 
 /// As much as there is room for SGEs, whatever the program asks for, as with other providers: rdma_xclient
@@ -167,7 +192,7 @@ Gid gid_of(const ibv_gid& from) noexcept {
 
 ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   if (!is_here(*context)) return fail_null(EIO);
-  if (const int wrong = check(*attr); wrong != 0) return fail_null(wrong);
+  if (const int wrong = check(*context, *attr); wrong != 0) return fail_null(wrong);
   return guarded([&]() -> ibv_qp* {
     auto made = make(*attr);
     if (!made) return fail_null(to_errno(made.error().code));

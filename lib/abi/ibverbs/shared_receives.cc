@@ -17,16 +17,16 @@ bool has(const ibv_srq_init_attr_ex& attr, std::uint32_t bit) noexcept {
 }
 
 /// 0, or why such a queue cannot be.
-int check(const ibv_srq_init_attr_ex& attr) noexcept {
+int check(const ibv_context& context, const ibv_srq_init_attr_ex& attr) noexcept {
   constexpr std::uint32_t kKnown =
       IBV_SRQ_INIT_ATTR_TYPE | IBV_SRQ_INIT_ATTR_PD | IBV_SRQ_INIT_ATTR_XRCD | IBV_SRQ_INIT_ATTR_CQ;
   if ((attr.comp_mask & ~kKnown) != 0) return EOPNOTSUPP;
-  if (!has(attr, IBV_SRQ_INIT_ATTR_PD) || attr.pd == nullptr) return EINVAL;
+  if (!has(attr, IBV_SRQ_INIT_ATTR_PD) || !is_of(context, attr.pd)) return EINVAL;
   const ibv_srq_type type = has(attr, IBV_SRQ_INIT_ATTR_TYPE) ? attr.srq_type : IBV_SRQT_BASIC;
   if (type == IBV_SRQT_BASIC) return 0;
   if (type != IBV_SRQT_XRC) return EOPNOTSUPP;
   const bool is_whole = has(attr, IBV_SRQ_INIT_ATTR_XRCD) && has(attr, IBV_SRQ_INIT_ATTR_CQ);
-  return is_whole && attr.xrcd != nullptr && attr.cq != nullptr ? 0 : EINVAL;
+  return is_whole && is_of(context, attr.xrcd) && is_of(context, attr.cq) ? 0 : EINVAL;
 }
 
 bool is_xrc(const ibv_srq_init_attr_ex& attr) noexcept {
@@ -67,7 +67,7 @@ ibv_xrcd* open_named(ibv_context* context, std::weak_ptr<Xrcd>& name, int oflags
 
 ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
   if (!is_here(*context)) return fail_null(EIO);
-  if (const int wrong = check(*attr); wrong != 0) return fail_null(wrong);
+  if (const int wrong = check(*context, *attr); wrong != 0) return fail_null(wrong);
   return guarded([&]() -> ibv_srq* {
     auto made = make(*attr);
     if (!made) return fail_null(to_errno(made.error().code));
