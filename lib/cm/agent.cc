@@ -278,6 +278,10 @@ Status Agent::establish(CmId id) {
   c.state = State::kEstablished;
   disarm(c);
   say(c, c.last);
+  if (c.left.is_set()) {
+    tell(c, CmEventType::kDisconnected);
+    enter_timewait(c, c.left);
+  }
   return {};
 }
 

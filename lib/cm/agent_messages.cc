@@ -362,6 +362,10 @@ void Agent::on_dreq(const Received& in) {
     ++counters_.unexpected;
     return;
   }
+  if (c->state == kRepRcvd) {  // told once the application knows of a connection
+    c->left = in.now;
+    return;
+  }
   tell(*c, CmEventType::kDisconnected);
   enter_timewait(*c, in.now);
 }

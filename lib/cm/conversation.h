@@ -66,6 +66,7 @@ struct Conversation {
   Ticks give_up;
   std::uint64_t interval_ns = 0;
   Ticks patience;  ///< until then "nobody listens" is not believed
+  Ticks left;      ///< when the peer ended it, before its reply was taken; unset: it has not
 };
 
 }  // namespace uroce::cm

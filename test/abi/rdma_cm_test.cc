@@ -401,6 +401,29 @@ TEST_CASE("a connection is asked for, accepted, established and ended", "[abi][r
   CHECK(file.destroy(listener) == 1);
 }
 
+TEST_CASE("whoever takes a reply behind which its peer has left is connected, and then not",
+          "[abi][rdmacm]") {
+  const Own own;
+  const VerbsSide peer;
+  const File file;
+  (void)listening(file, 1, own.ip, 7000);
+  const std::uint32_t id = resolved(file, 2, own.ip, 7000);
+  REQUIRE(connect(file, id, own.side.qp->qp_num, "") == 0);
+  const auto request = file.next();
+  REQUIRE(accept(file, request.id, 3, peer.qp->qp_num) == 0);
+  CHECK(file.next().event == kConnectResponse);
+  REQUIRE(file.say(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{.id = request.id}) == 0);
+  const auto ended = file.next();
+  CHECK(ended.event == kDisconnected);
+  CHECK(ended.uid == 3);
+  rdma_ucm_accept ready{};
+  ready.id = id;
+  CHECK(file.say(RDMA_USER_CM_CMD_ACCEPT, ready) == 0);
+  const auto told = file.next();
+  CHECK(told.event == kDisconnected);
+  CHECK(told.uid == 2);
+}
+
 TEST_CASE("a channel may close with a request that nobody has read, whatever its id", "[abi][rdmacm]") {
   const Own own;
   const File client;

@@ -144,6 +144,9 @@ TEST_CASE("a DREQ in each state of the handshake", "[cm][release]") {
     a.event(CmEventType::kConnectReply);
     a.in(dreq_to(id));
     a.out<CmDrep>();
+    a.quiet();
+    CHECK(a.agent.establish(id));
+    a.out<CmRtu>();
     a.event(CmEventType::kDisconnected);
     CHECK(a.agent.establish(id).error().code == Errc::kBadState);
   }
