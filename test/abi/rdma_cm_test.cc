@@ -21,6 +21,7 @@
 #include <string>
 #include <thread>
 
+#include "test/abi/no_descriptors.h"
 #include "test/abi/verbs_side.h"
 
 namespace uroce::test {
@@ -268,6 +269,17 @@ TEST_CASE("an id is bound to an address of the port, and AF_IB is unknown", "[ab
   CHECK(file.say(RDMA_USER_CM_CMD_CREATE_ID, unknown) == EINVAL);
   unknown.ps = RDMA_PS_TCP;
   CHECK(file.say(RDMA_USER_CM_CMD_CREATE_ID, unknown, 2) == ENOSPC);
+}
+
+TEST_CASE("a command that finds no descriptor says so, and can be given again", "[abi][rdmacm][errors]") {
+  const Own own;
+  const File file;
+  const std::uint32_t id = file.create(1);
+  {
+    const NoDescriptors none;
+    CHECK(file.bind(id, own.ip, 7000) == EMFILE);
+  }
+  CHECK(file.bind(id, own.ip, 7000) == 0);
 }
 
 TEST_CASE("addresses of the loopback interface stand for the port's, and for the other end's",

@@ -1,13 +1,13 @@
 // Events of completion queues: whose they are, what they cost, and how many there are.
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <utility>
 
+#include "test/abi/no_descriptors.h"
 #include "test/abi/verbs_side.h"
 
 namespace uroce::test {
@@ -56,26 +56,6 @@ void send(VerbsSide& side, unsigned flags = 0) {
   wr.send_flags = flags;
   REQUIRE(ibv_post_send(side.qp, &wr, &bad) == 0);
 }
-
-/// Nothing can be opened while it lives.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    const int next = dup(0);
-    REQUIRE(next >= 0);
-    close(next);
-    rlimit none = before_;
-    none.rlim_cur = static_cast<rlim_t>(next);
-    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
-  }
-  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 /// From a QP at `a` to a shared queue at `b`, whose CQ has `entries`.
 struct Xrc {

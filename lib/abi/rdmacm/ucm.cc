@@ -82,7 +82,8 @@ ssize_t Ucm::write(int fd, std::span<const std::byte> command) {
     const Command known = command_of(header.cmd);
     if (known.handler == nullptr) return fail(ENOSYS), -1;
     if (known.uses_cm) {
-      if (Status opened = open_cm(); !opened) return answer(opened), -1;
+      errno = 0;
+      if (Status opened = open_cm(); !opened) return fail(to_errno(opened.error())), -1;
     }
     const std::lock_guard lock(mutex_);
     error = call.file->closed ? EBADF : (this->*known.handler)(call);
