@@ -44,11 +44,8 @@ void Device::Impl::retire_ah(AhId id) noexcept {
     LeavingHandle handle{.id = id, .awaited = {}};
     handle.awaited.reserve(datagram_qps.size());
     leaving_ahs.reserve(leaving_ahs.size() + 1);
-    for (const Qpn qpn : datagram_qps) {
-      runner_of(qpn).execute([&](engine::PollLoop& loop, Ticks) {
-        const transport::QueuePair* qp = loop.find(qpn);
-        if (qp != nullptr) handle.awaited.push_back({qpn, qp->context().sq.tail()});
-      });
+    for (auto& runner : runners) {
+      runner->execute([&](engine::PollLoop& loop, Ticks) { add_sends(loop, handle.awaited); });
     }
     leaving_ahs.push_back(std::move(handle));
   } catch (const std::bad_alloc&) {
@@ -59,6 +56,16 @@ void Device::Impl::retire_ah(AhId id) noexcept {
     if (handle.awaited.empty()) remove_ah(handle.id);
     return handle.awaited.empty();
   });
+}
+
+/// Of the QPs of a loop. There is room for all.
+void Device::Impl::add_sends(engine::PollLoop& loop, std::vector<LeavingHandle::Sends>& to) const {
+  for (const Qpn qpn : datagram_qps) {
+    const transport::QueuePair* qp = loop.find(qpn);
+    if (qp == nullptr) continue;
+    const std::uint32_t end = qp->context().sq.tail();
+    if (!qp->context().sq.is_retired(end)) to.push_back({qpn, end});
+  }
 }
 
 bool Device::Impl::have_left(const LeavingHandle::Sends& sends) {

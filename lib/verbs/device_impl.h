@@ -100,6 +100,7 @@ struct Device::Impl {
   /// memory it does so at once.
   void retire_ah(AhId id) noexcept;
   void remove_ah(AhId id);
+  void add_sends(engine::PollLoop& loop, std::vector<LeavingHandle::Sends>& to) const;
   [[nodiscard]] bool have_left(const LeavingHandle::Sends& sends);
   [[nodiscard]] engine::LoopRunner& runner_of(Qpn qpn) noexcept {
     return *runners[raw(qpn) & (runners.size() - 1)];
