@@ -5,6 +5,7 @@ Usage: config_test.py [SOURCE_ROOT]
 """
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,6 +32,45 @@ class Scripts(unittest.TestCase):
         env = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", **more}
         return subprocess.run([script, *map(str, words)], cwd=self.folder, env=env, capture_output=True,
                               text=True, timeout=SECONDS)
+
+
+class Quickstart(Scripts):
+    def setUp(self):
+        super().setUp()
+        for name in ("quickstart", "common.sh", "uroce.toml"):
+            (self.folder / "config").mkdir(exist_ok=True)
+            shutil.copy(ROOT / "config" / name, self.folder / "config" / name)
+        self.put("config/setup", "echo setup >>log")
+        self.put("config/hugepages", "exit 0")
+        self.put("config/train", "echo train >>log; exit ${TRAIN:-0}")
+        self.put("bin/meson", "echo meson >>log; touch build/build.ninja")
+        self.put("bin/ninja", "echo ninja >>log; mkdir -p build/apps; cp uroce build/apps/uroce")
+        self.put("uroce", 'echo "uroce $*" >>log')
+
+    def steps(self, *words, status=0, **more):
+        (self.folder / "log").unlink(missing_ok=True)
+        result = self.run_script("config/quickstart", *words, **more)
+        self.assertEqual(result.returncode, status, result.stderr)
+        log = self.folder / "log"
+        return [line.split()[0] for line in log.read_text().splitlines()] if log.exists() else []
+
+    def test_it_trains_once(self):
+        self.assertEqual(self.steps(), ["setup", "meson", "train", "ninja", "uroce"])
+        self.assertEqual(self.steps(), ["setup", "ninja", "uroce"])
+
+    def test_a_training_that_was_interrupted_begins_again(self):
+        self.assertEqual(self.steps(TRAIN="130", status=130), ["setup", "meson", "train"])
+        self.assertEqual(self.steps(), ["setup", "train", "ninja", "uroce"])
+
+    def test_a_training_that_fails_is_not_tried_again(self):
+        self.assertEqual(self.steps(TRAIN="22"), ["setup", "meson", "train", "ninja", "uroce"])
+        self.assertEqual(self.steps(), ["setup", "ninja", "uroce"])
+
+    def test_a_wrong_option_is_refused_before_the_build(self):
+        self.assertEqual(self.steps("--quikc", status=2), [])
+        self.assertEqual(self.steps("--ports=shm:x", status=2), [])
+        words = ["--quick", "--json", "--no-huge", "--port", "shm:x", "--mtu=2000"]
+        self.assertEqual(self.steps(*words)[-1], "uroce")
 
 
 class Hugepages(Scripts):
