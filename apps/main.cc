@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cstdio>
 #include <exception>
 #include <string>
 
@@ -60,9 +61,15 @@ int finish(const CLI::App& program, const CLI::ParseError& error) {
   return uroce::apps::kUsageExit;
 }
 
-}  // namespace
+/// What was printed has to arrive: on a full disk it does not.
+int with_output(int exit_code) {
+  const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (is_written || exit_code != 0) return exit_code;
+  return uroce::apps::fail(
+      {.code = uroce::Errc::kSystem, .text = "stdout cannot be written: what was printed is not all there"});
+}
 
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   using namespace uroce::apps;
   CLI::App program("User-space RoCE v2: RDMA between programs over any Ethernet port, without RDMA hardware.",
                    "uroce");
@@ -83,8 +90,15 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return finish(program, error);
   } catch (const std::exception& error) {
+    if (std::ferror(stdout) != 0) return 0;  // with_output() tells that
     fmt::print(stderr, "uroce: {}\n", error.what());
     return 1;
   }
   return exit_code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return with_output(run(argc, argv));
 }

@@ -45,17 +45,27 @@ Status drive(Session& session, Results& results) {
   return {};
 }
 
+Error unwritable(const std::string& file) {
+  return {.code = Errc::kSystem, .text = fmt::format("{} cannot be written", file)};
+}
+
+/// Before the run whose result it is to hold; what is in the file stays there until then.
+Status check_result_file(const LocalOptions& local) {
+  if (!local.is_client() || local.json_file.empty()) return {};
+  if (std::ofstream(local.json_file, std::ios::app)) return {};
+  return unwritable(local.json_file);
+}
+
 int run_client(Session& session, const LocalOptions& local, bool json) {
   Results results;
   const Status driven = drive(session, results);
   if (!driven && results.empty()) return fail(driven.error());
   const TestSpec& spec = session.spec();
   const auto as_json = results_json(spec, local, results).dump(2);
-  if (!local.json_file.empty() && !(std::ofstream(local.json_file) << as_json << '\n')) {
-    return fail({.code = Errc::kSystem, .text = fmt::format("{} cannot be written", local.json_file)});
-  }
   print_samples(spec, local, results);
   fmt::print("{}", json ? as_json + "\n" : results_text(spec, local, results));
+  if (!local.json_file.empty() && !(std::ofstream(local.json_file) << as_json << std::endl))
+    return fail(unwritable(local.json_file));
   if (!driven) return fail(driven.error());
   if (results.data_errors() == 0) return 0;
   fmt::print(stderr, "uroce: {} bytes or values were wrong\n", results.data_errors());
@@ -73,6 +83,7 @@ int run(const SharedOptions& shared, const LocalOptions& local, const TestSpec& 
   if (local.sleeps) base.mode = Mode::kAuto;  // in mode app nobody would wake it
   const auto config = shared.resolve(base);
   if (!config) return fail(config.error());
+  if (auto checked = check_result_file(local); !checked) return fail(checked.error());
   if (auto pinned = pin_application(*config, most_loops(local, wish)); !pinned) return fail(pinned.error());
   const auto announce = [&] {
     if (local.is_client() || shared.json()) return;

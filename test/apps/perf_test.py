@@ -3,12 +3,22 @@
 
 Usage: perf_test.py UROCE_PROGRAM
 """
+import contextlib
 import json
+import mmap
 import os
+import pathlib
+import signal
+import socket
+import subprocess
 import sys
+import tempfile
+import time
 import unittest
 
-from cli_test import Case, started, uroce
+from cli_test import CONFIG, PEER, SECONDS, UROCE, Case, clean_environment, started, uroce
+
+NO_MEMORY, NO_HUGEPAGES, SYSTEM = 12, 17, 22
 
 
 class Peak(Case):
@@ -57,6 +67,32 @@ class OneCore(Case):
             client = uroce(*common, "--ip", "10.5.0.2/24", "-C", 300, "--json", "10.5.0.1")
             self.assertEqual(client.returncode, 0, client.stderr)
             self.assertLess(json.loads(client.stdout)["p50_us"], 400)  # each has two round trips in it
+
+
+class Output(Case):
+    def test_a_result_file_is_opened_before_the_run(self):
+        with tempfile.TemporaryDirectory() as folder:
+            nowhere = pathlib.Path(folder, "nowhere", "x")
+            result = uroce("perf", "send_lat", "--port", self.link, "-p", self.port, "--no-huge",
+                           "--out_json_file", nowhere, "localhost")  # where there is no server
+            self.assert_fails(result, SYSTEM, str(nowhere))
+
+    def test_the_table_comes_before_a_result_file_that_is_full(self):
+        common = ["perf", "send_lat", "-n", 100, "--port", self.link, "-p", self.port, "--no-huge"]
+        with started(*common):
+            result = uroce(*common, "--out_json_file", "/dev/full", "localhost")
+        self.assertEqual(result.returncode, SYSTEM, result.stderr)
+        self.assertIn("t_typical[usec]", result.stdout)
+        self.assertIn("/dev/full cannot be written", result.stderr)
+
+    def test_a_full_disk_behind_stdout_is_a_failure(self):
+        for words in (["config"], ["--version"], ["perf", "send_lat", "--help"]):
+            with self.subTest(words=words), open("/dev/full", "w") as full:
+                result = subprocess.run([UROCE, *words], stdout=full, stderr=subprocess.PIPE, text=True,
+                                        env=clean_environment(), timeout=SECONDS)
+                self.assertEqual(result.returncode, SYSTEM, result.stderr)
+                self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+                self.assertIn("stdout", result.stderr)
 
 
 if __name__ == "__main__":
