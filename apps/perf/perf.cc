@@ -78,7 +78,7 @@ unsigned most_loops(const LocalOptions& local, const TestSpec& wish) {
   return local.is_client() ? wish.qps : std::numeric_limits<unsigned>::max();
 }
 
-int run(const SharedOptions& shared, const LocalOptions& local, const TestSpec& wish) {
+int run_test(const SharedOptions& shared, const LocalOptions& local, const TestSpec& wish) {
   Config base;
   if (local.sleeps) base.mode = Mode::kAuto;  // in mode app nobody would wake it
   const auto config = shared.resolve(base);
@@ -103,6 +103,15 @@ int run(const SharedOptions& shared, const LocalOptions& local, const TestSpec& 
     fmt::print("{}: served one client\n", wish.name());
   }
   return 0;
+}
+
+int run(const SharedOptions& shared, const LocalOptions& local, const TestSpec& wish) {
+  try {
+    return run_test(shared, local, wish);
+  } catch (const Json::exception&) {  // of what the peer sent
+    return fail({.code = Errc::kPeer,
+                 .text = "the peer answers something unexpected; is it the same version of `uroce perf`?"});
+  }
 }
 
 /// What depends on the kind of test.
@@ -176,43 +185,43 @@ void add_latency_options(CLI::App& command, Command& own) {
       .add_option("-Q,--cq-mod", spec.cq_mod,
                   "wait for the completion of every N-th message before the next comes or goes (default: of "
                   "each, as perftest does); 0: of none")
-      ->check(CLI::Range(0U, 32768U));
+      ->check(CLI::Range(0U, most::kDepth));
 }
 
 void add_bandwidth_options(CLI::App& command, TestSpec& spec) {
-  command.add_option("-q,--qp", spec.qps, "number of QPs")->check(CLI::Range(1U, 16384U));
+  command.add_option("-q,--qp", spec.qps, "number of QPs")->check(CLI::Range(1U, most::kQps));
   command.add_option("-l,--post_list", spec.post_list, "work requests posted at a time")
-      ->check(CLI::Range(1U, 64U));
+      ->check(CLI::Range(1U, most::kList));
   command.add_option("-Q,--cq-mod", spec.cq_mod, "one completion for so many operations")
-      ->check(CLI::Range(1U, 32768U));
+      ->check(CLI::Range(1U, most::kDepth));
   command.add_flag("-b,--bidirectional", spec.bidirectional, "both sides send");
 }
 
 void add_test_options(CLI::App& command, Command& own) {
   TestSpec& spec = own.spec;
-  const auto depth = CLI::Range(1U, 32768U);
+  const auto depth = CLI::Range(1U, most::kDepth);
   command.add_option("-c,--connection", own.connection, "RC; other types: uroce run -- ib_send_lat -c UD")
       ->check([spec](const std::string& type) { return check_connection(spec, type); });
   if (spec.verb != Verb::kAtomic) {
-    command.add_option("-s,--size", spec.size, "message size")->check(CLI::Range(1U, 1U << 30U));
+    command.add_option("-s,--size", spec.size, "message size")->check(CLI::Range(1U, most::kSize));
     command.add_flag("-a,--all", spec.all_sizes, "all sizes from 2 to 2^23");
   } else {
     command.add_option("-A,--atomic_type", own.atomic_type, "FETCH_AND_ADD or CMP_AND_SWAP")
         ->check(CLI::IsMember({"FETCH_AND_ADD", "CMP_AND_SWAP"}));
   }
   command.add_option("-n,--iters", spec.iterations, "operations (per QP)")
-      ->check(CLI::Range(1U, 1'000'000'000U));
+      ->check(CLI::Range(1U, most::kIterations));
   command.add_option("-D,--duration", spec.seconds, "seconds to run, instead of -n")
-      ->check(CLI::Range(1U, 86400U));
+      ->check(CLI::Range(1U, most::kSeconds));
   command.add_option("-m,--path-mtu", spec.path_mtu, "path MTU (default: what both ports allow)")
       ->check(CLI::IsMember({256U, 512U, 1024U, 2048U, 4096U}));
   command.add_option("-t,--tx-depth", spec.tx_depth, "depth of the send queue")->check(depth);
-  command.add_option("-r,--rx-depth", spec.rx_depth, "receives posted")->check(CLI::Range(2U, 32768U));
+  command.add_option("-r,--rx-depth", spec.rx_depth, "receives posted")->check(CLI::Range(2U, most::kDepth));
   command.add_option("-I,--inline_size", spec.inline_bytes, "largest message that is posted inline");
   command.add_option("-o,--outs", spec.outstanding_reads, "READs and atomics in flight")
-      ->check(CLI::Range(1U, 128U));
+      ->check(CLI::Range(1U, most::kReads));
   command.add_option("-u,--qp-timeout", spec.timeout, "acknowledgement timeout: 4.096 us << N")
-      ->check(CLI::Range(0U, 31U));
+      ->check(CLI::Range(0U, most::kTimeout));
   command.add_flag("--verify", spec.verify,
                    "check the data: of every SEND, READ and atomic; of WRITEs, what lies there at the end");
   if (spec.latency) {

@@ -12,7 +12,8 @@ Status serve(Session& session) {
     if (!request->contains("run"))
       return Error{.code = Errc::kPeer, .text = "the client asks for something unknown"};
     const auto size = request->at("run").get<std::uint32_t>();
-    if (size > session.spec().largest())
+    const bool is_whole = session.spec().verb != Verb::kAtomic || size == session.spec().size;
+    if (size == 0 || size > session.spec().largest() || !is_whole)
       return Error{.code = Errc::kPeer, .text = "the client's size is out of range"};
     auto served = session.spec().latency ? serve_latency(session, size) : serve_bandwidth(session, size);
     if (served) continue;

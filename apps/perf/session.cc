@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -16,6 +17,11 @@ constexpr std::size_t kMemoryBudget = 64U << 20U;  // bytes for all areas, unles
 
 Error too_much(const std::string& what) {
   return {.code = Errc::kInvalid, .text = what};
+}
+
+std::size_t memory_of_machine() noexcept {
+  return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
+         static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace
@@ -63,12 +69,13 @@ Status Session::agree() {
   } else {
     auto wish = hear(kAnswerNs);
     if (!wish) return wish.error();
-    const TestSpec asked = TestSpec::from(*wish);
-    if (asked.name() != spec_.name()) {
+    const auto asked = TestSpec::from(*wish);
+    if (!asked) return asked.error();
+    if (asked->name() != spec_.name()) {
       return Error{.code = Errc::kPeer,
-                   .text = fmt::format("the server runs {}, the client {}", spec_.name(), asked.name())};
+                   .text = fmt::format("the server runs {}, the client {}", spec_.name(), asked->name())};
     }
-    spec_ = asked;
+    spec_ = *asked;
     spec_.path_mtu = std::min(spec_.path_mtu, own_mtu);
     repeats_selectively_ = device_->config().selective_repeat && wish->value("selective_repeat", false);
     const Json answer = {{"path_mtu", spec_.path_mtu}, {"selective_repeat", repeats_selectively_}};
@@ -124,7 +131,13 @@ Status Session::make_memory() {
   for (std::size_t i = 0; i < spec_.qps; ++i) {
     areas_.push_back({.tx = 2 * i * bytes, .rx = (2 * i + 1) * bytes, .bytes = bytes});
   }
-  auto memory = Mr::alloc(*pd_, 2 * bytes * spec_.qps, access::kAll);
+  const std::size_t all = 2 * bytes * spec_.qps;
+  if (const std::size_t machine = memory_of_machine(); all > machine) {
+    return Error{.code = Errc::kNoMemory,
+                 .text = fmt::format("{} QPs with messages of {} bytes need {} MiB, this machine has {}",
+                                     spec_.qps, spec_.largest(), all >> 20U, machine >> 20U)};
+  }
+  auto memory = Mr::alloc(*pd_, all, access::kAll);
   if (!memory) return memory.error();
   memory_.emplace(std::move(*memory));
   std::memset(memory_->memory().data(), 0, memory_->memory().size());

@@ -5,6 +5,44 @@
 #include <array>
 
 namespace uroce::apps::perf {
+namespace {
+
+struct Range {
+  std::uint32_t least = 0;
+  std::uint32_t most = UINT32_MAX;
+};
+
+/// The fields of a peer's message, each within its range.
+class Wishes {
+ public:
+  explicit Wishes(const Json& json) : json_(json) {}
+
+  void take(const char* name, std::uint32_t& value, Range range) {
+    const auto found = json_.find(name);
+    if (found == json_.end() || !found->is_number_unsigned()) return refuse(name);
+    const auto wish = found->get<std::uint64_t>();
+    if (wish < range.least || wish > range.most) return refuse(name);
+    value = static_cast<std::uint32_t>(wish);
+  }
+  void take(const char* name, bool& value, bool may_be_true = true) {
+    const auto found = json_.find(name);
+    if (found == json_.end() || !found->is_boolean()) return refuse(name);
+    value = found->get<bool>();
+    if (value && !may_be_true) refuse(name);
+  }
+  /// Name of the first one that is wrong; empty: none.
+  [[nodiscard]] const std::string& wrong() const noexcept { return wrong_; }
+
+ private:
+  void refuse(const char* name) {
+    if (wrong_.empty()) wrong_ = name;
+  }
+
+  const Json& json_;
+  std::string wrong_;
+};
+
+}  // namespace
 
 Json TestSpec::to_json() const {
   return {{"verb", static_cast<int>(verb)},
@@ -27,27 +65,36 @@ Json TestSpec::to_json() const {
           {"verify", verify}};
 }
 
-TestSpec TestSpec::from(const Json& json) {
+Result<TestSpec> TestSpec::from(const Json& json) {
   TestSpec spec;
-  spec.verb = static_cast<Verb>(json.at("verb").get<int>());
-  json.at("latency").get_to(spec.latency);
-  json.at("all_sizes").get_to(spec.all_sizes);
-  json.at("size").get_to(spec.size);
-  json.at("iterations").get_to(spec.iterations);
-  json.at("seconds").get_to(spec.seconds);
-  json.at("qps").get_to(spec.qps);
-  json.at("tx_depth").get_to(spec.tx_depth);
-  json.at("rx_depth").get_to(spec.rx_depth);
-  json.at("path_mtu").get_to(spec.path_mtu);
-  json.at("inline_bytes").get_to(spec.inline_bytes);
-  json.at("post_list").get_to(spec.post_list);
-  json.at("cq_mod").get_to(spec.cq_mod);
-  json.at("outstanding_reads").get_to(spec.outstanding_reads);
-  json.at("timeout").get_to(spec.timeout);
-  json.at("compare_swap").get_to(spec.compare_swap);
-  json.at("bidirectional").get_to(spec.bidirectional);
-  json.at("verify").get_to(spec.verify);
-  return spec;
+  Wishes wishes(json);
+  std::uint32_t verb = 0;
+  wishes.take("verb", verb, {.most = static_cast<std::uint32_t>(Verb::kAtomic)});
+  spec.verb = static_cast<Verb>(verb);
+  const bool is_atomic = spec.verb == Verb::kAtomic;
+  constexpr std::uint32_t kAtomicBytes = 8;
+  wishes.take("latency", spec.latency);
+  wishes.take("all_sizes", spec.all_sizes, !is_atomic);
+  wishes.take("size", spec.size,
+              {.least = is_atomic ? kAtomicBytes : 1, .most = is_atomic ? kAtomicBytes : most::kSize});
+  wishes.take("iterations", spec.iterations, {.least = 1, .most = most::kIterations});
+  wishes.take("seconds", spec.seconds, {.most = most::kSeconds});
+  wishes.take("qps", spec.qps, {.least = 1, .most = spec.latency ? 1 : most::kQps});
+  wishes.take("tx_depth", spec.tx_depth, {.least = 1, .most = most::kDepth});
+  wishes.take("rx_depth", spec.rx_depth, {.least = 1, .most = most::kDepth});
+  wishes.take("path_mtu", spec.path_mtu, {.least = 256, .most = 4096});
+  wishes.take("inline_bytes", spec.inline_bytes, {});
+  wishes.take("post_list", spec.post_list, {.least = 1, .most = most::kList});
+  wishes.take("cq_mod", spec.cq_mod, {.least = spec.latency ? 0U : 1U, .most = most::kDepth});
+  wishes.take("outstanding_reads", spec.outstanding_reads, {.least = 1, .most = most::kReads});
+  wishes.take("timeout", spec.timeout, {.most = most::kTimeout});
+  wishes.take("compare_swap", spec.compare_swap);
+  wishes.take("bidirectional", spec.bidirectional, !spec.latency);
+  wishes.take("verify", spec.verify);
+  if (wishes.wrong().empty()) return spec;
+  return Error{.code = Errc::kPeer,
+               .text = fmt::format("the client's \"{}\" is missing, or nothing that `uroce perf` asks for",
+                                   wishes.wrong())};
 }
 
 std::string TestSpec::name() const {

@@ -6,11 +6,24 @@
 #include <string>
 
 #include "apps/common/worker.h"
+#include "uroce/result.h"
 #include "uroce/types.h"
 
 namespace uroce::apps::perf {
 
 enum class Verb : std::uint8_t { kSend, kWrite, kRead, kAtomic };
+
+/// The most that may be asked for, by an option or by a client.
+namespace most {
+inline constexpr std::uint32_t kSize = 1U << 30U;
+inline constexpr std::uint32_t kIterations = 1'000'000'000;
+inline constexpr unsigned kSeconds = 86'400;
+inline constexpr std::uint32_t kQps = 16'384;
+inline constexpr std::uint32_t kDepth = 32'768;
+inline constexpr std::uint32_t kList = 64;
+inline constexpr std::uint32_t kReads = 128;
+inline constexpr std::uint32_t kTimeout = 31;
+}  // namespace most
 
 /// The client's wishes; the server takes them over.
 struct TestSpec {
@@ -34,7 +47,8 @@ struct TestSpec {
   bool verify = false;
 
   [[nodiscard]] Json to_json() const;
-  [[nodiscard]] static TestSpec from(const Json& json);
+  /// What a peer asks for. @return kPeer if no command line could ask for that.
+  [[nodiscard]] static Result<TestSpec> from(const Json& json);
 
   /// "send_lat"
   [[nodiscard]] std::string name() const;

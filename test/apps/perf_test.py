@@ -95,5 +95,63 @@ class Output(Case):
                 self.assertIn("stdout", result.stderr)
 
 
+class StrangePeer(Case):
+    """A server and whatever may connect to it."""
+
+    def setUp(self):
+        super().setUp()
+        self.wish = {"verb": 0, "latency": False, "all_sizes": False, "size": 64, "iterations": 10,
+                     "seconds": 0, "qps": 1, "tx_depth": 8, "rx_depth": 8, "path_mtu": 1024,
+                     "inline_bytes": 0, "post_list": 1, "cq_mod": 4, "outstanding_reads": 1, "timeout": 14,
+                     "compare_swap": False, "bidirectional": False, "verify": False}
+
+    def refuse(self, test, lines, code=PEER):
+        """What a server says to a client that says this."""
+        with started("perf", test, "--port", self.link, "-p", self.port, "--no-huge") as server:
+            server.stdout.readline()
+            with socket.create_connection(("localhost", self.port), timeout=SECONDS) as peer:
+                for line in lines:
+                    peer.sendall(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+                _, err = server.communicate(timeout=SECONDS)
+        self.assertEqual(server.returncode, code, err)
+        self.assertEqual(len(err.splitlines()), 1, err)
+        return err
+
+    def test_wishes_that_no_command_line_has_are_refused(self):
+        send_bw = ("send_bw", {})
+        for test, common, name, value in (
+                (*send_bw, "verb", 4), (*send_bw, "verb", "send"), (*send_bw, "verb", -1),
+                (*send_bw, "size", 0), (*send_bw, "size", (1 << 30) + 1), (*send_bw, "size", (1 << 32) + 64),
+                (*send_bw, "size", 6.5), (*send_bw, "size", None), (*send_bw, "iterations", 0),
+                (*send_bw, "qps", 0), (*send_bw, "qps", 16385), (*send_bw, "tx_depth", 0),
+                (*send_bw, "tx_depth", 1 << 31),
+                (*send_bw, "rx_depth", 0), (*send_bw, "path_mtu", 0), (*send_bw, "post_list", 65),
+                (*send_bw, "cq_mod", 0), (*send_bw, "outstanding_reads", 129), (*send_bw, "timeout", 32),
+                (*send_bw, "seconds", 86401), (*send_bw, "verify", 1), (*send_bw, "latency", [True]),
+                ("send_lat", {"latency": True, "cq_mod": 1}, "qps", 2),
+                ("atomic_bw", {"verb": 3, "size": 8}, "size", 7)):
+            with self.subTest(name=name, value=value):
+                self.assertIn(f'"{name}"', self.refuse(test, [{**self.wish, **common, name: value}]))
+        for name in self.wish:
+            wish = {key: value for key, value in self.wish.items() if key != name}
+            with self.subTest(without=name):
+                self.assertIn(f'"{name}"', self.refuse("send_bw", [wish]))
+
+    def test_messages_that_are_none_are_refused(self):
+        address = b"0000:000011:a5b6c7:0000000000000000" + b"0000ffff0a4d0063\0"
+        for lines in ([b"GET / HTTP/1.1\n"], [[1, 2]], [{}], [b'{"error": 5}\n'], [self.wish, b"x" * 60],
+                      [self.wish, address, {}], [self.wish, address, {"addr": "x", "rkey": 1}]):
+            with self.subTest(lines=lines):
+                self.refuse("send_bw", lines)
+        memory = {"addr": 0, "rkey": 1, "gid": "::ffff:10.77.0.99"}
+        for request in ({"run": "x"}, {"run": 0}, {"run": 65}, {"walk": 1}):
+            with self.subTest(request=request):
+                self.refuse("send_bw", [self.wish, address, memory, request])
+
+    def test_memory_that_no_machine_has_is_not_asked_for(self):
+        big = {**self.wish, "size": 1 << 30, "qps": 8192}
+        self.assertIn("MiB", self.refuse("send_bw", [big], NO_MEMORY))
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)
