@@ -1,10 +1,14 @@
 // Latency tests.
+#include <algorithm>
+
 #include "apps/perf/one_at_a_time.h"
 
 namespace uroce::apps::perf {
 namespace {
 
-constexpr std::uint64_t kWarmUp = 500;  // operations that are not counted
+// Operations that are not counted: so many or for so long, whichever comes first, but one at least.
+constexpr std::uint64_t kWarmUp = 500;
+constexpr std::uint64_t kWarmUpNs = 200 * kMillisecond;
 
 /// Why the client's test ended before its time.
 Error interrupted(Session& session, const OneAtATime& test) {
@@ -25,12 +29,13 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size) {
   const TickClock& clock = result.clock;
   const bool keeps_all = session.local().as_it_came;
   const std::uint64_t run = clock.from_ns(spec.seconds * kSecond);
-  const std::uint64_t warm = clock.ticks() + run / 10;
+  const std::uint64_t most = clock.from_ns(kWarmUpNs);
+  const std::uint64_t warm = clock.ticks() + (run > 0 ? std::min(run / 10, most) : most);
   std::uint64_t start = 0;  // of what counts; 0: warming up
   for (std::uint64_t number = 0;; ++number) {
     if (spec.verify) test.fill(number);
     const std::uint64_t begin = clock.ticks();
-    if (start == 0 && (number >= kWarmUp || (run > 0 && begin >= warm))) start = begin;
+    if (start == 0 && (number >= kWarmUp || (number > 0 && begin >= warm))) start = begin;
     const bool is_over = run > 0 ? begin >= start + run : result.ticks->count() >= spec.iterations;
     if (start > 0 && is_over) break;
     if (!test.turn(number)) return interrupted(session, test);

@@ -153,5 +153,12 @@ class StrangePeer(Case):
         self.assertIn("MiB", self.refuse("send_bw", [big], NO_MEMORY))
 
 
+class Big(Case):
+    def test_a_warm_up_does_not_take_500_messages_whatever_they_take(self):
+        begin = time.monotonic()
+        self.pair("perf", "send_lat", "-n", 2, "-s", 32 << 20)
+        self.assertLess(time.monotonic() - begin, 5)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)
