@@ -8,6 +8,7 @@
 
 #include "apps/commands.h"
 #include "apps/common/cli.h"
+#include "apps/common/stop.h"
 
 namespace {
 
@@ -61,6 +62,8 @@ int finish(const CLI::App& program, const CLI::ParseError& error) {
   return uroce::apps::kUsageExit;
 }
 
+constexpr int kStopped = 128;  // and the signal: as shells say it
+
 /// What was printed has to arrive: on a full disk it does not.
 int with_output(int exit_code) {
   const bool is_written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
@@ -100,5 +103,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return with_output(run(argc, argv));
+  uroce::apps::stop_on_signals();
+  const int exit_code = with_output(run(argc, argv));
+  return uroce::apps::is_stopped() ? kStopped + uroce::apps::stop_signal : exit_code;
 }

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "apps/common/stop.h"
+
 namespace uroce::apps {
 
 namespace {
@@ -99,7 +101,7 @@ Origin SharedOptions::origin(const ConfigKey& key) const {
 }
 
 int fail(const Error& error) {
-  fmt::print(stderr, "uroce: {}\n", error.text);
+  if (!is_stopped()) fmt::print(stderr, "uroce: {}\n", error.text);
   return exit_code(error.code);
 }
 

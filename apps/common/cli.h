@@ -49,7 +49,8 @@ class SharedOptions {
   std::map<std::string, std::string, std::less<>> flags_;               ///< the same for keys without a value
 };
 
-/// Prints "uroce: <text>" on stderr. @return the exit code that belongs to the failure.
+/// Prints "uroce: <text>" on stderr, unless the program is told to end. @return the exit code that belongs to
+/// the failure.
 int fail(const Error& error);
 
 /// Exit code of a command line that makes no sense.

@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "apps/common/stop.h"
+
 namespace uroce::apps {
 
 Result<std::uint32_t> choose_gid(const Device& device, std::optional<std::uint32_t> wanted) {
@@ -126,7 +128,7 @@ Result<Wc> Link::next(std::uint64_t until_ns, bool give_way) {
 
 void linger(Device& device, std::uint64_t ns) {
   const std::uint64_t until = now_ns() + ns;
-  while (now_ns() < until) {
+  while (now_ns() < until && !is_stopped()) {
     device.progress();
     if (device.config().mode != Mode::kApp) ::usleep(100);
   }
@@ -139,6 +141,7 @@ Status wait_readable(Device& device, const Socket& socket, std::uint64_t until_n
   while (true) {
     for (int i = 0; i < kProgress; ++i) device.progress();
     const std::uint64_t now = now_ns();
+    if (is_stopped()) return stopped();
     if (tcp_is_readable(socket, now - begin < kSpinNs ? 0 : 1)) return {};
     if (until_ns != 0 && now >= until_ns) {
       return Error{.code = Errc::kTimeout, .text = "the peer did not answer over TCP in time"};
@@ -148,7 +151,7 @@ Status wait_readable(Device& device, const Socket& socket, std::uint64_t until_n
 
 bool Patience::is_over() noexcept {
   if (give_way_.is_due(polls_)) ::sched_yield();
-  return (++polls_ & 0x3ffU) == 0 && now_ns() >= until_ns_;
+  return (++polls_ & 0x3ffU) == 0 && (now_ns() >= until_ns_ || is_stopped());
 }
 
 }  // namespace uroce::apps

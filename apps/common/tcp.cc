@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "apps/common/clock.h"
+#include "apps/common/stop.h"
 
 namespace uroce::apps {
 namespace {
@@ -48,10 +49,10 @@ Status wait_for(const Socket& socket, short events, std::uint64_t until_ns) {
   int ready = 0;
   do {
     ready = ::poll(&one, 1, left_ms(until_ns));
-  } while (ready < 0 && errno == EINTR);
+  } while (ready < 0 && errno == EINTR && !is_stopped());
   if (ready > 0) return {};
   if (ready == 0) return Error{.code = Errc::kTimeout, .text = "the peer did not answer over TCP in time"};
-  return system_error("poll", errno);
+  return is_stopped() ? stopped() : system_error("poll", errno);
 }
 
 /// @return 0, or why not, as errno says it
@@ -143,7 +144,7 @@ Result<Socket> tcp_connect(const std::string& host, std::uint16_t port, std::uin
       is_refused = is_refused || outcome == ECONNREFUSED;
       code = is_refused ? ECONNREFUSED : outcome;
     }
-    if (!is_refused || now_ns() >= until_ns) break;
+    if (!is_refused || now_ns() >= until_ns || is_stopped()) break;
     ::usleep(20'000);
   }
   return Error{.code = Errc::kPeer,

@@ -17,6 +17,7 @@
 
 #include "apps/common/clock.h"
 #include "apps/common/cores.h"
+#include "apps/common/stop.h"
 
 namespace uroce::apps {
 namespace {
@@ -111,7 +112,7 @@ Result<Worker> Worker::spawn(std::string name, int core, const Factory& factory)
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);  // the parent died before the line above
-    ::signal(SIGINT, SIG_IGN);              // the parent decides
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_IGN);  // the parent decides
     ::close(ends[0]);
     serve(ends[1], core, factory);
     std::fflush(nullptr);
@@ -177,8 +178,10 @@ bool Worker::first_to_answer(const Worker& a, const Worker& b, std::uint64_t unt
 }
 
 Result<Json> Worker::receive(std::uint64_t until_ns) {
+  if (is_stopped()) return stopped();
   if (pid_ < 0) return Error{.code = Errc::kPeer, .text = fmt::format("{} is gone", name_)};
   if (!is_readable(fd_, milliseconds_until(until_ns))) {
+    if (is_stopped()) return stopped();
     return Error{.code = Errc::kTimeout, .text = fmt::format("{} did not answer in time", name_)};
   }
   Json answer = receive_message(fd_);

@@ -20,6 +20,7 @@
 #include "apps/common/endpoint.h"
 #include "apps/common/port_spec.h"
 #include "apps/common/progress.h"
+#include "apps/common/stop.h"
 
 namespace uroce::apps {
 namespace {
@@ -105,6 +106,7 @@ class Demo {
     tcp_.emplace(std::move(*tcp));
     for (const auto& link : links) {
       if (auto ran = run_link(link); !ran) return ran.error();
+      if (is_stopped()) return stopped();
     }
     progress_.clear();
     return Json{{"verified", errors_ == 0 && operations_ > 0},
@@ -129,6 +131,7 @@ class Demo {
 
   /// A failure that is no lack of something on this machine.
   void broken(const std::string& link, const Error& error) {
+    if (is_stopped()) return;
     ++errors_;
     if (failure_.empty()) failure_ = fmt::format("{}: {}", link, error.text);
     note(fmt::format("{}: {}", link, error.text));

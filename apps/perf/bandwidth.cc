@@ -8,6 +8,7 @@ namespace {
 template <typename Done, typename News>
 Status run_until(Session& session, Stream& stream, Done&& is_done, News&& on_news) {
   while (!is_done()) {
+    if (is_stopped()) return stopped();
     if (!stream.step()) return *stream.error();
     if (stream.has_news()) {
       auto news = session.hear(kAnswerNs);

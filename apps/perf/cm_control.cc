@@ -6,6 +6,7 @@
 
 #include "apps/common/cm_address.h"
 #include "apps/common/cores.h"
+#include "apps/common/stop.h"
 #include "apps/perf/control.h"
 
 namespace uroce::apps::perf {
@@ -131,6 +132,7 @@ Result<Connection> CmControl::ask(Qp& qp, std::uint32_t index, const Connecting&
 
 Result<ConnectionRequest> CmControl::asked(std::uint64_t until_ns) {
   while (until_ns == 0 || now_ns() < until_ns) {
+    if (is_stopped()) return stopped();
     if (auto request = listener_->wait(std::chrono::milliseconds(100))) return std::move(*request);
   }
   return Error{.code = Errc::kTimeout, .text = "the peer did not connect its QPs in time"};

@@ -33,6 +33,7 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size) {
   const std::uint64_t warm = clock.ticks() + (run > 0 ? std::min(run / 10, most) : most);
   std::uint64_t start = 0;  // of what counts; 0: warming up
   for (std::uint64_t number = 0;; ++number) {
+    if (is_stopped()) return stopped();
     if (spec.verify) test.fill(number);
     const std::uint64_t begin = clock.ticks();
     if (start == 0 && (number >= kWarmUp || (number > 0 && begin >= warm))) start = begin;
@@ -57,7 +58,7 @@ Status serve_latency(Session& session, std::uint32_t size) {
   OneAtATime test(session, size);
   if (auto said = session.say({{"ready", true}}); !said) return said;
   if (session.spec().is_ping_pong()) {
-    for (std::uint64_t number = 0; test.answer(number); ++number) {
+    for (std::uint64_t number = 0; !is_stopped() && test.answer(number); ++number) {
     }
   } else {
     test.wait_for_news();

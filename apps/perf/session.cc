@@ -215,6 +215,7 @@ Status Session::say(const Json& message) {
 }
 
 Result<Json> Session::hear(std::uint64_t timeout_ns) {
+  if (is_stopped()) return stopped();
   auto line = control_->receive(now_ns() + timeout_ns);
   if (!line) return line.error();
   Json message = Json::parse(*line, nullptr, false);

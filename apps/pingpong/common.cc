@@ -4,6 +4,7 @@
 
 #include "apps/common/cores.h"
 #include "apps/common/endpoint.h"
+#include "apps/common/stop.h"
 
 namespace uroce::apps {
 namespace {
@@ -92,7 +93,7 @@ Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptio
                                      std::span<Wc> wcs) {
   const std::uint64_t until = options.seconds == 0 ? UINT64_MAX : now_ns() + options.seconds * kSecond;
   Patience patience(until, when_to_give_way(device.config()));
-  while (true) {
+  while (!is_stopped()) {
     if (const std::size_t count = cq.poll(wcs); count > 0) return count;
     bool over = false;
     if (options.events) {
@@ -104,6 +105,7 @@ Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptio
     if (over)
       return Error{.code = Errc::kTimeout, .text = fmt::format("nothing came for {} s", options.seconds)};
   }
+  return stopped();
 }
 
 int report(const PingPongOptions& options, bool json, double seconds, std::uint64_t data_errors,

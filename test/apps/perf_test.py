@@ -160,5 +160,63 @@ class Big(Case):
         self.assertLess(time.monotonic() - begin, 5)
 
 
+class Stopped(Case):
+    """What SIGINT and SIGTERM end leaves nothing in /dev/shm."""
+
+    def assert_stops(self, process, how):
+        process.send_signal(how)
+        _, err = process.communicate(timeout=10)
+        self.assertEqual((process.returncode, err), (128 + how, ""))
+
+    def assert_nothing_left(self, name):
+        self.assertEqual([file for file in os.listdir("/dev/shm") if name in file], [])
+
+    def test_waiting_servers_end(self):
+        name = self.link.removeprefix("shm:")
+        for words in (["perf", "send_lat"], ["perf", "send_bw", "-R"], ["pingpong"],
+                      ["pingpong", "--type", "srq"]):
+            for how in (signal.SIGINT, signal.SIGTERM):
+                with self.subTest(words=words, how=how.name), \
+                     started(*words, "--port", self.link, "-p", self.port, "--no-huge") as server:
+                    self.wait_for_file(name)
+                    self.assert_stops(server, how)
+                self.assert_nothing_left(name)
+
+    def test_ends_that_exchange_messages_end(self):
+        name = self.link.removeprefix("shm:")
+        for words in (["perf", "send_lat", "-D", 60], ["perf", "read_lat", "-D", 60],
+                      ["perf", "write_bw", "-D", 60], ["pingpong", "-n", 1_000_000_000]):
+            with self.subTest(words=words):
+                common = [*words, "--port", self.link, "-p", self.port, "--no-huge"]
+                with started(*common) as server, started(*common, "localhost") as client:
+                    with self.assertRaises(subprocess.TimeoutExpired):
+                        client.wait(1)
+                    client.send_signal(signal.SIGINT)
+                    server.send_signal(signal.SIGTERM)
+                    for process, how in ((client, signal.SIGINT), (server, signal.SIGTERM)):
+                        process.communicate(timeout=10)
+                        self.assertEqual(process.returncode, 128 + how)
+                self.assert_nothing_left(name)
+
+    def test_demo_and_bench_end(self):
+        name = self.link.removeprefix("shm:")
+        for words in (["demo"], ["bench", "link"]):
+            for how in (signal.SIGINT, signal.SIGTERM):
+                with self.subTest(words=words, how=how.name), \
+                     started(*words, "--port", self.link, "--no-huge") as process:
+                    self.wait_for_file(name)
+                    process.send_signal(how)
+                    process.communicate(timeout=10)
+                    self.assertEqual(process.returncode, 128 + how)
+                self.assert_nothing_left(name)
+
+    def wait_for_file(self, name):
+        for _ in range(500):
+            if [file for file in os.listdir("/dev/shm") if name in file]:
+                return time.sleep(0.3)
+            time.sleep(0.02)
+        return self.fail("it does not start")
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)

@@ -1,0 +1,37 @@
+#include "apps/common/stop.h"
+
+#include <unistd.h>
+
+namespace uroce::apps {
+namespace {
+
+void end_at_once(int /*alarm*/) {
+  (void)std::signal(stop_signal, SIG_DFL);
+  (void)std::raise(stop_signal);
+}
+
+void stop(int signal) {
+  constexpr unsigned kPatience = 3;  // seconds
+  stop_signal = signal;
+  (void)::alarm(kPatience);
+}
+
+void handle(int signal, void (*handler)(int), int flags) {
+  struct sigaction action {};
+  action.sa_handler = handler;
+  action.sa_flags = flags;
+  (void)sigaction(signal, &action, nullptr);
+}
+
+}  // namespace
+
+void stop_on_signals() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction before {};
+    if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
+    handle(signal, stop, static_cast<int>(SA_RESETHAND));
+  }
+  handle(SIGALRM, end_at_once, 0);
+}
+
+}  // namespace uroce::apps

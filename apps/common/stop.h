@@ -1,0 +1,27 @@
+/// Signals that end the program in good order: what it has opened it closes again.
+#pragma once
+
+#include <csignal>
+
+#include "uroce/result.h"
+
+namespace uroce::apps {
+
+/// The signal that told the program to end; 0: none.
+inline volatile std::sig_atomic_t stop_signal = 0;
+
+/// To be asked where a program waits, or goes on for long.
+[[nodiscard]] inline bool is_stopped() noexcept {
+  return stop_signal != 0;
+}
+
+/// What waiting ends with then. fail() does not print it.
+[[nodiscard]] inline Error stopped() {
+  return {.code = Errc::kTimeout, .text = "stopped by a signal"};
+}
+
+/// From now on SIGINT, SIGTERM and SIGHUP, if they are not ignored, set `stop_signal`. A second one, or three
+/// seconds, end the program at once.
+void stop_on_signals();
+
+}  // namespace uroce::apps
