@@ -16,8 +16,8 @@ namespace uroce::apps {
   return x ^ x >> 29;
 }
 
-inline void fill_pattern(std::span<std::byte> out, std::uint64_t seed) noexcept {
-  std::uint64_t index = 0;
+/// @param index  of the first word
+inline void fill_pattern(std::span<std::byte> out, std::uint64_t seed, std::uint64_t index = 0) noexcept {
   while (!out.empty()) {
     const std::uint64_t word = pattern_word(seed, index++);
     const std::size_t take = out.size() < sizeof word ? out.size() : sizeof word;
@@ -27,10 +27,9 @@ inline void fill_pattern(std::span<std::byte> out, std::uint64_t seed) noexcept 
 }
 
 /// @return how many bytes differ from the pattern.
-[[nodiscard]] inline std::uint64_t pattern_errors(std::span<const std::byte> in,
-                                                  std::uint64_t seed) noexcept {
+[[nodiscard]] inline std::uint64_t pattern_errors(std::span<const std::byte> in, std::uint64_t seed,
+                                                  std::uint64_t index = 0) noexcept {
   std::uint64_t errors = 0;
-  std::uint64_t index = 0;
   while (!in.empty()) {
     const std::uint64_t word = pattern_word(seed, index++);
     const std::size_t take = in.size() < sizeof word ? in.size() : sizeof word;

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "apps/common/pattern.h"
+#include "apps/common/pieces.h"
 
 namespace uroce::apps::perf {
 namespace {
@@ -20,9 +20,9 @@ std::byte mark_of(std::uint64_t number) noexcept {
 
 OneAtATime::OneAtATime(Session& session, std::uint32_t size)
     : session_(session), spec_(session.spec()), size_(size), area_(session.area(0)), watch_(session) {
-  std::memset(session.bytes(area_.tx, area_.bytes).data(), 0, area_.bytes);
-  std::memset(session.bytes(area_.rx, area_.bytes).data(), 0, area_.bytes);
-  if (spec_.verb == Verb::kRead) fill_pattern(session.bytes(area_.tx, size), size);
+  for (const std::size_t area : {area_.tx, area_.rx})
+    fill_all(session.device(), session.bytes(area, area_.bytes), std::byte{0});
+  if (spec_.verb == Verb::kRead) fill_with_pattern(session.device(), session.bytes(area_.tx, size), size);
 }
 
 bool OneAtATime::turn(std::uint64_t number) noexcept {
@@ -152,9 +152,9 @@ std::size_t OneAtATime::pattern_bytes() const noexcept {
 
 void OneAtATime::fill(std::uint64_t number) noexcept {
   if (spec_.is_ping_pong()) {
-    fill_pattern(session_.bytes(area_.tx, pattern_bytes()), number);
+    fill_with_pattern(session_.device(), session_.bytes(area_.tx, pattern_bytes()), number);
   } else if (spec_.verb == Verb::kRead) {
-    std::memset(session_.bytes(area_.rx, size_).data(), 0, size_);
+    fill_all(session_.device(), session_.bytes(area_.rx, size_), std::byte{0});
   }
 }
 
@@ -162,10 +162,11 @@ void OneAtATime::check(std::uint64_t number) noexcept {
   switch (spec_.verb) {
     case Verb::kSend:
     case Verb::kWrite:
-      data_errors_ += pattern_errors(session_.bytes(incoming(), pattern_bytes()), number);
+      data_errors_ +=
+          errors_in_pattern(session_.device(), session_.bytes(incoming(), pattern_bytes()), number);
       return;
     case Verb::kRead:
-      data_errors_ += pattern_errors(session_.bytes(area_.rx, size_), size_);
+      data_errors_ += errors_in_pattern(session_.device(), session_.bytes(area_.rx, size_), size_);
       return;
     case Verb::kAtomic: {
       std::uint64_t old = 0;

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "apps/common/pieces.h"
+
 namespace uroce::apps::perf {
 namespace {
 
@@ -140,7 +142,7 @@ Status Session::make_memory() {
   auto memory = Mr::alloc(*pd_, all, access::kAll);
   if (!memory) return memory.error();
   memory_.emplace(std::move(*memory));
-  std::memset(memory_->memory().data(), 0, memory_->memory().size());
+  fill_all(*device_, memory_->memory(), std::byte{0});
   return {};
 }
 

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "apps/common/pattern.h"
+#include "apps/common/pieces.h"
 
 namespace uroce::apps::perf {
 namespace {
@@ -47,7 +47,8 @@ Stream::Stream(Session& session, std::uint32_t size)
     if (spec_.verb == Verb::kAtomic) std::memset(session.bytes(own.rx, 8).data(), 0, 8);
     if (!spec_.verify || spec_.verb != Verb::kRead) continue;
     for (std::uint64_t slot = 0; slot < own.slots(size); ++slot) {
-      fill_pattern(session.bytes(own.tx + own.slot(slot, size), size), read_seed(qp, slot));
+      fill_with_pattern(session.device(), session.bytes(own.tx + own.slot(slot, size), size),
+                        read_seed(qp, slot));
     }
   }
 }
@@ -164,9 +165,9 @@ void Stream::fill(SendWr& wr, std::size_t qp, std::uint64_t number, const Sge& s
 void Stream::prepare_data(std::size_t qp, std::uint64_t number) noexcept {
   const auto data = session_.bytes(local_offset(qp, number), size_);
   if (spec_.is_ping_pong()) {
-    fill_pattern(data, seed_of(qp, number));
+    fill_with_pattern(session_.device(), data, seed_of(qp, number));
   } else {
-    std::memset(data.data(), 0xee, data.size());
+    fill_all(session_.device(), data, std::byte{0xee});
   }
 }
 
@@ -183,7 +184,8 @@ void Stream::check_sent(std::size_t qp, std::uint64_t number) noexcept {
   if (spec_.is_ping_pong()) return;
   const auto data = session_.bytes(local_offset(qp, number), size_);
   if (spec_.verb == Verb::kRead) {
-    data_errors_ += pattern_errors(data, read_seed(qp, number % session_.area(qp).slots(size_)));
+    data_errors_ +=
+        errors_in_pattern(session_.device(), data, read_seed(qp, number % session_.area(qp).slots(size_)));
     return;
   }
   std::uint64_t old = 0;
@@ -197,7 +199,7 @@ void Stream::on_received(const Wc& wc) noexcept {
   if (wc.byte_len != size_) ++data_errors_;
   if (spec_.verify) {
     const auto data = session_.bytes(session_.receive_offset(qp, slot), size_);
-    data_errors_ += pattern_errors(data, seed_of(qp, lanes_[qp].received));
+    data_errors_ += errors_in_pattern(session_.device(), data, seed_of(qp, lanes_[qp].received));
   }
   ++lanes_[qp].received;
   if (!session_.post_receive(qp, slot)) fail("the receive queue took no more work requests");
@@ -241,8 +243,8 @@ void Stream::check_memory() {
     if (spec_.verb != Verb::kWrite) continue;
     const std::uint64_t slots = std::min(area.slots(size_), total);
     for (std::uint64_t number = total - slots; number < total; ++number) {
-      data_errors_ +=
-          pattern_errors(session_.bytes(area.rx + area.slot(number, size_), size_), seed_of(qp, number));
+      data_errors_ += errors_in_pattern(
+          session_.device(), session_.bytes(area.rx + area.slot(number, size_), size_), seed_of(qp, number));
     }
   }
 }

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
+#include <utility>
 
 namespace uroce::apps {
 
@@ -13,17 +15,21 @@ namespace uroce::apps {
 /// wholly this or wholly the stock tool's, with or without its -c.
 class Payload {
  public:
-  Payload(std::uint32_t bytes, bool is_client) noexcept : bytes_(bytes), is_client_(is_client) {}
+  /// @param breathe  called now and then while there is much to do
+  Payload(
+      std::uint32_t bytes, bool is_client, std::function<void()> breathe = [] {})
+      : bytes_(bytes), is_client_(is_client), breathe_(std::move(breathe)) {}
 
   /// What the client sends in this iteration (a server: what it starts with).
-  void fill(std::span<std::byte> memory, std::uint32_t iteration) const noexcept;
-  void check(std::span<const std::byte> memory, std::uint32_t received, std::uint32_t iteration) noexcept;
+  void fill(std::span<std::byte> memory, std::uint32_t iteration) const;
+  void check(std::span<const std::byte> memory, std::uint32_t received, std::uint32_t iteration);
   /// Bytes found wrong in all messages checked.
   [[nodiscard]] std::uint64_t errors() const noexcept { return errors_; }
 
  private:
   std::uint32_t bytes_;
   bool is_client_;
+  std::function<void()> breathe_;
   std::uint64_t errors_ = 0;
 };
 

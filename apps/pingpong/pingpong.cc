@@ -37,7 +37,7 @@ class PingPong {
       : device_(std::make_unique<Device>(std::move(device))),
         pd_(std::make_unique<Pd>(std::move(pd))),
         options_(options),
-        payload_(options.size, !options.host.empty()) {}
+        payload_(options.size, !options.host.empty(), [own = device_.get()] { own->progress(); }) {}
 
   [[nodiscard]] std::span<std::byte> message() const noexcept {
     return memory_->memory().subspan(options_.headroom());

@@ -159,6 +159,12 @@ class Big(Case):
         self.pair("perf", "send_lat", "-n", 2, "-s", 32 << 20)
         self.assertLess(time.monotonic() - begin, 5)
 
+    def test_checking_big_messages_leaves_the_connection_alone(self):
+        for words in (["perf", "send_lat"], ["pingpong", "-m", 4096]):
+            with self.subTest(words=words):
+                check = "-c" if words[0] == "pingpong" else "--verify"
+                self.pair(*words, "-s", 256 << 20, "-n", 1, check)
+
 
 class Stopped(Case):
     """What SIGINT and SIGTERM end leaves nothing in /dev/shm."""
