@@ -8,6 +8,8 @@
 #include <array>
 #include <cstring>
 
+#include "apps/common/endpoint.h"
+
 namespace uroce::apps {
 
 Result<CmAddress> cm_address(const std::string& host, std::uint16_t port) {
@@ -36,9 +38,10 @@ Result<CmAddress> cm_address(const std::string& host, std::uint16_t port) {
   return address;
 }
 
-Error no_server(Error error, const std::string& command) {
-  if (error.code == Errc::kTimeout || error.code == Errc::kPeer)
-    error.text += fmt::format("; is `{}` running there, and its address one of this link?", command);
+Error no_server(Error error, const Device& device, const std::string& command) {
+  if (error.code != Errc::kTimeout && error.code != Errc::kPeer) return error;
+  if (const std::string trouble = link_trouble(device); !trouble.empty()) error.text += "; " + trouble;
+  error.text += fmt::format("; is `{}` running there, and its address one of this link?", command);
   return error;
 }
 

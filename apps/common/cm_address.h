@@ -4,6 +4,7 @@
 #include <string>
 
 #include "uroce/cm_types.h"
+#include "uroce/device.h"
 
 namespace uroce::apps {
 
@@ -13,6 +14,6 @@ Result<CmAddress> cm_address(const std::string& host, std::uint16_t port);
 
 /// A failure to connect to a server, with what may be the matter.
 /// @param command  that starts one
-[[nodiscard]] Error no_server(Error error, const std::string& command);
+[[nodiscard]] Error no_server(Error error, const Device& device, const std::string& command);
 
 }  // namespace uroce::apps

@@ -33,14 +33,24 @@ Status check_addresses(const Gid& own, const Gid& peer) {
                           to_string(own), to_string(peer))};
 }
 
+std::string link_trouble(const Device& device) {
+  if (device.port_state() == PortState::kActive) return "";
+  const std::string& port = device.config().port;
+  if (device.is_two_ended()) {
+    return fmt::format("nobody has the other end of {} open: has the peer ended, or another --port?{}", port,
+                       port.starts_with("shm:") ? " A shm link joins programs of one user" : "");
+  }
+  const std::size_t name = port.find(':') + 1;
+  return fmt::format("interface {} is down", port.substr(name, port.find(',') - name));
+}
+
 Error completion_error(const Device& device, const Wc& wc, std::string why, const Gid& own, const Gid& peer) {
   const std::string status(to_string(wc.status));
   if (why.empty()) why = describe_vendor_err(wc.vendor_err);
   if (why.find(status) == std::string::npos) why = status + (why.empty() ? "" : ": ") + why;
   if (wc.status == WcStatus::kRetryExcErr) {
-    if (device.is_two_ended() && device.port_state() != PortState::kActive) {
-      why += fmt::format("; nobody has the other end of {} open: has the peer ended, or another --port?",
-                         device.config().port);
+    if (const std::string trouble = link_trouble(device); !trouble.empty()) {
+      why += "; " + trouble;
     } else if (own == peer) {
       why += fmt::format("; both ends have the address {}: give each its own by --ip, and its own interface",
                          to_string(own));

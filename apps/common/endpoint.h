@@ -27,6 +27,9 @@ Result<std::uint32_t> choose_gid(const Device& device, std::optional<std::uint32
 /// Whether the two can speak to each other. @return kInvalid with what to do.
 Status check_addresses(const Gid& own, const Gid& peer);
 
+/// Why nobody answers, as far as the port knows; empty: it does not.
+[[nodiscard]] std::string link_trouble(const Device& device);
+
 /// The failure that a completion stands for, as one line; if the peer never answered, with what may be the
 /// matter with the link.
 /// @param why  what the QP says; empty: what the completion says

@@ -100,7 +100,7 @@ Status CmControl::meet(const OnReady& on_ready) {
     if (!server) return server.error();
     server_ = *server;
     auto connection = ask(*qp_, kMessages, {});
-    if (!connection) return no_server(connection.error(), "uroce perf -R");
+    if (!connection) return no_server(connection.error(), cm_->device(), "uroce perf -R");
     connections_.push_back(std::move(*connection));
     return {};
   }

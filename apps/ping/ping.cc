@@ -126,7 +126,7 @@ int run_client(Cm& cm, const Options& options, bool json) {
   auto connection = Connection::connect(
       cm, (*side)->qp(),
       {.from = *from, .to = *to, .timeout = std::chrono::milliseconds(options.timeout_ms)});
-  if (!connection) return fail(no_server(connection.error(), "uroce ping -s"));
+  if (!connection) return fail(no_server(connection.error(), cm.device(), "uroce ping -s"));
   trace(options, "connected with {}, QP 0x{:06x} there", to_string(*to), raw(connection->peer().peer.qpn));
   (*side)->attach(std::move(*connection));
   Tally tally;

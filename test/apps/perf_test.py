@@ -224,5 +224,36 @@ class Stopped(Case):
         return self.fail("it does not start")
 
 
+class Hints(Case):
+    def test_links_belong_to_a_user(self):
+        common = ["perf", "send_lat", "-p", self.port, "--no-huge", "--port"]
+        with started(*common, self.link) as server:
+            server.stdout.readline()
+            client = uroce(*common, self.link + "-other", "localhost")
+            self.assert_fails(client, PEER, "programs of one user")
+
+    @unittest.skipUnless(os.geteuid() == 0, "not root")
+    def test_an_interface_that_is_down_is_told(self):
+        name, other = f"ud{os.getpid() % 10000}", f"up{os.getpid() % 10000}"
+        made = subprocess.run(["ip", "link", "add", name, "type", "veth", "peer", "name", other],
+                              capture_output=True, check=False)
+        if made.returncode != 0:
+            self.skipTest("no veth here")
+        try:
+            for one in (name, other):
+                subprocess.run(["ip", "link", "set", one, "up"], check=True)
+            common = ["perf", "send_lat", "-p", self.port, "--no-huge", "-D", 20, "--port"]
+            with started(*common, f"af_packet:{name}", "--ip", "10.9.8.1/24") as server:
+                server.stdout.readline()
+                with started(*common, f"af_packet:{other}", "--ip", "10.9.8.2/24", "localhost") as client:
+                    with self.assertRaises(subprocess.TimeoutExpired):
+                        client.wait(1)
+                    subprocess.run(["ip", "link", "set", other, "down"], check=True)
+                    _, err = client.communicate(timeout=20)
+            self.assertRegex(err, f"interface ({name}|{other}) is down")  # a veth pair loses both ends
+        finally:
+            subprocess.run(["ip", "link", "del", name], check=True)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)
