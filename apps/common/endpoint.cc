@@ -136,6 +136,16 @@ Result<Wc> Link::next(std::uint64_t until_ns, bool give_way) {
   return wc;
 }
 
+void tell_of_lost_frames(const Device& device) {
+  if (device.config().pcap.empty()) return;
+  for (const Counter& counter : device.counters()) {
+    if (counter.name != "port_capture_lost" || counter.value == 0) continue;
+    fmt::print(stderr,
+               "uroce: note: {} frames are missing in {}: it could not be written, is the disk full?\n",
+               counter.value, device.config().pcap);
+  }
+}
+
 void linger(Device& device, std::uint64_t ns) {
   const std::uint64_t until = now_ns() + ns;
   while (now_ns() < until && !is_stopped()) {

@@ -97,6 +97,9 @@ class Link {
 [[nodiscard]] QpAttr connect_attributes(const QpAddress& local, const QpAddress& peer, PathMtu mtu,
                                         std::uint32_t gid_index);
 
+/// At the end: says on stderr if the capture file lacks frames.
+void tell_of_lost_frames(const Device& device);
+
 /// Keeps the device going for this long: acknowledges what the peer may still repeat.
 void linger(Device& device, std::uint64_t ns);
 

@@ -56,7 +56,7 @@ Status check_result_file(const LocalOptions& local) {
   return unwritable(local.json_file);
 }
 
-int run_client(Session& session, const LocalOptions& local, bool json) {
+int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
   Results results;
   const Status driven = drive(session, results);
   if (!driven && results.empty()) return fail(driven.error());
@@ -70,6 +70,12 @@ int run_client(Session& session, const LocalOptions& local, bool json) {
   if (results.data_errors() == 0) return 0;
   fmt::print(stderr, "uroce: {} bytes or values were wrong\n", results.data_errors());
   return 1;
+}
+
+int run_client(Session& session, const LocalOptions& local, bool json) {
+  const int exit_code = drive_and_tell(session, local, json);
+  tell_of_lost_frames(session.device());
+  return exit_code;
 }
 
 /// That QPs can be spread over: how many the client wants the server learns later.
@@ -95,8 +101,9 @@ int run_test(const SharedOptions& shared, const LocalOptions& local, const TestS
   if (!session) return fail(session.error());
   if (local.is_client()) return run_client(**session, local, shared.json());
   const auto served = serve(**session);
+  if (served) linger((*session)->device(), 100 * kMillisecond);
+  tell_of_lost_frames((*session)->device());
   if (!served) return fail(served.error());
-  linger((*session)->device(), 100 * kMillisecond);
   if (shared.json()) {
     fmt::print("{}\n", Json{{"served", wish.name()}}.dump());
   } else {

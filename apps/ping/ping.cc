@@ -208,7 +208,10 @@ int run(const SharedOptions& shared, const Options& options) {
   auto cm = Cm::open(*device);
   if (!cm) return fail(cm.error());
   stop_on_signals();
-  return options.server ? run_server(*cm, options, shared.json()) : run_client(*cm, options, shared.json());
+  const auto one_side = options.server ? run_server : run_client;
+  const int exit_code = one_side(*cm, options, shared.json());
+  tell_of_lost_frames(*device);
+  return exit_code;
 }
 
 /// Which side this is, and who the other one.

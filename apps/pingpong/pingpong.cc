@@ -166,6 +166,7 @@ Result<double> PingPong::run() {
   }
   const double seconds = static_cast<double>(now_ns() - begin) / 1e9;
   linger(*device_, kLingerNs);
+  tell_of_lost_frames(*device_);
   return seconds;
 }
 

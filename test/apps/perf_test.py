@@ -94,6 +94,18 @@ class Output(Case):
                 self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
                 self.assertIn("stdout", result.stderr)
 
+    def test_frames_that_a_capture_lacks_are_told(self):
+        result = self.pair_of_processes("perf", "send_bw", "-n", 2000, "--pcap", "/dev/full")
+        self.assertRegex(result.stderr, r"\d+ frames are missing in /dev/full")
+
+    def pair_of_processes(self, *words):
+        common = [*words, "--port", self.link, "-p", self.port, "--no-huge"]
+        with started(*common) as server:
+            client = uroce(*common, "localhost")
+            self.assertEqual(client.returncode, 0, client.stderr)
+            server.communicate(timeout=SECONDS)
+        return client
+
 
 class StrangePeer(Case):
     """A server and whatever may connect to it."""
