@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "apps/common/cores.h"
 #include "apps/common/endpoint.h"
 #include "apps/common/stop.h"
@@ -9,9 +11,22 @@
 namespace uroce::apps {
 namespace {
 
+/// For a peer of another type sends another number of addresses, and packets that our QPs take no notice of.
+Error with_another_type(Error error) {
+  error.text += "; give both ends the same --type";
+  return error;
+}
+
+bool is_of_another_type(const Device& device) {
+  const auto all = device.counters();
+  const auto dropped = std::ranges::find(all, "drop_wrong_transport", &Counter::name);
+  return dropped != all.end() && dropped->value > 0;
+}
+
 Status send_all(const Socket& socket, std::span<const QpAddress> addresses, std::uint64_t until_ns) {
   for (const QpAddress& address : addresses) {
-    if (auto sent = send_address(socket, address, until_ns); !sent) return sent;
+    const Status sent = send_address(socket, address, until_ns);
+    if (!sent) return &address == addresses.data() ? sent : with_another_type(sent.error());
   }
   return {};
 }
@@ -19,8 +34,9 @@ Status send_all(const Socket& socket, std::span<const QpAddress> addresses, std:
 /// Addresses of nothing are left as they are.
 Status receive_all(const Socket& socket, std::span<QpAddress> addresses, std::uint64_t until_ns) {
   for (QpAddress& address : addresses) {
-    auto received = receive_address(socket, until_ns, &address != addresses.data());
-    if (!received) return received.error();
+    const bool is_first = &address == addresses.data();
+    auto received = receive_address(socket, until_ns, !is_first);
+    if (!received) return is_first ? received.error() : with_another_type(received.error());
     address = *received;
   }
   return {};
@@ -70,7 +86,7 @@ Status exchange_addresses(Device& device, const PingPongOptions& options, std::s
     auto socket = tcp_connect(options.host, options.tcp_port, until);
     if (!socket) return socket.error();
     if (auto sent = send_all(*socket, local, until); !sent) return sent;
-    if (auto ready = wait_readable(device, *socket, until); !ready) return ready;
+    if (auto ready = wait_readable(device, *socket, until); !ready) return with_another_type(ready.error());
     if (auto received = receive_all(*socket, remote, until); !received) return received;
     if (auto connected = connect(); !connected) return connected;
     return send_done(*socket, until);
@@ -86,12 +102,15 @@ Status exchange_addresses(Device& device, const PingPongOptions& options, std::s
   if (auto connected = connect(); !connected) return connected;
   if (auto sent = send_all(*socket, local, until); !sent) return sent;
   if (auto ready = wait_readable(device, *socket, until); !ready) return ready;
-  return receive_done(*socket, until);
+  const Status done = receive_done(*socket, until);
+  return done ? done : with_another_type(done.error());
 }
 
 Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptions& options,
                                      std::span<Wc> wcs) {
   const std::uint64_t until = options.seconds == 0 ? UINT64_MAX : now_ns() + options.seconds * kSecond;
+  const std::uint32_t long_mask = options.events ? 0x7 : 0xff'ffff;  // of empty looks: some 0.5 s
+  std::uint32_t looks = 0;
   Patience patience(until, when_to_give_way(device.config()));
   while (!is_stopped()) {
     if (const std::size_t count = cq.poll(wcs); count > 0) return count;
@@ -101,6 +120,11 @@ Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptio
       over = now_ns() >= until;
     } else {
       over = patience.is_over();
+    }
+    if ((++looks & long_mask) == 0 && is_of_another_type(device)) {
+      return with_another_type(
+          {.code = Errc::kPeer,
+           .text = fmt::format("the peer's packets are not those of --type {}", options.type_name)});
     }
     if (over)
       return Error{.code = Errc::kTimeout, .text = fmt::format("nothing came for {} s", options.seconds)};

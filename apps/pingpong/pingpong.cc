@@ -131,7 +131,9 @@ Status PingPong::on_completion(const Wc& wc) {
   } else if (!wc.ok()) {
     Error error = link_->failure(wc);
     const bool is_too_long = wc.status == WcStatus::kLocLenErr || wc.status == WcStatus::kRemInvReqErr;
-    if (is_too_long) error.text += "; give both ends the same -s";
+    if (is_too_long) error.text += "; give both ends the same -s and -m";
+    if (wc.status == WcStatus::kRetryExcErr && link_trouble(*device_).empty())
+      error.text += fmt::format("; is its --type {}, too?", options_.type_name);
     return error;
   }
   if (wc.wr_id == kSendId) {

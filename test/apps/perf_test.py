@@ -237,6 +237,32 @@ class Stopped(Case):
 
 
 class Hints(Case):
+    def test_path_mtus_and_types_that_differ_are_told(self):
+        common = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge"]
+        for here, there, part in ((["-m", 1024], ["-m", 4096], "-m"), (["-m", 4096], ["-m", 1024], None),
+                                  (["--type", "rc"], ["--type", "srq"], "--type"),
+                                  (["--type", "srq"], ["--type", "rc"], "--type"),
+                                  (["--type", "rc"], ["--type", "uc"], "--type"),
+                                  (["--type", "ud"], ["--type", "rc"], "--type")):
+            size = ["-s", 2048 if part == "-m" else 512]
+            with self.subTest(here=here, there=there), started(*common, *here, *size) as server, \
+                 started(*common, *there, *size, "localhost") as client:
+                if part is None:
+                    self.assertEqual((client.wait(SECONDS), server.wait(SECONDS)), (0, 0))
+                    continue
+                self.assertIn(part, self.first_failure(client, server))
+
+    def first_failure(self, *processes):
+        """What is said by the first one that ends, and by the other, which may wait for ever, soon after."""
+        end = time.monotonic() + SECONDS
+        while all(process.poll() is None for process in processes):
+            self.assertLess(time.monotonic(), end, "nobody ends")
+            time.sleep(0.05)
+        first = next(process for process in processes if process.poll() is not None)
+        self.assertNotEqual(first.returncode, 0)
+        time.sleep(1)
+        return "".join(process.communicate()[1] for process in processes if process.poll() is not None)
+
     def test_links_belong_to_a_user(self):
         common = ["perf", "send_lat", "-p", self.port, "--no-huge", "--port"]
         with started(*common, self.link) as server:
