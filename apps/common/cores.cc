@@ -4,8 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <vector>
 
@@ -71,8 +69,10 @@ Status pin_to_core(int core) {
   CPU_ZERO(&set);
   CPU_SET(static_cast<std::size_t>(core), &set);
   if (sched_setaffinity(0, sizeof set, &set) == 0) return {};
-  return Error{.code = Errc::kSystem,
-               .text = fmt::format("cannot run on core {}: {}", core, std::strerror(errno))};
+  return Error{.code = Errc::kConfig,  // the same as of a loop's thread
+               .text = fmt::format("core {} cannot be used: choose others with --lcores (see: nproc, "
+                                   "taskset -p $$)",
+                                   core)};
 }
 
 namespace {

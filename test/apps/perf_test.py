@@ -263,6 +263,14 @@ class Hints(Case):
         time.sleep(1)
         return "".join(process.communicate()[1] for process in processes if process.poll() is not None)
 
+    def test_a_core_that_does_not_exist_is_told_alike(self):
+        for mode in ("app", "lcore"):
+            for words in (["perf", "send_lat"], ["pingpong"], ["ping", "-s"], ["demo"]):
+                with self.subTest(mode=mode, words=words):
+                    result = uroce(*words, "--port", self.link, "--no-huge", "--mode", mode, "--lcores", 999)
+                    self.assertEqual(result.returncode, CONFIG, result.stderr)
+                    self.assertIn("core 999 cannot be used: choose others with --lcores", result.stderr)
+
     def test_links_belong_to_a_user(self):
         common = ["perf", "send_lat", "-p", self.port, "--no-huge", "--port"]
         with started(*common, self.link) as server:
