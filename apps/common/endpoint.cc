@@ -33,6 +33,14 @@ Status check_addresses(const Gid& own, const Gid& peer) {
                           to_string(own), to_string(peer))};
 }
 
+Status try_memory(Device& device) {
+  auto pd = Pd::create(device);
+  if (!pd) return pd.error();
+  constexpr std::size_t kLittle = 4096;
+  const auto memory = Mr::alloc(*pd, kLittle, access::kLocalWrite);
+  return memory ? Status{} : Status{memory.error()};
+}
+
 std::string link_trouble(const Device& device) {
   if (device.port_state() == PortState::kActive) return "";
   const std::string& port = device.config().port;

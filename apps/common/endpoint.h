@@ -27,6 +27,9 @@ Result<std::uint32_t> choose_gid(const Device& device, std::optional<std::uint32
 /// Whether the two can speak to each other. @return kInvalid with what to do.
 Status check_addresses(const Gid& own, const Gid& peer);
 
+/// Whether memory can be registered at all, before others are made to wait for it. @return kNoHugepages.
+Status try_memory(Device& device);
+
 /// Why nobody answers, as far as the port knows; empty: it does not.
 [[nodiscard]] std::string link_trouble(const Device& device);
 

@@ -34,6 +34,7 @@ Result<std::unique_ptr<Session>> Session::open(const Config& config, const Local
   if (!device) return device.error();
   std::unique_ptr<Session> session(new Session(std::move(*device), local, wish));
   if (auto checked = session->check(); !checked) return checked.error();
+  if (auto memory = try_memory(*session->device_); !memory) return memory.error();
   auto control = (local.by_cm ? meet_by_cm : meet_over_tcp)(*session->device_, local, on_ready);
   if (!control) return control.error();
   session->control_ = std::move(*control);

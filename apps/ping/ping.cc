@@ -205,6 +205,7 @@ int run(const SharedOptions& shared, const Options& options) {
   if (auto pinned = pin_application(*config); !pinned) return fail(pinned.error());
   auto device = Device::open(*config);
   if (!device) return fail(device.error());
+  if (auto memory = try_memory(*device); !memory) return fail(memory.error());
   auto cm = Cm::open(*device);
   if (!cm) return fail(cm.error());
   stop_on_signals();

@@ -21,6 +21,17 @@ from cli_test import CONFIG, PEER, SECONDS, UROCE, Case, clean_environment, star
 NO_MEMORY, NO_HUGEPAGES, SYSTEM = 12, 17, 22
 
 
+@contextlib.contextmanager
+def all_hugepages():
+    """Holds those of 2 MiB that are free, so that nobody else has any."""
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000 | 21 << 26  # MAP_HUGETLB, 2^21 bytes each
+    pool = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages")
+    free = int(pool.read_text()) if pool.exists() else 0
+    held = mmap.mmap(-1, free << 21, flags=flags) if free else contextlib.nullcontext()
+    with held:
+        yield
+
+
 class Peak(Case):
     def test_the_peak_of_many_qps_is_near_the_average(self):
         for words in (["-q", 64, "-n", 1000], ["-q", 256, "-n", 300], ["-n", 5000]):
@@ -277,6 +288,14 @@ class Hints(Case):
             server.stdout.readline()
             client = uroce(*common, self.link + "-other", "localhost")
             self.assert_fails(client, PEER, "programs of one user")
+
+    def test_missing_hugepages_are_told_before_anybody_waits(self):
+        with all_hugepages():
+            for words in (["perf", "send_lat"], ["ping", "-s"], ["pingpong"]):
+                with self.subTest(words=words):
+                    result = uroce(*words, "--port", self.link, "-p", self.port)
+                    self.assert_fails(result, NO_HUGEPAGES, "config/hugepages")
+                    self.assertEqual(result.stdout, "", "it waits for nobody")
 
     @unittest.skipUnless(os.geteuid() == 0, "not root")
     def test_an_interface_that_is_down_is_told(self):
