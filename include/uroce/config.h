@@ -15,8 +15,10 @@ namespace uroce {
 /// Who calls the poll loop.
 enum class Mode : std::uint8_t {
   kLcore,  ///< a pinned thread per loop, started by the device; who shares its core runs it, too
-  kApp,    ///< the application, inside Cq::poll
-  kAuto,   ///< the application while it polls, else a helper thread that sleeps until something happens
+  /// The application, inside Cq::poll and Device::progress. While it calls neither, nobody answers its peers:
+  /// they give a connection up after retry_cnt times its timeout, half a second by default.
+  kApp,
+  kAuto,  ///< the application while it polls, else a helper thread that sleeps until something happens
 };
 
 /// What keeps connections from filling the queues of a network.
