@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
@@ -71,10 +72,38 @@ bool has_capability(unsigned capability) noexcept {
   return (data[capability / 32].effective >> (capability % 32) & 1U) != 0;
 }
 
+/// Under `uroce run`, which has its library found through the environment: the loader ignores that for
+/// programs with capabilities of their own, but not for those that are given ambient ones.
+bool is_found_by_environment() {
+  const char* preloaded = std::getenv("LD_PRELOAD");
+  return preloaded != nullptr &&
+         std::string_view(preloaded).find("liburoce-preload") != std::string_view::npos;
+}
+
+/// "cap_net_raw,cap_bpf" -> "+net_raw,+bpf"
+std::string for_setpriv(std::string_view capabilities) {
+  constexpr std::string_view kPrefix = "cap_";
+  std::string all;
+  for (std::size_t at = 0; at < capabilities.size();) {
+    const std::size_t end = std::min(capabilities.find(',', at), capabilities.size());
+    const auto name = capabilities.substr(at, end - at);
+    all += (all.empty() ? "+" : ",+") + std::string(name.substr(kPrefix.size()));
+    at = end + 1;
+  }
+  return all;
+}
+
 Error missing(const std::string& driver, std::string_view capability, std::string_view lower) {
-  return Error{Errc::kPermission, driver + " needs " + std::string(capability) +
-                                      "; run with sudo, or once: sudo setcap " + std::string(lower) +
-                                      "+ep PROGRAM"};
+  std::string text = driver + " needs " + std::string(capability) + "; ";
+  if (is_found_by_environment()) {
+    const std::string all = for_setpriv(lower);
+    text +=
+        "sudo uroce run ..., or: sudo setpriv --reuid $(id -u) --regid $(id -g) --init-groups --inh-caps " +
+        all + " --ambient-caps " + all + " uroce run ...";
+  } else {
+    text += "run with sudo, or once: sudo setcap " + std::string(lower) + "+ep PROGRAM";
+  }
+  return Error{Errc::kPermission, text};
 }
 
 }  // namespace
@@ -132,7 +161,8 @@ Status require_up(const std::string& name, const Interface& interface) {
 Status require_right(Right right, const std::string& driver) {
   switch (right) {
     case Right::kRawSockets:
-      if (!has_capability(CAP_NET_RAW)) return missing(driver, "CAP_NET_RAW", "cap_net_raw");
+      if (!has_capability(CAP_NET_RAW))
+        return missing(driver, "CAP_NET_RAW and CAP_NET_ADMIN", "cap_net_raw,cap_net_admin");
       return {};
     case Right::kNetAdmin:
       if (!has_capability(CAP_NET_ADMIN)) return missing(driver, "CAP_NET_ADMIN", "cap_net_admin");

@@ -97,6 +97,16 @@ TEST_CASE("raw sockets without the right to them are refused with the capability
   check_silent(outcome);
 }
 
+TEST_CASE("under `uroce run` the right to raw sockets is no file capability", "[eal][errors]") {
+  const auto become_nobody = [] {
+    setenv("LD_PRELOAD", "/x/liburoce-preload.so", 1);
+    if (getuid() == 0 && setresuid(65534, 65534, 65534) != 0) abort();
+  };
+  const Outcome outcome = outcome_of("af_packet:lo", true, become_nobody);
+  CHECK(outcome.code == code(Errc::kPermission));
+  CHECK_THAT(outcome.text, Catch::Contains("--ambient-caps +net_raw") && !Catch::Contains("setcap"));
+}
+
 TEST_CASE("missing hugepages are counted, with the command that sets them up", "[eal][errors]") {
   Child able([](const Report&) { return hides_hugepages() ? 0 : 1; });
   const bool hides = able.wait(in_seconds(5)) == 0;
