@@ -64,6 +64,10 @@ int (*next_open)(const char* path, int flags, ...);
 int (*next_openat)(int folder, const char* path, int flags, ...);
 ssize_t (*next_write)(int fd, const void* bytes, std::size_t count);
 int (*next_close)(int fd);
+int (*next_close_range)(unsigned first, unsigned last, int flags);
+void (*next_closefrom)(int first);
+int (*next_dup2)(int from, int to);
+int (*next_dup3)(int from, int to, int flags);
 int (*next_fstat)(int fd, struct stat* out);
 int (*next_fxstat)(int version, int fd, struct stat* out);
 int (*next_stat)(const char* path, struct stat* out);
@@ -147,6 +151,20 @@ bool stat_device(const char* path, struct stat* out) noexcept {
   return true;
 }
 
+/// Closes those of these descriptors that are the device.
+void close_ours(unsigned first, unsigned last) noexcept {
+  for (unsigned fd = first; fd <= last && fd < kDescriptors; ++fd) {
+    if (is_ours(static_cast<int>(fd))) close(static_cast<int>(fd));
+  }
+}
+
+/// `to` is about to stand for something else, if `from` is open.
+void give_up(int from, int to) noexcept {
+  const int before = errno;
+  if (fcntl(from, F_GETFD) >= 0) close(to);
+  errno = before;
+}
+
 bool has_mode(int flags) noexcept {
   return (flags & O_CREAT) != 0 || (flags & O_TMPFILE) == O_TMPFILE;
 }
@@ -212,6 +230,31 @@ UROCE_EXPORT int close(int fd) {
   if (__builtin_expect(!is_ours(fd), 1)) return next(next_close, "close")(fd);
   mark(fd, false);  // the library closes the descriptor itself, by this function
   return entry_close(fd);
+}
+
+// Whoever is given such a number afterwards writes to something else.
+UROCE_EXPORT int close_range(unsigned first, unsigned last, int flags) noexcept {
+  constexpr int kOnExec = 1 << 2;  // CLOSE_RANGE_CLOEXEC
+  if ((flags & kOnExec) == 0) close_ours(first, last);
+  const auto closes = next(next_close_range, "close_range");
+  if (closes != nullptr) return closes(first, last, flags);
+  errno = ENOSYS;  // as of a C library before 2.34
+  return -1;
+}
+
+UROCE_EXPORT void closefrom(int first) noexcept {
+  close_ours(first < 0 ? 0 : static_cast<unsigned>(first), ~0U);
+  if (const auto closes = next(next_closefrom, "closefrom")) closes(first);
+}
+
+UROCE_EXPORT int dup2(int from, int to) noexcept {
+  if (__builtin_expect(is_ours(to) && from != to, 0)) give_up(from, to);
+  return next(next_dup2, "dup2")(from, to);
+}
+
+UROCE_EXPORT int dup3(int from, int to, int flags) noexcept {
+  if (__builtin_expect(is_ours(to) && from != to, 0)) give_up(from, to);
+  return next(next_dup3, "dup3")(from, to, flags);
 }
 
 UROCE_EXPORT int fstat(int fd, struct stat* out) {
