@@ -45,8 +45,17 @@ class Peak(Case):
 class OneCore(Case):
     """Containers and `taskset -c 0` leave one core to both ends."""
 
-    def p50_us(self, *words):
-        """Of a round trip, both ends on one core."""
+    def assert_takes_turns(self, measure, most_us):
+        """In one of a few runs: others may want that core, too. Without turns it is 4 to 12 ms in each."""
+        seen = []
+        while len(seen) < 4:
+            seen.append(measure())
+            if seen[-1] < most_us:
+                return
+        self.fail(f"{seen} us, not below {most_us}")
+
+    def on_one_core(self, *words):
+        """What the client prints, both ends on one core."""
         allowed = os.sched_getaffinity(0)
         os.sched_setaffinity(0, {min(allowed)})
         try:
@@ -58,26 +67,36 @@ class OneCore(Case):
     def test_ends_on_one_core_take_turns(self):
         for test in ("send_lat", "write_lat", "read_lat"):
             with self.subTest(test=test):
-                row = self.p50_us("perf", test, "-n", 300, "--json")["results"][0]
-                self.assertLess(row["rtt"]["t_typical"], 200)
+                words = ["perf", test, "-n", 300, "--json"]
+                self.assert_takes_turns(
+                    lambda: self.on_one_core(*words)["results"][0]["rtt"]["t_typical"], 200)
 
     def test_so_do_those_of_pingpong(self):
-        result = self.p50_us("pingpong", "-n", 300, "--json")
-        self.assertLess(result["usec_per_iteration"], 1000)  # a mean: other programs run there, too
+        words = ["pingpong", "-n", 300, "--json"]
+        self.assert_takes_turns(lambda: self.on_one_core(*words)["usec_per_iteration"], 1000)  # a mean
 
     def test_so_do_those_that_were_pinned_to_the_same(self):
         core = min(os.sched_getaffinity(0))
-        out, _ = self.pair("perf", "send_lat", "-n", 300, "--json", "--lcores", core)
-        self.assertLess(json.loads(out)["results"][0]["rtt"]["t_typical"], 200)
+        words = ["perf", "send_lat", "-n", 300, "--json", "--lcores", core]
+
+        def measure():
+            out, _ = self.pair(*words)
+            return json.loads(out)["results"][0]["rtt"]["t_typical"]
+
+        self.assert_takes_turns(measure, 200)
 
     def test_so_do_those_of_ping(self):
         core = min(os.sched_getaffinity(0))
         common = ["ping", "--port", self.link, "--no-huge", "--lcores", core]
-        with started(*common, "--ip", "10.5.0.1/24", "-s") as server:
-            server.stdout.readline()
-            client = uroce(*common, "--ip", "10.5.0.2/24", "-C", 300, "--json", "10.5.0.1")
-            self.assertEqual(client.returncode, 0, client.stderr)
-            self.assertLess(json.loads(client.stdout)["p50_us"], 400)  # each has two round trips in it
+
+        def measure():
+            with started(*common, "--ip", "10.5.0.1/24", "-s") as server:
+                server.stdout.readline()
+                client = uroce(*common, "--ip", "10.5.0.2/24", "-C", 300, "--json", "10.5.0.1")
+                self.assertEqual(client.returncode, 0, client.stderr)
+                return json.loads(client.stdout)["p50_us"]
+
+        self.assert_takes_turns(measure, 400)  # two round trips in each
 
 
 class Output(Case):
