@@ -247,7 +247,7 @@ class Perf(Case):
     def test_a_duration_replaces_iterations(self):
         for test in ("send_lat", "write_bw"):
             out, _ = self.pair("perf", test, "-D", 1, "--json")
-            self.assertGreater(json.loads(out)["results"][0]["n_iterations"], 100)
+            self.assertGreater(json.loads(out)["results"][0]["n_iterations"], 10)
 
     def test_another_test_at_the_server_is_refused(self):
         with started("perf", "send_bw", "--port", self.link, "-p", self.port, "--no-huge") as server:
