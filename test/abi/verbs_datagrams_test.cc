@@ -22,17 +22,7 @@ class Addresses {
 
 /// A UD QP in the place of the one of a side.
 void become_datagram(VerbsSide& side) {
-  REQUIRE(ibv_destroy_qp(side.qp) == 0);
-  ibv_qp_init_attr init{};
-  init.send_cq = init.recv_cq = side.cq;
-  init.qp_type = IBV_QPT_UD;
-  init.cap = {.max_send_wr = VerbsSide::kDepth,
-              .max_recv_wr = VerbsSide::kDepth,
-              .max_send_sge = 1,
-              .max_recv_sge = 1,
-              .max_inline_data = 0};
-  side.qp = ibv_create_qp(side.pd, &init);
-  REQUIRE(side.qp != nullptr);
+  side.take_qp(IBV_QPT_UD, side.cq);
   ibv_qp_attr attr{};
   attr.qp_state = IBV_QPS_INIT;
   attr.port_num = 1;

@@ -19,22 +19,6 @@ bool is_readable(int fd, int timeout_ms) {
   return poll(&wanted, 1, timeout_ms) == 1;
 }
 
-/// Makes the QP of a side anew, with another CQ for its sends.
-void send_into(VerbsSide& side, ibv_cq* cq) {
-  REQUIRE(ibv_destroy_qp(side.qp) == 0);
-  ibv_qp_init_attr attr{};
-  attr.send_cq = cq;
-  attr.recv_cq = side.cq;
-  attr.qp_type = IBV_QPT_RC;
-  attr.cap = {.max_send_wr = VerbsSide::kDepth,
-              .max_recv_wr = VerbsSide::kDepth,
-              .max_send_sge = 1,
-              .max_recv_sge = 1,
-              .max_inline_data = 0};
-  side.qp = ibv_create_qp(side.pd, &attr);
-  REQUIRE(side.qp != nullptr);
-}
-
 void join(VerbsSide& a, VerbsSide& b) {
   a.to_init();
   b.to_init();
@@ -144,7 +128,7 @@ TEST_CASE("a CQ that overflows is named, not another one of the QP", "[abi][even
   VerbsSide b;
   ibv_cq* small = ibv_create_cq(a.context, 2, nullptr, nullptr, 0);
   REQUIRE(small != nullptr);
-  send_into(a, small);
+  a.take_qp(IBV_QPT_RC, small);
   join(a, b);
   for (int i = 0; i < 4; ++i) {
     receive(b);
@@ -153,7 +137,7 @@ TEST_CASE("a CQ that overflows is named, not another one of the QP", "[abi][even
   const ibv_async_event event = event_of(a.context);
   CHECK(event.event_type == IBV_EVENT_CQ_ERR);
   CHECK(event.element.cq == small);
-  send_into(a, a.cq);
+  a.take_qp(IBV_QPT_RC, a.cq);
   CHECK(ibv_destroy_cq(small) == 0);
 }
 

@@ -62,6 +62,22 @@ class VerbsSide {
   VerbsSide(const VerbsSide&) = delete;
   VerbsSide& operator=(const VerbsSide&) = delete;
 
+  /// Another QP in the place of its own, with the same CQ for what it receives.
+  void take_qp(ibv_qp_type type, ibv_cq* send_cq) {
+    REQUIRE(ibv_destroy_qp(qp) == 0);
+    ibv_qp_init_attr attr{};
+    attr.send_cq = send_cq;
+    attr.recv_cq = cq;
+    attr.qp_type = type;
+    attr.cap = {.max_send_wr = kDepth,
+                .max_recv_wr = kDepth,
+                .max_send_sge = 1,
+                .max_recv_sge = 1,
+                .max_inline_data = 0};
+    qp = ibv_create_qp(pd, &attr);
+    REQUIRE(qp != nullptr);
+  }
+
   void to_init() const {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_INIT;

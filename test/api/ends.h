@@ -47,6 +47,15 @@ struct End {
   [[nodiscard]] Gid gid() const { return device.gids().at(1).gid; }
 };
 
+/// An end whose other one is there only if it is called once more.
+inline End lone(Mode mode, const std::string& lcores = "") {
+  Config config;
+  config.port = "shm:lone" + std::to_string(getpid());
+  config.mode = mode;
+  config.lcores = lcores;
+  return End::open(std::move(config));
+}
+
 /// Both ends of a link of this process.
 struct Joined {
   /// @param fault_b  of the second end

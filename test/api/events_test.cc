@@ -24,20 +24,6 @@ extern "C" ssize_t read(int fd, void* into, std::size_t bytes) {
 }
 
 namespace uroce::api {
-namespace {
-
-End lone(Mode mode) {
-  Config config;
-  config.port = "shm:events" + std::to_string(getpid());
-  config.no_huge = true;
-  config.mode = mode;
-  Device device = must(Device::open(config));
-  Pd pd = must(Pd::create(device));
-  return {std::move(device), std::move(pd)};
-}
-
-}  // namespace
-
 // IBA 11.6.3.2: a consumer waits for the event of each QP before it destroys it.
 TEST_CASE("each of thousands of QPs tells that it takes no more from its SRQ, however late it is asked",
           "[api][events][srq]") {

@@ -12,18 +12,6 @@ namespace {
 constexpr std::uint32_t kQkey = 0x0123'4567;
 constexpr std::uint32_t kLarge = 1U << 20;
 
-/// A device alone on its link.
-End lone(Mode mode, const std::string& lcores = "") {
-  Config config;
-  config.port = "shm:local" + std::to_string(getpid());
-  config.no_huge = true;
-  config.mode = mode;
-  config.lcores = lcores;
-  Device device = must(Device::open(config));
-  Pd pd = must(Pd::create(device));
-  return {std::move(device), std::move(pd)};
-}
-
 struct Large {
   explicit Large(End& end) : memory(must(Mr::alloc(end.pd, kLarge, access::kAll))) {}
   void fill(unsigned factor) {

@@ -20,13 +20,7 @@ void connect_to_own(LoopFixture& f, transport::RcQp& qp, const transport::RcQp& 
   attr.timeout = 8;
   attr.retry_cnt = attr.rnr_retry = 7;
   attr.path_mtu = PathMtu::k1024;
-  const transport::QpBounds bounds{.gid_count = 2};
-  for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
-                                    {QpState::kRtr, qp_attr::kRtrMask},
-                                    {QpState::kRts, qp_attr::kRtsMask}}) {
-    attr.state = state;
-    REQUIRE(f.loop.modify(qp, attr, mask, bounds, f.now()));
-  }
+  REQUIRE(to_rts(f.loop, qp, attr, {.gid_count = 2}, f.now()));
 }
 
 /// More than the link takes, of which nobody takes anything.

@@ -13,6 +13,18 @@
 
 namespace uroce::test {
 
+/// From Reset to RTS.
+inline Status to_rts(engine::PollLoop& loop, transport::RcQp& qp, QpAttr attr,
+                     const transport::QpBounds& bounds, Ticks now) {
+  for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
+                                    {QpState::kRtr, qp_attr::kRtrMask},
+                                    {QpState::kRts, qp_attr::kRtsMask}}) {
+    attr.state = state;
+    if (Status moved = loop.modify(qp, attr, mask, bounds, now); !moved) return moved;
+  }
+  return {};
+}
+
 class LoopFixture {
  public:
   static constexpr std::uint64_t kAskNs = 100'000'000;
@@ -50,13 +62,7 @@ class LoopFixture {
     const transport::QpBounds bounds{.gid_count = static_cast<std::uint32_t>(addresses.own().size()),
                                      .hardened = hardened,
                                      .congestion = congestion};
-    for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
-                                      {QpState::kRtr, qp_attr::kRtrMask},
-                                      {QpState::kRts, qp_attr::kRtsMask}}) {
-      attr.state = state;
-      if (Status moved = loop.modify(qp, attr, mask, bounds, now()); !moved) return moved;
-    }
-    return {};
+    return to_rts(loop, qp, attr, bounds, now());
   }
 
   void post_send(transport::RcQp& qp, std::uint64_t wr_id = 1) {

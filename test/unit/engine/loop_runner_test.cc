@@ -110,11 +110,7 @@ void connect(engine::PollLoop& loop, transport::RcQp& qp, Ticks now) {
   attr.dgid = LoopFixture::peer_v4();
   attr.sgid_index = 1;
   attr.access_flags = access::kAll;
-  for (const auto& [state, mask] :
-       {std::pair{QpState::kInit, qp_attr::kInitMask}, {QpState::kRtr, qp_attr::kRtrMask}}) {
-    attr.state = state;
-    REQUIRE(loop.modify(qp, attr, mask, {.gid_count = 2}, now));
-  }
+  REQUIRE(to_rts(loop, qp, attr, {.gid_count = 2}, now));
 }
 
 Bytes write_to(const LoopFixture& f, std::uint32_t psn) {
