@@ -147,7 +147,7 @@ void PollLoop::remove_handle(AhId id) noexcept {
 
 Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
                         const transport::QpBounds& bounds, Ticks now) {
-  now_ = now;
+  advance_to(now);
   known_.forget_paths();
   if ((mask & qp_attr::kAv) != 0 && attr.sgid_index < addresses_.own().size() &&
       !can_reach(addresses_.own()[attr.sgid_index], attr.dgid)) {
@@ -188,7 +188,7 @@ Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
 }
 
 void PollLoop::let_pass_what_is_old(Ticks now) noexcept {
-  now_ = now;
+  advance_to(now);
   asked_until_ = Ticks{};  // or bursts could be empty that are not the last
   if (spares_others_) spare_others(false);
   constexpr unsigned kMost = 1024;  // bursts; others may keep coming
@@ -207,7 +207,7 @@ void PollLoop::answer_last(QueuePair& qp, Ticks now) noexcept {
 }
 
 void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
-  now_ = now;
+  advance_to(now);
   answer_last(qp, now);
   take_doorbells();
   // Another thread that was interrupted half-way through ring() hides what was put into the list after it.

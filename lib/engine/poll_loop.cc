@@ -52,7 +52,7 @@ void PollLoop::connect(std::span<const std::unique_ptr<PollLoop>> loops) {
 }
 
 unsigned PollLoop::run_once(Ticks now) noexcept {
-  now_ = now;
+  advance_to(now);
   unsigned work = take_doorbells();
   work += transmit(now);
   port_.tx_flush();
@@ -140,13 +140,26 @@ bool PollLoop::send_posted(QueuePair& qp) noexcept {
   });
 }
 
-void PollLoop::note_sent(QueuePair& qp, Ticks now) noexcept {
-  const Ticks assumed = std::exchange(now_, now);
+/// What was sent as if at the time of the last iteration or post has left now.
+void PollLoop::date_post(QueuePair& qp, Ticks now) noexcept {
+  const Ticks assumed = now_;
+  advance_to(now);
+  undated_.open();
+  as_rc(qp, [&](auto& one) { one.correct_times(assumed, now); });
+}
+
+void PollLoop::note_sent(QueuePair& qp) noexcept {
   as_rc(qp, [&](auto& one) {
-    one.settle_requests(assumed, now);
-    note_turn(qp, true, now);
-    after_step(one, now);
+    one.settle_requests(now_);
+    note_turn(qp, true, now_);
+    after_step(one, now_);
   });
+}
+
+/// Where posts lie further apart they left at some time before `now`: no timer that started with them is due
+/// earlier than it should be, and they do not tell how long a round trip takes.
+[[gnu::noinline]] void PollLoop::date_posts(Ticks now) noexcept {
+  for (QueuePair* const qp : undated_.close(now_, now)) qp->postdate(now_, now);
 }
 
 void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {

@@ -43,6 +43,10 @@ class LossTimer {
     if (sent_at_ == assumed) sent_at_ = actual;
     if (due_.is_set() && due_ == assumed + first_wait(timeout_ns)) start(actual, timeout_ns);
   }
+  /// What was sent at `assumed` was so at another time: its answer tells no time.
+  void forget_time(Ticks assumed) noexcept {
+    if (sent_at_ == assumed) is_timing_ = false;
+  }
   /// The oldest packet is sent again without a probe, or others are still arriving: the next one counts from
   /// there.
   void postpone_probe(Ticks now) noexcept {

@@ -64,10 +64,14 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
   /// Sends requests, unless it is ready to answer and for nothing else, then responses. @return true if it
   /// ended for lack of budget or room: call again.
   virtual bool transmit(TxContext& tx) noexcept = 0;
-  /// Sends requests only: what was posted just now. settle_requests() follows.
+  /// Sends requests only: what was posted just now. correct_times(), if they are wrong, and settle_requests()
+  /// follow.
   virtual void transmit_requests(TxContext& tx) noexcept = 0;
-  /// What transmit_requests() sent as if at `assumed` has left at `now`.
-  virtual void settle_requests(Ticks assumed, Ticks now) noexcept = 0;
+  /// What transmit_requests() sent as if at `assumed` has left at `actual`.
+  virtual void correct_times(Ticks assumed, Ticks actual) noexcept = 0;
+  virtual void settle_requests(Ticks now) noexcept = 0;
+  /// What transmit_requests() sent as if at `assumed` has left behind that, at `latest` at the latest.
+  virtual void postdate(Ticks assumed, Ticks latest) noexcept = 0;
   /// Sends responses only.
   virtual void answer(TxContext& tx) noexcept = 0;
   virtual void on_timer(Ticks now) noexcept = 0;

@@ -71,9 +71,13 @@ class QueuePairOf final : public QueuePair {
 
   void transmit_requests(TxContext& tx) noexcept override { sender_.transmit(tx); }
 
-  void settle_requests(Ticks assumed, Ticks now) noexcept override {
-    if constexpr (requires { sender_.correct_times(assumed, now); }) sender_.correct_times(assumed, now);
-    settle(now);
+  void correct_times(Ticks assumed, Ticks actual) noexcept override {
+    if constexpr (requires { sender_.correct_times(assumed, actual); })
+      sender_.correct_times(assumed, actual);
+  }
+  void settle_requests(Ticks now) noexcept override { settle(now); }
+  void postdate(Ticks assumed, Ticks latest) noexcept override {
+    if constexpr (requires { sender_.postdate(assumed, latest); }) sender_.postdate(assumed, latest);
   }
 
   void answer(TxContext& tx) noexcept override {

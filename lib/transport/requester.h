@@ -63,6 +63,11 @@ class Requester {
 
   /// What transmit() sent as if at `assumed` has left at `actual`.
   void correct_times(Ticks assumed, Ticks actual) noexcept;
+  /// Likewise, behind `assumed` and not after `latest`.
+  void postdate(Ticks assumed, Ticks latest) noexcept {
+    timer_.forget_time(assumed);
+    correct_times(assumed, latest);
+  }
 
   /// ACK, NAK, READ response or atomic response.
   void on_response(const wire::PacketView& packet, Ticks now) noexcept;

@@ -48,6 +48,16 @@ TEST_CASE("each probe waits twice as long as the one before, up to the ack timeo
   CHECK_FALSE(timer.is_running());
 }
 
+TEST_CASE("a round trip whose begin is not known for sure is not measured", "[transport][timer]") {
+  const bool is_known = GENERATE(false, true);
+  LossTimer timer = measured(kMs, kMs);
+  timer.on_sent(Psn{7}, kBegin + kMs);
+  timer.forget_time(is_known ? kBegin : kBegin + kMs);
+  timer.on_answered(Psn{8}, kBegin + 9 * kMs);
+  timer.start(kBegin + 9 * kMs, 100 * kMs);
+  CHECK((timer.due() == kBegin + 12 * kMs) == !is_known);  // 3 ms, as before
+}
+
 TEST_CASE("what was started at a time that proves old is started at the real one, and nothing else",
           "[transport][timer]") {
   LossTimer timer = measured(kMs, kMs);
