@@ -14,7 +14,7 @@
 #include <system_error>
 #include <utility>
 
-#include "engine/give_way.h"
+#include "base/give_way.h"
 #include "wire/crc32.h"
 
 namespace uroce::engine {

@@ -3,10 +3,15 @@
 
 #include "abi/ibverbs/completions.h"
 #include "abi/ibverbs/context.h"
+#include "base/give_way.h"
 
 namespace uroce::abi {
 
 namespace {
+
+/// Of a thread that may run on one core only, which its peer may have as well: it gives way once an answer
+/// takes longer, some 5 us of empty polls, than it does from another core.
+thread_local constinit GiveWay give_way{{.wait = 256, .first_wait = 512, .only_one_core = true}};
 
 /// Of a datagram what kind of packet it was, as ConnectX tells in the place of the service level, which RoCE
 /// does not have: UCX looks for the network header by it.
@@ -54,9 +59,10 @@ int start_poll(ibv_cq_ex* base, ibv_poll_cq_attr* attr) {
   if (attr != nullptr && attr->comp_mask != 0) return EINVAL;
   CompletionQueue& cq = own(base);
   cq.polling.lock();
-  if (take_next(cq)) return 0;
-  cq.polling.unlock();
-  return ENOENT;
+  const bool found = take_next(cq);
+  if (!found) cq.polling.unlock();
+  give_way.after(found ? 1 : 0);
+  return found ? 0 : ENOENT;
 }
 
 int next_poll(ibv_cq_ex* base) {
@@ -67,19 +73,24 @@ void end_poll(ibv_cq_ex* base) {
   own(base).polling.unlock();
 }
 
-}  // namespace
-
-int poll_cq(ibv_cq* base, int count, ibv_wc* wcs) {
-  CompletionQueue& cq = cq_of(base);
+unsigned take(CompletionQueue& cq, unsigned count, ibv_wc* wcs) {
   const std::lock_guard lock(cq.polling);
-  int taken = 0;
+  unsigned taken = 0;
   while (taken < count) {
-    const auto wanted = std::min(static_cast<std::size_t>(count - taken), cq.batch.size());
+    const auto wanted = std::min<std::size_t>(count - taken, cq.batch.size());
     const std::size_t found = cq.cq->poll(std::span(cq.batch).first(wanted));
     for (std::size_t i = 0; i < found; ++i) to_verbs(cq.batch[i], wcs[taken++]);
     if (found < wanted) break;
   }
   return taken;
+}
+
+}  // namespace
+
+int poll_cq(ibv_cq* base, int count, ibv_wc* wcs) {
+  const unsigned taken = take(cq_of(base), static_cast<unsigned>(std::max(count, 0)), wcs);
+  give_way.after(taken);
+  return static_cast<int>(taken);
 }
 
 void die(CompletionQueue& cq) noexcept {

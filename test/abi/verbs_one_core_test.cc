@@ -1,0 +1,75 @@
+// Polling where another thread has but the same core.
+#include <sched.h>
+
+#include <atomic>
+#include <catch2/catch.hpp>
+#include <cstdint>
+#include <thread>
+
+#include "test/abi/verbs_side.h"
+
+namespace uroce::test {
+namespace {
+
+/// This thread and those that it makes may run on one of its cores only.
+class OneCore {
+ public:
+  OneCore() {
+    REQUIRE(sched_getaffinity(0, sizeof before_, &before_) == 0);
+    std::size_t core = 0;
+    while (!CPU_ISSET(core, &before_)) ++core;
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    REQUIRE(sched_setaffinity(0, sizeof one, &one) == 0);
+  }
+  ~OneCore() { CHECK(sched_setaffinity(0, sizeof before_, &before_) == 0); }
+  OneCore(const OneCore&) = delete;
+  OneCore& operator=(const OneCore&) = delete;
+
+ private:
+  cpu_set_t before_;
+};
+
+/// Takes turns with a thread that leaves the core whenever it is not its turn.
+/// @return how many polls that took
+template <typename Poll>
+std::uint64_t polls_of_turns(std::uint32_t turns, Poll&& poll) {
+  std::atomic<std::uint32_t> turn{0};
+  std::thread other([&] {
+    for (std::uint32_t mine = 1; mine < 2 * turns; mine += 2) {
+      while (turn.load() != mine) sched_yield();
+      turn.store(mine + 1);
+    }
+  });
+  std::uint64_t polls = 0;
+  for (std::uint32_t mine = 0; mine < 2 * turns; mine += 2) {
+    turn.store(mine + 1);
+    for (; turn.load() != mine + 2; ++polls) poll();
+  }
+  other.join();
+  return polls;
+}
+
+}  // namespace
+
+TEST_CASE("whoever polls in vain on one core leaves it to others long before its time slice is over",
+          "[abi][poll]") {
+  const OneCore here;
+  VerbsSide side;
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 8;
+  ibv_cq_ex* extended = ibv_create_cq_ex(side.context, &attr);
+  REQUIRE(extended != nullptr);
+  constexpr std::uint32_t kTurns = 200;
+  constexpr std::uint64_t kMost = kTurns * std::uint64_t{2000};  // a time slice has fifty thousand
+  ibv_wc wc{};
+  bool is_empty = true;
+  CHECK(polls_of_turns(kTurns, [&] { is_empty &= ibv_poll_cq(side.cq, 1, &wc) == 0; }) < kMost);
+  ibv_poll_cq_attr none{};
+  CHECK(polls_of_turns(kTurns, [&] { is_empty &= ibv_start_poll(extended, &none) == ENOENT; }) < kMost);
+  CHECK(is_empty);
+  CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(extended)) == 0);
+}
+
+}  // namespace uroce::test
