@@ -39,8 +39,8 @@ void Device::Impl::release_ah(AhId id) {
 }
 
 void Device::Impl::retire_ah(AhId id) noexcept {
-  const std::lock_guard lock(leaving);
   try {
+    const std::lock_guard lock(leaving);
     LeavingHandle handle{.id = id, .awaited = {}};
     handle.awaited.reserve(datagram_qps.size());
     leaving_ahs.reserve(leaving_ahs.size() + 1);
@@ -51,6 +51,11 @@ void Device::Impl::retire_ah(AhId id) noexcept {
   } catch (const std::bad_alloc&) {
     remove_ah(id);
   }
+  reap_ahs();
+}
+
+void Device::Impl::reap_ahs() noexcept {
+  const std::lock_guard lock(leaving);
   std::erase_if(leaving_ahs, [this](LeavingHandle& handle) {
     std::erase_if(handle.awaited, [this](const LeavingHandle::Sends& sends) { return have_left(sends); });
     if (handle.awaited.empty()) remove_ah(handle.id);
@@ -112,6 +117,7 @@ Error no_memory() {
 
 Result<Ah> Ah::create(Pd& pd, const AhAttr& attr) {
   Device::Impl& device = pd.device();
+  device.reap_ahs();
   try {
     if (Status usable = check(device, attr); !usable) return usable.error();
     auto impl = std::make_unique<Impl>(device, attr);

@@ -96,9 +96,10 @@ struct Device::Impl {
   /// An identifier that no address handle has or had.
   AhId take_ah();
   void release_ah(AhId id);
-  /// Removes the handle, once all that is posted by now has left; looked at when the next one goes. Without
-  /// memory it does so at once.
+  /// Removes the handle, once all that is posted by now has left. Without memory it does so at once.
   void retire_ah(AhId id) noexcept;
+  /// Removes those handles for which all has left: when handles or QPs come and go.
+  void reap_ahs() noexcept;
   void remove_ah(AhId id);
   void add_sends(engine::PollLoop& loop, std::vector<LeavingHandle::Sends>& to) const;
   [[nodiscard]] bool have_left(const LeavingHandle::Sends& sends);

@@ -85,6 +85,7 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
     });
     forget_demand();
     device.keys.release_windows(qp->context().qpn);
+    device.reap_ahs();
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;

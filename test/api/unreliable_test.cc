@@ -1,9 +1,11 @@
 // UC and UD through the public API, between two devices.
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "api/side.h"
 #include "uroce/ah.h"
+#include "verbs/device_impl.h"
 
 namespace uroce::api {
 namespace {
@@ -100,6 +102,35 @@ TEST_CASE("what was posted to a handle that goes is still sent", "[api][ud][ah]"
     CHECK(wc.wr_id == i);
     REQUIRE(within(5s, [&] { return a.cq.poll({&wc, 1}) == 1; }));
     CHECK(wc.ok());
+  }
+}
+
+TEST_CASE("a handle that goes before its datagrams have been sent is kept until they are, or their QP goes",
+          "[api][ud][ah]") {
+  Joined link(Mode::kApp);
+  const auto kept = [&] { return link.a.device.impl().leaving_ahs.size(); };
+  Cq cq = must(Cq::create(link.a.device, 16));
+  std::optional<Qp> qp(must(Qp::create(link.a.pd, cq, cq, {.type = QpType::kUd})));
+  REQUIRE(qp->connect(datagrams()));
+  const auto send_and_let_go = [&] {
+    const Ah there = must(Ah::create(link.a.pd, {.dgid = link.b.gid()}));  // nobody has answered yet
+    REQUIRE(qp->post_send(
+        {.flags = send_flag::kSignaled, .ah = there.id(), .remote_qpn = Qpn{5}, .remote_qkey = kQkey}));
+  };
+  send_and_let_go();
+  REQUIRE(kept() == 1);
+  SECTION("they are sent, and another handle comes") {
+    REQUIRE(within(5s, [&] {
+      Wc wc;
+      link.b.device.progress();
+      return cq.poll({&wc, 1}) == 1;
+    }));
+    const Ah next = must(Ah::create(link.a.pd, {.dgid = link.b.gid()}));
+    CHECK(kept() == 0);
+  }
+  SECTION("the QP goes") {
+    qp.reset();
+    CHECK(kept() == 0);
   }
 }
 
