@@ -88,6 +88,10 @@ class CmChannel {
   Result<CmId> create_id(PortSpace space);
   /// @return kNameInUse, kNotFound for an address that is none of the port.
   Status bind(CmId id, const CmAddress& address);
+  /// Several ids may be bound to one address and port if all of them share it. Whoever listens there has to
+  /// be the only one, and shares it no longer. RDMA_OPTION_ID_REUSEADDR.
+  /// @return kBadState of one that listens, or that is bound and shares it.
+  Status share_port(CmId id, bool shares);
   /// Bound to any address and a free port unless bind() was called.
   /// @param backlog  requests that may wait for accept() or reject()
   Status listen(CmId id, unsigned backlog);

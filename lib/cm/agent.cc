@@ -101,10 +101,22 @@ Status Agent::bind(CmId id, const CmAddress& address) {
   if (!Bindings::is_any(address.ip) && !host_.is_own(address.ip)) {
     return Error{Errc::kNotFound, to_string(address.ip) + " is no address of this port"};
   }
-  auto port = bindings_.take((*c)->space, address, id, random_);
+  auto port = bindings_.take((*c)->space, address, id, random_, (*c)->shares_port);
   if (!port) return port.error();
   (*c)->local = {address.ip, *port};
   (*c)->is_bound = true;
+  return {};
+}
+
+/// As rdma_set_option(3) in the kernel: whoever is bound may begin to share, but not cease to.
+Status Agent::share_port(CmId id, bool shares) {
+  Conversation* c = get(id);
+  if (c == nullptr || c->closed) return Error{Errc::kInvalid, "no such connection id, or it is closed"};
+  const bool is_new = c->state == State::kIdle && !c->is_bound;
+  if (!is_new && (!shares || c->state == State::kListen))
+    return Error{Errc::kBadState, "a port is shared before somebody listens there"};
+  c->shares_port = shares;
+  if (c->is_bound) bindings_.share(c->space, c->local.port, id, shares);
   return {};
 }
 
@@ -114,6 +126,9 @@ Status Agent::listen(CmId id, unsigned backlog) {
   if (!(*c)->is_bound) {
     if (Status bound = bind(id, {}); !bound) return bound;
   }
+  const std::uint16_t port = (*c)->local.port;
+  if (!bindings_.claim((*c)->space, port, id))
+    return Error{Errc::kNameInUse, "port " + std::to_string(port) + " is shared with another id: close that"};
   (*c)->backlog = std::max(backlog, 1U);
   (*c)->state = State::kListen;
   return {};

@@ -70,6 +70,7 @@ class Agent {
   // The application's calls.
   Result<CmId> create(PortSpace space);
   Status bind(CmId id, const CmAddress& address);
+  Status share_port(CmId id, bool shares);
   Status listen(CmId id, unsigned backlog);
   /// @param path  towards `ask.to`
   Status connect(CmId id, const CmConnect& ask, const AhAttr& path, const Gid& source, Ticks now);

@@ -4,15 +4,24 @@
 
 namespace uroce::cm {
 
-bool Bindings::is_free(PortSpace space, const CmAddress& address) const {
-  const auto found = ports_.find({space, address.port});
+bool Bindings::is_free(PortSpace space, std::uint16_t port, const Holder& wanted) const {
+  const auto found = ports_.find({space, port});
   if (found == ports_.end()) return true;
   return std::none_of(found->second.begin(), found->second.end(), [&](const Holder& holder) {
-    return holder.ip == address.ip || is_any(holder.ip) || is_any(address.ip);
+    if (holder.id == wanted.id || (holder.shares && wanted.shares)) return false;
+    return holder.ip == wanted.ip || is_any(holder.ip) || is_any(wanted.ip);
   });
 }
 
-Result<std::uint16_t> Bindings::take(PortSpace space, const CmAddress& address, CmId id, Random& random) {
+Bindings::Holder* Bindings::holder_of(PortSpace space, std::uint16_t port, CmId id) noexcept {
+  const auto found = ports_.find({space, port});
+  if (found == ports_.end()) return nullptr;
+  const auto holder = std::ranges::find(found->second, id, &Holder::id);
+  return holder == found->second.end() ? nullptr : &*holder;
+}
+
+Result<std::uint16_t> Bindings::take(PortSpace space, const CmAddress& address, CmId id, Random& random,
+                                     bool shares) {
   constexpr std::uint32_t kFirst = 32768;  // ports that are given to those who do not ask for one
   constexpr std::uint32_t kCount = 28232;
   CmAddress wanted = address;
@@ -25,11 +34,22 @@ Result<std::uint16_t> Bindings::take(PortSpace space, const CmAddress& address, 
       break;
     }
     if (wanted.port == 0) return Error{Errc::kLimit, "all ports from 32768 to 60999 are in use"};
-  } else if (!is_free(space, wanted)) {
+  } else if (!is_free(space, wanted.port, {id, wanted.ip, shares})) {
     return Error{Errc::kNameInUse, "port " + std::to_string(wanted.port) + " is in use: choose another one"};
   }
-  ports_[{space, wanted.port}].push_back({id, wanted.ip});
+  ports_[{space, wanted.port}].push_back({id, wanted.ip, shares});
   return wanted.port;
+}
+
+void Bindings::share(PortSpace space, std::uint16_t port, CmId id, bool shares) noexcept {
+  if (Holder* holder = holder_of(space, port, id)) holder->shares = shares;
+}
+
+bool Bindings::claim(PortSpace space, std::uint16_t port, CmId id) noexcept {
+  Holder* holder = holder_of(space, port, id);
+  if (holder == nullptr || !is_free(space, port, {id, holder->ip})) return false;
+  holder->shares = false;
+  return true;
 }
 
 void Bindings::release(PortSpace space, std::uint16_t port, CmId id) noexcept {

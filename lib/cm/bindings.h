@@ -15,10 +15,15 @@ namespace uroce::cm {
 /// Threads: one at a time.
 class Bindings {
  public:
-  /// Takes `address.port` for `id`, or a free one if it is 0. Two may share a port if neither has the other's
-  /// IP address nor any.
+  /// Takes `address.port` for `id`, or a free one if it is 0. Two may have a port if neither has the other's
+  /// IP address nor any, or if both share it.
   /// @return kNameInUse, kLimit if all ports are taken.
-  Result<std::uint16_t> take(PortSpace space, const CmAddress& address, CmId id, Random& random);
+  Result<std::uint16_t> take(PortSpace space, const CmAddress& address, CmId id, Random& random,
+                             bool shares = false);
+  /// From now on `id` shares the port that it has, or no longer.
+  void share(PortSpace space, std::uint16_t port, CmId id, bool shares) noexcept;
+  /// Makes the port that `id` has its own, unless it shares it with another one now.
+  [[nodiscard]] bool claim(PortSpace space, std::uint16_t port, CmId id) noexcept;
   void release(PortSpace space, std::uint16_t port, CmId id) noexcept;
   /// The ids that a message to that port is for; `accepts` chooses.
   template <typename F>
@@ -41,8 +46,11 @@ class Bindings {
   struct Holder {
     CmId id{};
     Gid ip;
+    bool shares = false;
   };
-  [[nodiscard]] bool is_free(PortSpace space, const CmAddress& address) const;
+  /// Whether none but those that `wanted` shares with has its place.
+  [[nodiscard]] bool is_free(PortSpace space, std::uint16_t port, const Holder& wanted) const;
+  [[nodiscard]] Holder* holder_of(PortSpace space, std::uint16_t port, CmId id) noexcept;
 
   std::map<std::pair<PortSpace, std::uint16_t>, std::vector<Holder>> ports_;
 };

@@ -91,6 +91,9 @@ Result<CmId> CmChannel::create_id(PortSpace space) {
 Status CmChannel::bind(CmId id, const CmAddress& address) {
   return impl_->cm.call([&](cm::Agent& agent, Ticks) { return agent.bind(id, address); });
 }
+Status CmChannel::share_port(CmId id, bool shares) {
+  return impl_->cm.call([&](cm::Agent& agent, Ticks) { return agent.share_port(id, shares); });
+}
 Status CmChannel::listen(CmId id, unsigned backlog) {
   return impl_->cm.call([&](cm::Agent& agent, Ticks) { return agent.listen(id, backlog); });
 }

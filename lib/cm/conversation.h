@@ -43,8 +43,9 @@ struct Conversation {
   CmAddress local;
   CmAddress remote;
   bool is_bound = false;  ///< holds local.port
-  bool ended = false;     ///< the event that says so has been told
-  bool refused = false;   ///< `last` is the REJ, for those who ask again
+  bool shares_port = false;
+  bool ended = false;    ///< the event that says so has been told
+  bool refused = false;  ///< `last` is the REJ, for those who ask again
 
   unsigned backlog = 0;  ///< listener: requests that may wait
   unsigned waiting = 0;  ///< listener: those that do

@@ -97,15 +97,26 @@ class File {
     body.id = id;
     return ask<rdma_ucm_query_route_resp>(RDMA_USER_CM_CMD_QUERY_ROUTE, body);
   }
-  int resolve(std::uint32_t id, const char* ip, std::uint16_t port) const {
+  int resolve(std::uint32_t id, const sockaddr_in6& to) const {
     rdma_ucm_resolve_ip body{};
     body.id = id;
     body.timeout_ms = 1000;
-    body.dst_addr = address(ip, port);
+    body.dst_addr = to;
     return say(RDMA_USER_CM_CMD_RESOLVE_IP, body);
+  }
+  int resolve(std::uint32_t id, const char* ip, std::uint16_t port) const {
+    return resolve(id, address(ip, port));
   }
   int resolve_route(std::uint32_t id) const {
     return say(RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{.id = id, .timeout_ms = 1000});
+  }
+  int share_port(std::uint32_t id, int shares) const {
+    const rdma_ucm_set_option body{.optval = reinterpret_cast<std::uint64_t>(&shares),
+                                   .id = id,
+                                   .level = RDMA_OPTION_ID,
+                                   .optname = RDMA_OPTION_ID_REUSEADDR,
+                                   .optlen = sizeof shares};
+    return say(RDMA_USER_CM_CMD_SET_OPTION, body);
   }
   std::uint32_t destroy(std::uint32_t id) const {
     rdma_ucm_destroy_id body{};
@@ -356,6 +367,29 @@ TEST_CASE("an address that the port does not reach brings ADDR_ERROR", "[abi][rd
   CHECK(event.event == kAddrError);
   CHECK(static_cast<int>(event.status) == -ETIMEDOUT);
   CHECK(file.resolve_route(id) == EINVAL);
+}
+
+TEST_CASE("ids that all reuse an address are bound to one port, and the last of them can listen there",
+          "[abi][rdmacm]") {
+  const Own own;
+  const File file;
+  const auto listen = [&](std::uint32_t id) {
+    return file.say(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{.id = id, .backlog = 8});
+  };
+  const std::uint32_t first = file.create(1);
+  const std::uint32_t second = file.create(2);
+  CHECK(file.share_port(first, 1) == 0);
+  REQUIRE(file.bind(first, own.ip, 7000) == 0);
+  CHECK(file.bind(second, own.ip, 7000) == EADDRINUSE);
+  CHECK(file.share_port(second, 1) == 0);
+  REQUIRE(file.bind(second, own.ip, 7000) == 0);
+  CHECK(file.share_port(second, 0) == EINVAL);
+  CHECK(listen(second) == EADDRINUSE);
+  file.destroy(first);
+  CHECK(listen(second) == 0);
+  const std::uint32_t third = file.create(3);
+  CHECK(file.share_port(third, 1) == 0);
+  CHECK(file.bind(third, own.ip, 7000) == EADDRINUSE);
 }
 
 TEST_CASE("events that are not read move with their id", "[abi][rdmacm]") {

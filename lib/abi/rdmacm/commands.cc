@@ -295,12 +295,24 @@ int Ucm::set_option(const Call& call) {
       if (value > 31) return EINVAL;
       id->ack_timeout = value;
       return 0;
-    case RDMA_OPTION_ID_REUSEADDR:  // a port is free as soon as its id is destroyed
+    case RDMA_OPTION_ID_REUSEADDR:
+      return share_port(*id, cmd);
     case RDMA_OPTION_ID_AFONLY:
       return 0;
     default:
       return ENOSYS;
   }
+}
+
+int Ucm::share_port(UcmId& id, const rdma_ucm_set_option& cmd) {
+  int value = 0;
+  if (cmd.optlen != sizeof value) return EINVAL;
+  std::memcpy(&value, reinterpret_cast<const void*>(cmd.optval), sizeof value);
+  if (id.cm.has_value()) {
+    if (Status done = channel_->share_port(*id.cm, value != 0); !done) return to_errno(done.error().code);
+  }
+  id.shares_port = value != 0;
+  return 0;
 }
 
 /// The id moves to the file that is written to.

@@ -282,6 +282,7 @@ Status Ucm::give_cm_id(UcmId& id) {
   if (id.cm.has_value()) return {};
   auto made = channel_->create_id(id.space);
   if (!made) return made.error();
+  if (id.shares_port) (void)channel_->share_port(*made, true);  // it is new
   id.cm = *made;
   by_cm_id_[raw(*made)] = &id;
   return {};

@@ -40,6 +40,7 @@ struct UcmId {
   bool is_resolving = false;
   bool is_resolved = false;  ///< `path` is known
   bool has_route = false;
+  bool shares_port = false;
   bool tells_ece = false;  ///< the program named options; else the peer's are not its business
   std::uint8_t traffic_class = 0;
   std::uint8_t ack_timeout = 0;  ///< code; 0: the manager's
@@ -147,6 +148,7 @@ class Ucm {
   int listen(const Call& call);
   int init_qp_attr(const Call& call);
   int set_option(const Call& call);
+  int share_port(UcmId& id, const rdma_ucm_set_option& cmd);
   int migrate_id(const Call& call);
   [[nodiscard]] std::optional<CmAddress> on_port(std::optional<CmAddress> address, bool is_remote) const;
   int bind_id(UcmId& id, const CmAddress& address);

@@ -42,6 +42,39 @@ TEST_CASE("a port is shared by different addresses only", "[cm][bindings]") {
   ports.bindings.release(PortSpace::kTcp, 1234, CmId{8});  // nobody's
 }
 
+TEST_CASE("a port is shared by those who all want that, until one of them listens alone", "[cm][bindings]") {
+  Station a;
+  const auto bound = [&](bool shares) {
+    const CmId id = a.make();
+    CHECK(a.agent.share_port(id, shares));
+    const Status status = a.agent.bind(id, {kHere, kPort});
+    if (!status) CHECK(status.error().code == Errc::kNameInUse);
+    return status ? id : CmId{};
+  };
+  const CmId first = bound(true);
+  const CmId second = bound(true);
+  REQUIRE(first != CmId{});
+  REQUIRE(second != CmId{});
+  CHECK(bound(false) == CmId{});
+  CHECK(a.agent.share_port(first, false).error().code == Errc::kBadState);
+  CHECK(a.agent.listen(first, 1).error().code == Errc::kNameInUse);
+  a.agent.close(second, a.now);
+  REQUIRE(a.agent.listen(first, 1));
+  CHECK(bound(true) == CmId{});
+  CHECK(a.agent.share_port(first, true).error().code == Errc::kBadState);
+}
+
+TEST_CASE("whoever is bound already can begin to share its port", "[cm][bindings]") {
+  Station a;
+  const CmId first = a.make();
+  REQUIRE(a.agent.bind(first, {{}, kPort}));
+  const CmId second = a.make();
+  REQUIRE(a.agent.share_port(second, true));
+  CHECK_FALSE(a.agent.bind(second, {kHere, kPort}));
+  REQUIRE(a.agent.share_port(first, true));
+  CHECK(a.agent.bind(second, {kHere, kPort}));
+}
+
 TEST_CASE("port 0 asks for a free one, until there is none", "[cm][bindings]") {
   Ports ports;
   std::set<std::uint16_t> seen;
