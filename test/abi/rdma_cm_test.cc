@@ -48,6 +48,14 @@ sockaddr_in6 address(const char* ip, std::uint16_t port) {
   return out;
 }
 
+sockaddr_in6 address_v6(const char* ip, std::uint16_t port) {
+  sockaddr_in6 out{};
+  out.sin6_family = AF_INET6;
+  out.sin6_port = htons(port);
+  REQUIRE(inet_pton(AF_INET6, ip, &out.sin6_addr) == 1);
+  return out;
+}
+
 std::string text_of(const sockaddr_in6& from) {
   sockaddr_in v4{};
   std::memcpy(&v4, &from, sizeof v4);
@@ -314,13 +322,7 @@ TEST_CASE("no address at all to connect to is the device itself, and so is ::1",
   CHECK(text_of(file.query(v4).dst_addr) == own.ip);
   for (const char* ip : {"::", "::1"}) {
     const std::uint32_t id = file.create(3);
-    rdma_ucm_resolve_ip body{};
-    body.id = id;
-    body.timeout_ms = 1000;
-    body.dst_addr.sin6_family = AF_INET6;
-    body.dst_addr.sin6_port = htons(7210);
-    REQUIRE(inet_pton(AF_INET6, ip, &body.dst_addr.sin6_addr) == 1);
-    REQUIRE(file.say(RDMA_USER_CM_CMD_RESOLVE_IP, body) == 0);
+    REQUIRE(file.resolve(id, address_v6(ip, 7210)) == 0);
     CAPTURE(ip);
     CHECK(file.next().event == kAddrResolved);
     const rdma_ucm_query_route_resp route = file.query(id);
@@ -330,9 +332,7 @@ TEST_CASE("no address at all to connect to is the device itself, and so is ::1",
   }
   rdma_ucm_bind_ip bind{};
   bind.id = file.create(4);
-  bind.addr.sin6_family = AF_INET6;
-  bind.addr.sin6_port = htons(7211);
-  bind.addr.sin6_addr = IN6ADDR_LOOPBACK_INIT;
+  bind.addr = address_v6("::1", 7211);
   CHECK(file.say(RDMA_USER_CM_CMD_BIND_IP, bind) == 0);
 }
 
@@ -367,6 +367,17 @@ TEST_CASE("an address that the port does not reach brings ADDR_ERROR", "[abi][rd
   CHECK(event.event == kAddrError);
   CHECK(static_cast<int>(event.status) == -ETIMEDOUT);
   CHECK(file.resolve_route(id) == EINVAL);
+}
+
+TEST_CASE("there is no way to an address of a kind that the port has none of, which is known at once",
+          "[abi][rdmacm]") {
+  const Own own;
+  const File file;
+  const std::uint32_t id = file.create(1);
+  CHECK(file.resolve(id, address_v6("2001:db8::1", 7000)) == ENETUNREACH);
+  CHECK_FALSE(file.is_readable(0));
+  CHECK(file.resolve(id, own.ip, 7000) == 0);  // it can ask for another
+  CHECK(file.next().event == kAddrResolved);
 }
 
 TEST_CASE("ids that all reuse an address are bound to one port, and the last of them can listen there",

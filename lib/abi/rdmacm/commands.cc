@@ -192,12 +192,12 @@ int Ucm::resolve_ip(const Call& call) {
   if (!id->local.has_value() && from.has_value()) {
     if (const int error = bind_id(*id, *from); error != 0) return error;
   }
-  id->remote = to;
   const Gid source = id->local.has_value() ? id->local->ip : Gid{};
   const auto path = cm_->route(to->ip, source);
-  if (!path) return tell(*id, UcmEventType::kAddrError, -ENETUNREACH), 0;
+  if (!path) return ENETUNREACH;  // at once, as in the kernel
   auto asking = Ah::create(*pd_, *path);
   if (!asking) return to_errno(asking.error().code);
+  id->remote = to;
   id->is_resolving = true;
   const auto now = std::chrono::steady_clock::now();
   resolutions_.push_back({.serial = next_resolution_++,
