@@ -16,6 +16,7 @@
 #include "mem/key_table.h"
 #include "port/port.h"
 #include "uroce/device.h"
+#include "verbs/numbers.h"
 
 namespace uroce {
 
@@ -50,8 +51,8 @@ struct Device::Impl {
   Random random;
   std::unordered_set<std::uint32_t> qpns;
   std::uint32_t next_pd = 1;
-  std::uint32_t next_srq = 1;
   std::uint32_t next_cq = 1;
+  Numbers srqs{0xff'ffff};                    // 24 bits: XRC requests name them
   std::vector<std::uint32_t> ah_generations;  // by index
   std::vector<std::uint32_t> free_ahs;        // indices
 

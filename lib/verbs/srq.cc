@@ -45,17 +45,10 @@ Result<Srq> Srq::make(Pd& pd, const SrqInitAttr& attr, unsigned loop, Xrcd* doma
     return Error{Errc::kInvalid,
                  "the device has " + std::to_string(device.runners.size()) + " loops (--lcores)"};
   }
-  std::uint32_t number = 0;
-  {
-    const std::lock_guard lock(device.control);
-    number = device.next_srq++;
-  }
-  if (number > 0xff'ffff)
-    return Error{Errc::kLimit, "all numbers of SRQs have been used: open the device anew"};
   const SrqInitAttr granted{.max_wr = std::bit_ceil(attr.max_wr), .max_sge = std::max(attr.max_sge, 1U)};
   try {
-    auto impl =
-        std::make_unique<Impl>(device.limits, *device.runners[loop], loop, number, pd.number(), granted);
+    auto impl = std::make_unique<Impl>(device, loop, pd.number(), granted);
+    if (impl->number.value() == 0) return Error{Errc::kLimit, "all numbers of SRQs are in use"};
     if (domain == nullptr) return Srq(std::move(impl));
     impl->runner.execute(
         [&](engine::PollLoop&, Ticks) { domain->impl().domain.add(impl->shared, cq->impl().ring); });

@@ -4,6 +4,7 @@
 
 #include "api/ends.h"
 #include "unit/mem/randomness.h"
+#include "verbs/numbers.h"
 
 namespace uroce::api {
 namespace {
@@ -46,6 +47,21 @@ TEST_CASE("the numbers of 100000 QPs look random, and no two that live have the 
   CHECK(test::worst_bit_deviation(numbers, 24) < kFar);
   CHECK(test::bit_pair_deviation(numbers, 24) < kFar);
   for (unsigned shift = 0; shift <= 17; ++shift) CHECK(test::pair_deviation(numbers, shift) < kFar);
+}
+
+TEST_CASE("a number comes again once it was given back and all others have come", "[numbers]") {
+  Numbers numbers(4);
+  for (std::uint32_t i = 1; i <= 3; ++i) CHECK(numbers.take() == i);
+  numbers.give_back(2);
+  CHECK(numbers.take() == 4);
+  CHECK(numbers.take() == 2);
+  CHECK(numbers.take() == 0);  // all are in use
+  numbers.give_back(0);
+  CHECK(numbers.take() == 0);
+  numbers.give_back(3);
+  numbers.give_back(1);
+  CHECK(numbers.take() == 3);
+  CHECK(numbers.take() == 1);
 }
 
 TEST_CASE("two devices without a seed give different numbers and keys", "[numbers][S6]") {
