@@ -74,6 +74,8 @@ class Qp {
   Status attach_multicast(const Gid& group);
   /// @return kInvalid: not a UD QP, or not attached.
   Status detach_multicast(const Gid& group);
+  /// Whether it is attached to any group.
+  [[nodiscard]] bool is_in_multicast() const;
 
   /// Asks for options beyond the standard that both ends must know; only in Reset and Init. As
   /// ibv_set_ece(3). What is granted of them is switched on; see uroce/ece.h.

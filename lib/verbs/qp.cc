@@ -535,6 +535,11 @@ Status Qp::detach_multicast(const Gid& group) {
   return impl_->detach(group);
 }
 
+bool Qp::is_in_multicast() const {
+  const std::lock_guard lock(impl_->device.multicast);
+  return !impl_->groups.empty();
+}
+
 Qpn Qp::qpn() const noexcept {
   return impl_->qp->context().qpn;
 }

@@ -115,4 +115,21 @@ TEST_CASE("a datagram is answered also by a program that has lost what its compl
   CHECK(back.grh.sgid_index == 1);
 }
 
+TEST_CASE("a QP that is attached to a multicast group is in use", "[abi][ud][multicast][lifetime]") {
+  VerbsSide side;
+  become_datagram(side);
+  ibv_gid groups[2]{};
+  for (std::uint8_t i = 0; i < 2; ++i) {
+    groups[i].raw[0] = 0xff;
+    groups[i].raw[1] = 0x0e;
+    groups[i].raw[15] = i;
+    REQUIRE(ibv_attach_mcast(side.qp, &groups[i], 0) == 0);
+  }
+  REQUIRE(ibv_attach_mcast(side.qp, &groups[0], 0) == 0);  // it is already
+  for (ibv_gid& group : groups) {
+    CHECK(ibv_destroy_qp(side.qp) == EBUSY);
+    CHECK(ibv_detach_mcast(side.qp, &group, 0) == 0);
+  }
+}
+
 }  // namespace uroce::test

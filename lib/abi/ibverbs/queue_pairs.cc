@@ -258,6 +258,7 @@ int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_at
 int ibv_destroy_qp(ibv_qp* base) {
   if (!is_here(*base)) return 0;
   QueuePair& qp = qp_of(base);
+  if (qp.qp->is_in_multicast()) return fail(EBUSY);
   Engine::instance().remove(qp);
   Context::of(base->context).events.purge(base);
   await_acks(*base, base->events_completed, qp.events_taken);
