@@ -30,8 +30,8 @@ class Scripts(unittest.TestCase):
 
     def run_script(self, script, *words, **more):
         env = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", **more}
-        return subprocess.run([script, *map(str, words)], cwd=self.folder, env=env, capture_output=True,
-                              text=True, timeout=SECONDS)
+        return subprocess.run([script, *map(str, words)], cwd=self.folder, env=env, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=SECONDS)
 
 
 class Quickstart(Scripts):
@@ -71,6 +71,30 @@ class Quickstart(Scripts):
         self.assertEqual(self.steps("--ports=shm:x", status=2), [])
         words = ["--quick", "--json", "--no-huge", "--port", "shm:x", "--mtu=2000"]
         self.assertEqual(self.steps(*words)[-1], "uroce")
+
+
+class Check(Scripts):
+    def setUp(self):
+        super().setUp()
+        for name in ("check", "common.sh", "tally.py"):
+            (self.folder / "config").mkdir(exist_ok=True)
+            shutil.copy(ROOT / "config" / name, self.folder / "config" / name)
+        self.put("config/setup", "echo setup >>log; exit 1")
+
+    def test_a_wrong_option_is_refused_before_anything_is_installed(self):
+        for words in (["--sutie", "unit"], ["--suite"], ["--suite", "unity"], ["--suite", ""], ["--seconds"],
+                      ["--seconds", "1e3"], ["--seconds", "08"], ["--soak", "-1"], ["--soak", "long"]):
+            with self.subTest(words=words):
+                result = self.run_script("config/check", *words)
+                self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
+                self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+                self.assertIn("see config/check --help", result.stderr)
+        self.assertFalse((self.folder / "log").exists())
+
+    def test_what_cannot_be_installed_has_failed(self):
+        result = self.run_script("config/check", "--suite", "unit", "--seconds", "60", "--quick")
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertEqual(result.stdout.splitlines()[-1], "0 passed, 1 failed, 0 skipped")
 
 
 class Hugepages(Scripts):
