@@ -5,7 +5,8 @@ Prints a line per benchmark of loop_bench and wire_bench: cycles per packet befo
 ratio, that of the least samples, the larger spread of the two (half the distance of the quartiles, beside the
 median), and a verdict. Whatever else runs on a host only ever adds cycles, up to twice as many on a core
 that is shared: a benchmark is slower if its median and its least are both beyond the limit, and unclear if
-only one of them is. Before either is said, it is measured for longer.
+only one of them is. Before either is said, it is measured for longer. Skipped is what this CPU has no
+instructions for.
 
 A cycle is a tick of the time stamp counter, which runs at the nominal frequency whatever the core does. Each
 benchmark reports the median of its windows of 256 packets: what a packet usually costs, not what is rare.
@@ -80,7 +81,8 @@ def program_of(build, name):
 
 
 def results(text, path):
-    """{benchmark: runs of it} of Google Benchmark's JSON, without its own means and medians."""
+    """{benchmark: runs of it} of Google Benchmark's JSON, without its own means and medians; no runs of what
+    was skipped."""
     try:
         runs = [run for run in json.loads(text)["benchmarks"] if run.get("run_type") == "iteration"]
     except (ValueError, KeyError) as error:
@@ -89,6 +91,9 @@ def results(text, path):
     for entry in runs:
         name = entry.get("run_name", entry["name"])
         if entry.get("error_occurred"):
+            if entry.get("error_message", "").startswith("skipped: "):
+                found[name] = []
+                continue
             raise Misuse(f"{path}: {name} failed: {entry.get('error_message')}")
         if "cycles_per_packet" not in entry:
             raise Misuse(f"{path}: {name} tells no cycles per packet; is this build too old to compare?")
@@ -129,8 +134,8 @@ class Measurement:
             into.setdefault(benchmark, []).extend(entry["cycles_per_packet"] for entry in runs)
 
     def costs(self):
-        """For each build {program: {benchmark: Cost}}."""
-        return [{program: {name: Cost.of(taken) for name, taken in found.items()}
+        """For each build {program: {benchmark: Cost, or None if it was skipped}}."""
+        return [{program: {name: Cost.of(taken) if taken else None for name, taken in found.items()}
                  for program, found in side.items()} for side in self.samples]
 
 
@@ -223,13 +228,17 @@ def record(after, options):
                  "commit": first_line(["git", "log", "-1", "--format=%s"])}
         lines = [f"  {json.dumps(key)}: {json.dumps(value)},\n" for key, value in about.items()]
         rows = [f"    {json.dumps(name)}: {[round(number, 2) for number in costs[name].numbers()]}"
-                for name in in_order(costs)]
+                for name in in_order(costs) if costs[name]]
         file.write_text("{\n" + "".join(lines) + '  "per_packet": {\n' + ",\n".join(rows) + "\n  }\n}\n",
                         encoding="utf-8")
-        print(f"{file}: {len(costs)} benchmarks")
+        print(f"{file}: {len(rows)} benchmarks")
 
 
 def verdict(name, before, after, limit):
+    """What is to be said of one benchmark, given all of before and of after."""
+    if name in after and after[name] is None:
+        return "skipped"
+    before, after = before.get(name), after.get(name)
     if before is None:
         return "new"
     if after is None:
@@ -243,8 +252,8 @@ def verdict(name, before, after, limit):
 
 
 def suspects(before, after, limit):
-    return sorted({name for program, costs in after.items() for name, cost in costs.items()
-                   if verdict(name, before[program].get(name), cost, limit) in ("SLOWER", "unclear")})
+    return sorted({name for program, costs in after.items() for name in costs
+                   if verdict(name, before[program], costs, limit) in ("SLOWER", "unclear")})
 
 
 def table(before, after, limit, unit):
@@ -255,12 +264,12 @@ def table(before, after, limit, unit):
     for program in after:
         for name in in_order(before[program].keys() | after[program].keys()):
             old, new = before[program].get(name), after[program].get(name)
-            said = verdict(name, old, new, limit)
+            said = verdict(name, before[program], after[program], limit)
             number = [f"{cost.median:.1f}" if cost else "-" for cost in (old, new)]
             ratios = "--"
             if old and new:
                 ratios = [f"{new.median / old.median:.3f}", f"{new.least / old.least:.3f}"]
-            spread = f"{100 * max(cost.spread() for cost in (old, new) if cost):.1f} %"
+            spread = f"{100 * max((cost.spread() for cost in (old, new) if cost), default=0):.1f} %"
             print(layout.format(f"{program} {name}", *number, *ratios, spread, said))
             if said in ("SLOWER", "MISSING"):
                 bad.setdefault(said, []).append(name)

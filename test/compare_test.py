@@ -107,6 +107,22 @@ class Compare(unittest.TestCase):
         self.assertEqual(status, 0, out)
         self.says(out, "BM_Write/64", "new")
 
+    def test_what_this_cpu_cannot_do_is_skipped(self):
+        lines = {"name": "BM_Lines/64", "run_name": "BM_Lines/64", "run_type": "iteration"}
+        skipped = {**lines, "error_occurred": True, "error_message": "skipped: this CPU lacks AVX2"}
+        had = {**USUAL, "BM_Lines/64": 30}
+        status, out, err = self.compare("--record", "--build", self.build("then", results(had)))
+        self.assertEqual(status, 0, out + err)
+        build = self.build("now", results(USUAL, extra=[skipped] * 3))
+        for against in ([], ["--against", self.build("same", results(USUAL, extra=[skipped] * 3))]):
+            status, out, err = self.compare("--build", build, *against)
+            self.assertEqual(status, 0, out + err)
+            self.says(out, "BM_Lines/64", "skipped")
+            self.says(out, "BM_Send/64", "same")
+        status, out, err = self.compare("--record", "--build", build)
+        self.assertEqual(status, 0, out + err)
+        self.assertNotIn("BM_Lines/64", (self.baseline / "loop_bench.json").read_text(encoding="utf-8"))
+
     def test_a_baseline_is_scaled_by_the_reference(self):
         status, out, err = self.compare("--record", "--build", self.build("then", results(USUAL)))
         self.assertEqual(status, 0, out + err)

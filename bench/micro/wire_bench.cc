@@ -150,7 +150,7 @@ void write_at_once(benchmark::State& state, Write write) {
   const FrameTemplate head{address(false)};
   const std::vector<std::byte> payload(FrameParts::kMostPayload, std::byte{0x5a});
   std::array<CacheLine, 10> room;
-  if (!computes_crc32_of_parts()) return state.SkipWithError("this CPU does not write frames so");
+  if (!computes_crc32_of_parts()) return state.SkipWithError("skipped: this CPU lacks AVX2 or PCLMULQDQ");
   FrameParts parts{
       .bth = {},
       .extension = {1, 2},
