@@ -121,7 +121,13 @@ class Hugepages(Scripts):
         result = self.run_it(400)
         self.assertEqual((result.returncode, self.pages()), (12, "100"), result.stdout)
         self.assertIn("memory for 300 pages, not for 400", result.stderr)
-        self.assertEqual(self.run_it("many").returncode, 2)
+
+    def test_a_wrong_number_changes_nothing(self):
+        for words in (["many"], ["-5"], ["1.5"], ["99999999999999999999"], [200, 300]):
+            with self.subTest(words=words):
+                result = self.run_it(*words)
+                self.assertEqual((result.returncode, result.stdout, self.pages()), (2, "", "100"))
+                self.assertIn("see: config/hugepages --help", result.stderr)
 
 
 if __name__ == "__main__":
