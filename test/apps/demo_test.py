@@ -136,6 +136,7 @@ class Demo(unittest.TestCase):
                                 stderr=subprocess.PIPE, text=True)
         demo.stderr.readline()
         children = children_of(demo.pid)
+        self.assertGreaterEqual(len(children), 6)
         demo.kill()
         demo.communicate()
         until = time.monotonic() + 5
