@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <optional>
 
 #include "uroce/config.h"
 #include "uroce/types.h"
@@ -61,37 +62,50 @@ Status set_port(Config& config, std::string_view text) {
 }
 
 /// An address that a port can own: neither zero nor multicast.
-bool is_unicast(std::string_view text) {
+std::optional<Gid> unicast(std::string_view text) {
   const auto gid = Gid::parse(text);
-  if (!gid || gid->is_zero() || gid->is_multicast()) return false;
-  return *gid != Gid::from_v4({0, 0, 0, 0}) && *gid != Gid::from_v4({255, 255, 255, 255});
+  if (!gid || gid->is_zero() || gid->is_multicast()) return std::nullopt;
+  const bool is_v4_unicast = *gid != Gid::from_v4({0, 0, 0, 0}) && *gid != Gid::from_v4({255, 255, 255, 255});
+  return is_v4_unicast ? gid : std::nullopt;
 }
 
-bool is_number(std::string_view text, unsigned low, unsigned high) {
+std::optional<unsigned> number(std::string_view text, unsigned low, unsigned high) {
   unsigned value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc{} && end == text.data() + text.size() && value >= low && value <= high;
+  const bool is_number = error == std::errc{} && end == text.data() + text.size();
+  return is_number && value >= low && value <= high ? std::optional(value) : std::nullopt;
 }
 
+struct OwnAddress {
+  Gid gid{};
+  unsigned vlan = 0;
+
+  friend bool operator==(const OwnAddress&, const OwnAddress&) = default;
+};
+
 /// ADDR/PREFIX[@VLAN]
-bool is_prefixed_address(std::string_view text) {
+std::optional<OwnAddress> own_address(std::string_view text) {
   const auto at = text.find('@');
-  if (at != std::string_view::npos && !is_number(text.substr(at + 1), 1, 4094)) return false;
+  const auto vlan = at == std::string_view::npos ? std::optional(0U) : number(text.substr(at + 1), 1, 4094);
   text = text.substr(0, at);
   const auto slash = text.find('/');
-  if (slash == std::string_view::npos || !is_unicast(text.substr(0, slash))) return false;
-  const unsigned most = text.find(':') == std::string_view::npos ? 32 : 128;
-  return is_number(text.substr(slash + 1), 1, most);
+  const auto gid = unicast(text.substr(0, slash));
+  if (slash == std::string_view::npos || !gid || !vlan) return std::nullopt;
+  if (!number(text.substr(slash + 1), 1, gid->is_v4() ? 32 : 128)) return std::nullopt;
+  return OwnAddress{.gid = *gid, .vlan = *vlan};
 }
 
 Status set_ip(Config& config, std::string_view text) {
   std::vector<std::string> addresses;
+  std::vector<OwnAddress> seen;
   for (std::size_t begin = 0; !text.empty() && begin <= text.size();) {
     const auto comma = std::min(text.find(',', begin), text.size());
     const auto one = text.substr(begin, comma - begin);
-    if (!is_prefixed_address(one))
+    const auto address = own_address(one);
+    if (!address)
       return refused("ip", one, "is not a unicast address with a prefix length, in a VLAN or none");
-    if (std::ranges::find(addresses, one) != addresses.end()) return refused("ip", one, "is given twice");
+    if (std::ranges::find(seen, *address) != seen.end()) return refused("ip", one, "is given twice");
+    seen.push_back(*address);
     addresses.emplace_back(one);
     begin = comma + 1;
   }
@@ -109,7 +123,7 @@ std::string get_ip(const Config& config) {
 }
 
 Status set_gateway(Config& config, std::string_view text) {
-  if (!text.empty() && !is_unicast(text)) return refused("gateway", text, "is not a unicast address");
+  if (!text.empty() && !unicast(text)) return refused("gateway", text, "is not a unicast address");
   config.gateway = text;
   return {};
 }
