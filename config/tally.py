@@ -67,6 +67,8 @@ def cases(output):
     mixed = CATCH_MIXED.findall(output)
     unit = UNITTEST.findall(output)
     plain = PLAIN.findall(output)
+    if plain:
+        return tuple(int(count or 0) for count in plain[-1])
     if whole:
         return int(whole[-1]), 0, 0
     if mixed:
@@ -77,8 +79,6 @@ def cases(output):
         failed = counted.get("failures", 0) + counted.get("errors", 0)
         skipped = counted.get("skipped", 0)
         return int(unit[-1][0]) - failed - skipped, failed, skipped
-    if plain:
-        return tuple(int(count or 0) for count in plain[-1])
     return None
 
 

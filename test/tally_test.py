@@ -32,6 +32,13 @@ class Tally(unittest.TestCase):
         self.assertEqual((status, lines[-1]), (0, "5 passed, 0 failed, 2 skipped"))
         self.assertIn("skipped: abi / stock programs: install perftest (2)", lines)
 
+    def test_a_case_of_catch_that_was_skipped_has_not_passed(self):
+        output = ("skip  a page is large  run: sudo config/hugepages\n" + "=" * 79 +
+                  "\nAll tests passed (9 assertions in 3 test cases)\n\n2 passed, 0 failed, 1 skipped\n")
+        status, lines = tally(entry(output, suite="unit"))
+        self.assertEqual((status, lines[-1]), (0, "2 passed, 0 failed, 1 skipped"))
+        self.assertIn("skipped: unit / stock programs: run: sudo config/hugepages", lines)
+
     def test_a_program_that_is_skipped_as_a_whole_counts_its_skips(self):
         status, lines = tally(entry("skipped: needs root\n", "SKIP"),
                               entry("All tests passed (9 assertions in 3 test cases)"),

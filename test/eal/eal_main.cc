@@ -1,10 +1,9 @@
 // main() of the tests that need EAL. Ends with 77 (skipped), and says why, where it cannot start.
-#define CATCH_CONFIG_RUNNER
-#include <catch2/catch.hpp>
 #include <iostream>
 
 #include "eal/frames.h"
 #include "eal/requirement.h"
+#include "support/skip.h"
 
 int main(int argc, char** argv) {
   using namespace uroce::test;
@@ -22,5 +21,5 @@ int main(int argc, char** argv) {
     std::cout << "skipped: " << reason << '\n';
     return 77;
   }
-  return Catch::Session().run(argc, argv);
+  return run_cases(argc, argv);
 }

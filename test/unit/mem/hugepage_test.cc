@@ -7,6 +7,8 @@
 #include <fstream>
 #include <utility>
 
+#include "support/skip.h"
+
 namespace uroce::mem {
 namespace {
 
@@ -53,8 +55,7 @@ TEST_CASE("hugepages that are not there are refused with the numbers and the com
 
 TEST_CASE("a buffer on hugepages takes whole 2 MiB pages and gives them back", "[mem][hugepage]") {
   if (hugepages_free() < 2) {
-    WARN("fewer than 2 free hugepages here: nothing to see; run: sudo config/hugepages");
-    return;
+    return test::skip("fewer than 2 free hugepages; run: sudo config/hugepages");
   }
   const auto buffer = HugeBuffer::allocate(kHugepageBytes + 1, false);
   REQUIRE(buffer);
