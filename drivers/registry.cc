@@ -18,11 +18,11 @@ std::uint64_t steady_ns() {
   return static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count());
 }
 
-Result<Ports> open_bare(const PortOptions& options) {
+Status check_bare(const PortOptions& options) {
   const auto spec = parse_spec(options.spec);
   if (!spec) return spec.error();
-  if (spec->driver == "shm") return open_shm(options);
-  if (is_dpdk_driver(spec->driver)) return open_dpdk(options);
+  if (spec->driver == "shm") return check_shm(options);
+  if (is_dpdk_driver(spec->driver)) return check_dpdk(*spec);
   const bool is_name_only = options.spec.find(':') == std::string::npos;
   return Error{
       Errc::kConfig,
@@ -31,11 +31,20 @@ Result<Ports> open_bare(const PortOptions& options) {
           (is_name_only ? "af_packet:" + options.spec + " for an interface of that name" : "shm:demo")};
 }
 
+Result<Ports> open_bare(const PortOptions& options) {
+  if (Status good = check_bare(options); !good) return good.error();
+  return parse_spec(options.spec)->driver == "shm" ? open_shm(options) : open_dpdk(options);
+}
+
 }  // namespace
+
+Status check_ports(const PortOptions& options) {
+  if (const auto rules = fault::parse_rules(options.fault); !rules) return rules.error();
+  return check_bare(options);
+}
 
 /// The capture sits next to the engine: it shows what the engine sends and gets, with the faults beyond it.
 Result<Ports> open_ports(const PortOptions& options) {
-  // Read first what can be wrong without opening anything.
   auto rules = fault::parse_rules(options.fault);
   if (!rules) return rules.error();
   auto opened = open_bare(options);

@@ -22,6 +22,11 @@ struct PortOptions {
   std::string pcap;            ///< capture file; empty: none
 };
 
+/// What open_ports() refuses without a look at the machine: fault rules, a driver that there is not, options
+/// that the driver does not have.
+/// @return kConfig; kNotFound for a file of rules.
+Status check_ports(const PortOptions& options);
+
 /// Opens the port and applies the decorators.
 /// @return one Port per queue (fewer if the driver has fewer); kConfig, kNotFound, kNameInUse, kNoHugepages,
 ///         kPermission, kUnsupported, each with one line naming the command that mends it.

@@ -100,10 +100,14 @@ Result<bool> PortSpec::take_bool(std::string_view key, bool fallback) {
                       " is neither on nor off");
 }
 
-Status PortSpec::finish() const {
-  if (options.empty()) return {};
+Status PortSpec::check_options(std::span<const std::string_view> known) const {
+  const auto unknown = std::ranges::find_if(
+      options, [known](const auto& option) { return std::ranges::find(known, option.first) == known.end(); });
+  if (unknown == options.end()) return {};
+  std::string names;
+  for (const std::string_view name : known) names += (names.empty() ? "" : ", ") + std::string(name) + "=";
   return config_error("port " + quoted(text) + ": driver " + driver + " has no option " +
-                      quoted(options.front().first));
+                      quoted(unknown->first) + "; known: " + names);
 }
 
 Result<PortSpec> parse_spec(std::string_view text) {

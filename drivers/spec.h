@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -11,11 +12,11 @@
 
 namespace uroce::drivers {
 
-/// A port specification, taken apart. Each driver takes the options it knows, then calls finish().
+/// A port specification, taken apart. Each driver says which options it has, and takes them.
 ///
 ///   Result<PortSpec> spec = parse_spec("shm:demo,ring=1M,side=0");
+///   if (Status status = spec->check_options({"ring", "side"}); !status) return status.error();
 ///   Result<std::uint64_t> ring = spec->take_size("ring", 1 << 20);
-///   if (Status status = spec->finish(); !status) return status.error();
 struct PortSpec {
   std::string text;                                          ///< as the user wrote it
   std::string driver;                                        ///< before the first ':'
@@ -37,8 +38,8 @@ struct PortSpec {
   Result<std::uint64_t> take_size(std::string_view key, std::uint64_t fallback);
   /// on|off, yes|no, true|false, 1|0; a key alone means on.
   Result<bool> take_bool(std::string_view key, bool fallback);
-  /// @return kConfig naming the first option that nobody took.
-  [[nodiscard]] Status finish() const;
+  /// @return kConfig naming the first option that is none of `known`, and those
+  [[nodiscard]] Status check_options(std::span<const std::string_view> known) const;
 };
 
 /// @return kConfig if the driver is missing, or an option is malformed or given twice.

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "apps/common/stop.h"
+#include "uroce/device.h"
 
 namespace uroce::apps {
 
@@ -87,7 +88,24 @@ Result<Config> SharedOptions::resolve(Config base) const {
       return Error{.code = status.error().code, .text = "--" + status.error().text};
     }
   }
+  if (auto status = check(config); !status) return status.error();
   return config;
+}
+
+Status SharedOptions::check(const Config& config) const {
+  const Status all = Device::check(config);
+  if (all) return all;
+  for (const auto& key : config_keys()) {
+    Config alone;
+    if (!key.set(alone, key.get(config))) continue;
+    const Status one = Device::check(alone);
+    if (one) continue;
+    const Origin from = origin(key);
+    if (from != Origin::kFile && from != Origin::kEnvironment) return one;
+    const std::string where = from == Origin::kFile ? file() : "environment: " + environment_name(key);
+    return Error{.code = one.error().code, .text = where + ": " + one.error().text};
+  }
+  return all;
 }
 
 Origin SharedOptions::origin(const ConfigKey& key) const {

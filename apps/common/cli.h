@@ -32,6 +32,7 @@ class SharedOptions {
   SharedOptions& operator=(const SharedOptions&) = delete;
 
   /// Flag over environment over file over `base`.
+  /// @return what Device::check() refuses, with where the value is from
   [[nodiscard]] Result<Config> resolve(Config base = {}) const;
   /// Who decided the key's value. Valid for keys that resolve() accepted.
   [[nodiscard]] Origin origin(const ConfigKey& key) const;
@@ -40,6 +41,7 @@ class SharedOptions {
   [[nodiscard]] bool json() const noexcept { return json_; }
 
  private:
+  [[nodiscard]] Status check(const Config& config) const;
   /// What the command line says about the key, as ConfigKey::set takes it.
   [[nodiscard]] std::optional<std::string> given(const ConfigKey& key) const;
 

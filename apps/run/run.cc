@@ -129,7 +129,6 @@ int become(std::vector<std::string>& words) {
 int run(const SharedOptions& options, std::vector<std::string>& words, bool only_print) {
   const auto config = options.resolve();
   if (!config) return fail(config.error());
-  if (Status good = check_config(*config); !good) return fail(good.error());
   const auto set = variables(options, *config);
   if (!set) return fail(set.error());
   if (only_print) return print_environment(*set);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 #include <string_view>
 
 #include "drivers/dpdk/device_spec.h"
@@ -63,7 +64,6 @@ Result<DeviceSpec> describe_af_packet(PortSpec spec, const PortOptions& options)
   if (!uses_ring) return uses_ring.error();
   auto is_exclusive = spec.take_bool("exclusive", true);
   if (!is_exclusive) return is_exclusive.error();
-  if (Status status = spec.finish(); !status) return status.error();
 
   const std::uint64_t block = std::max<std::uint64_t>(*frame, 65'536);
   const std::uint64_t count = std::max(*frames / (block / *frame), std::uint64_t{1}) * (block / *frame);
@@ -105,7 +105,6 @@ Result<DeviceSpec> describe_af_xdp(PortSpec spec, const PortOptions& options) {
   if (!budget) return budget.error();
   auto start = spec.take_number("start_queue", 0, 0, 255);
   if (!start) return start.error();
-  if (Status status = spec.finish(); !status) return status.error();
 
   DeviceSpec device{.text = spec.text};
   device.queues = std::min(options.queues, interface->rx_queues);
@@ -145,7 +144,6 @@ Result<DeviceSpec> describe_tap(PortSpec spec, const PortOptions& options) {
   }
   auto is_persistent = spec.take_bool("persist", false);
   if (!is_persistent) return is_persistent.error();
-  if (Status status = spec.finish(); !status) return status.error();
   if (!*is_persistent && interface_exists(spec.argument)) {
     return Error{Errc::kNameInUse, "network interface '" + spec.argument +
                                        "' exists already; take another name, or " + "run: sudo ip link del " +
@@ -169,7 +167,6 @@ Result<DeviceSpec> describe_tap(PortSpec spec, const PortOptions& options) {
 Result<DeviceSpec> describe_ring(PortSpec spec, const PortOptions& options) {
   auto link_mtu = take_link_mtu(spec, options, 4200);
   if (!link_mtu) return link_mtu.error();
-  if (Status status = spec.finish(); !status) return status.error();
   DeviceSpec device{.text = spec.text};
   device.queues = std::min(options.queues, kMaxQueues);
   device.device = "net_ring";
@@ -192,7 +189,6 @@ Result<DeviceSpec> describe_vhost_user(PortSpec spec, const PortOptions& options
   if (!is_packed) return is_packed.error();
   auto is_swapped = spec.take_bool(is_backend ? "client" : "server", false);  // who listens on the socket
   if (!is_swapped) return is_swapped.error();
-  if (Status status = spec.finish(); !status) return status.error();
 
   DeviceSpec device{.text = spec.text};
   if (is_backend != *is_swapped) {  // this end listens
@@ -233,7 +229,6 @@ Result<DeviceSpec> describe_pci(PortSpec spec, const PortOptions& options) {
   }
   auto link_mtu = take_link_mtu(spec, options, 1500);
   if (!link_mtu) return link_mtu.error();
-  if (Status status = spec.finish(); !status) return status.error();
   DeviceSpec device{.text = spec.text};
   device.queues = std::min(options.queues, 64U);
   device.bus = "pci";
@@ -251,13 +246,27 @@ Result<DeviceSpec> describe_pci(PortSpec spec, const PortOptions& options) {
 struct Kind {
   std::string_view name;
   Result<DeviceSpec> (*describe)(PortSpec, const PortOptions&);
+  std::span<const std::string_view> options;
 };
 
+constexpr std::string_view kMemifOptions[] = {"role", "mtu", "bsize", "rsize"};
+constexpr std::string_view kAfPacketOptions[] = {"mtu",          "framesz",   "framecnt",
+                                                 "qdisc_bypass", "exclusive", "ring"};
+constexpr std::string_view kAfXdpOptions[] = {"mtu", "force_copy", "busy_budget", "start_queue"};
+constexpr std::string_view kTapOptions[] = {"mtu", "persist"};
+constexpr std::string_view kMtuAlone[] = {"mtu"};
+constexpr std::string_view kVirtioUserOptions[] = {"mtu", "queue_size", "packed", "server"};
+constexpr std::string_view kVhostOptions[] = {"mtu", "queue_size", "packed", "client"};
+
 constexpr Kind kKinds[] = {
-    {"memif", describe_memif},      {"af_packet", describe_af_packet},
-    {"af_xdp", describe_af_xdp},    {"tap", describe_tap},
-    {"ring", describe_ring},        {"virtio_user", describe_vhost_user},
-    {"vhost", describe_vhost_user}, {"pci", describe_pci},
+    {"memif", describe_memif, kMemifOptions},
+    {"af_packet", describe_af_packet, kAfPacketOptions},
+    {"af_xdp", describe_af_xdp, kAfXdpOptions},
+    {"tap", describe_tap, kTapOptions},
+    {"ring", describe_ring, kMtuAlone},
+    {"virtio_user", describe_vhost_user, kVirtioUserOptions},
+    {"vhost", describe_vhost_user, kVhostOptions},
+    {"pci", describe_pci, kMtuAlone},
 };
 
 const Kind* find_kind(std::string_view name) noexcept {
@@ -282,6 +291,7 @@ Result<std::uint32_t> take_link_mtu(PortSpec& spec, const PortOptions& options, 
 Result<DeviceSpec> describe_device(PortSpec spec, const PortOptions& options) {
   const Kind* kind = find_kind(spec.driver);
   if (kind == nullptr) return Error{Errc::kUnsupported, "no DPDK port is called \"" + spec.driver + '"'};
+  if (Status known = spec.check_options(kind->options); !known) return known.error();
   auto device = kind->describe(std::move(spec), options);
   if (device) device->no_huge = options.no_huge;
   return device;
@@ -289,6 +299,14 @@ Result<DeviceSpec> describe_device(PortSpec spec, const PortOptions& options) {
 
 }  // namespace uroce::drivers::dpdk
 
-bool uroce::drivers::is_dpdk_driver(std::string_view driver) noexcept {
+namespace uroce::drivers {
+
+bool is_dpdk_driver(std::string_view driver) noexcept {
   return dpdk::find_kind(driver) != nullptr;
 }
+
+Status check_dpdk(const PortSpec& spec) {
+  return spec.check_options(dpdk::find_kind(spec.driver)->options);
+}
+
+}  // namespace uroce::drivers

@@ -49,7 +49,6 @@ Result<DeviceSpec> describe_memif(PortSpec spec, const PortOptions& options) {
                  "port \"" + spec.text + "\": rsize=" + std::to_string(*rsize) + " is not a power of two"};
   }
   const std::string role = spec.take_or("role", "auto");
-  if (Status status = spec.finish(); !status) return status.error();
 
   DeviceSpec device{.text = spec.text};
   auto lock = lock_directory_of(spec.argument);

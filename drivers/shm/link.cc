@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::uint32_t kMaxQueues = 64;
 constexpr std::uint32_t kMaxRingBytes = 1U << 28;
+constexpr std::uint32_t kLeastLinkMtu = 576;
 constexpr std::uint32_t kRecordsPerRing =
     8;  // of the largest kind: a frame must be far smaller than the ring
 
@@ -40,9 +41,10 @@ Status check_limits(const Geometry& geometry) {
     return Error{Errc::kConfig, "shm: queues=" + std::to_string(geometry.queues) +
                                     " is out of range; allowed: 1 to " + std::to_string(kMaxQueues)};
   }
-  if (geometry.link_mtu < 576 || geometry.link_mtu > kMaxLinkMtu) {
+  if (geometry.link_mtu < kLeastLinkMtu || geometry.link_mtu > kMaxLinkMtu) {
     return Error{Errc::kConfig, "shm: link MTU " + std::to_string(geometry.link_mtu) +
-                                    " is out of range; allowed: 576 to " + std::to_string(kMaxLinkMtu)};
+                                    " is out of range; allowed: " + std::to_string(kLeastLinkMtu) + " to " +
+                                    std::to_string(kMaxLinkMtu)};
   }
   const std::uint32_t least = std::bit_ceil(kRecordsPerRing * record_bytes(geometry.max_frame()));
   if (!std::has_single_bit(geometry.ring_bytes) || geometry.ring_bytes < least ||
@@ -62,6 +64,14 @@ std::uint32_t default_ring_bytes() noexcept {
   constexpr std::uint64_t kMost = 8U << 20;
   const auto cache = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_LEVEL2_CACHE_SIZE)));
   return static_cast<std::uint32_t>(std::clamp(std::bit_ceil(2 * cache), kLeast, kMost));
+}
+
+/// Of a link that is not there yet.
+Geometry geometry_of(const LinkConfig& config) noexcept {
+  const Geometry defaults;
+  return {.queues = config.queues,
+          .ring_bytes = config.ring_bytes.value_or(default_ring_bytes()),
+          .link_mtu = config.link_mtu.value_or(defaults.link_mtu)};
 }
 
 Error mismatch(const char* what, std::uint64_t wanted, std::uint64_t present) {
@@ -111,13 +121,18 @@ std::string link_path(std::string_view name) {
   return base + "/uroce-" + std::to_string(::geteuid()) + "-" + std::string(name);
 }
 
+Status Link::check(const LinkConfig& config) {
+  Geometry geometry = geometry_of(config);
+  geometry.link_mtu =
+      config.link_mtu.value_or(kLeastLinkMtu);  // what the other end has may be less than usual
+  if (is_valid_name(config.name)) return check_limits(geometry);
+  return Error{Errc::kConfig, "shm: \"" + config.name +
+                                  "\" is not a link name; use 1 to 64 letters, digits, '.', '_' or '-', e.g. "
+                                  "shm:demo"};
+}
+
 Result<std::shared_ptr<Link>> Link::open(const LinkConfig& config) {
-  if (!is_valid_name(config.name)) {
-    return Error{Errc::kConfig,
-                 "shm: \"" + config.name +
-                     "\" is not a link name; use 1 to 64 letters, digits, '.', '_' or '-', e.g. "
-                     "shm:demo"};
-  }
+  if (Status good = check(config); !good) return good.error();
   const std::string path = link_path(config.name);
   // The last end to leave removes the file; whoever opened it just before that starts over.
   for (int tries = 0; tries < 100; ++tries) {
@@ -195,10 +210,7 @@ Status Link::agree(const LinkConfig& config) {
 }
 
 Status Link::initialise(const LinkConfig& config) {
-  const Geometry defaults;
-  geometry_ = {.queues = config.queues,
-               .ring_bytes = config.ring_bytes.value_or(default_ring_bytes()),
-               .link_mtu = config.link_mtu.value_or(defaults.link_mtu)};
+  geometry_ = geometry_of(config);
   if (Status limits = check_limits(geometry_); !limits) return limits;
   remove_abandoned_links(path_);  // before room is taken, which they may have left too little of
   const auto total = static_cast<off_t>(geometry_.total_bytes());

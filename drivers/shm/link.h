@@ -32,6 +32,8 @@ struct LinkConfig {
 /// when the process dies in any way.
 class Link {
  public:
+  /// @return kConfig if the name or a size is none that a link may have
+  static Status check(const LinkConfig& config);
   /// Becomes side 0 if nobody is there, else the free side.
   /// @return kConfig (name, sizes that differ from the peer's), kNameInUse (both sides are held),
   /// kPermission,

@@ -31,8 +31,10 @@ MacAddress mac_of(std::string_view name, unsigned side) noexcept {
 }
 
 Result<shm::LinkConfig> read_config(const PortOptions& options) {
+  constexpr std::string_view kOptions[] = {"ring", "side"};
   auto spec = parse_spec(options.spec);
   if (!spec) return spec.error();
+  if (Status known = spec->check_options(kOptions); !known) return known.error();
   shm::LinkConfig config{
       .name = spec->argument, .side = {}, .queues = options.queues, .ring_bytes = {}, .link_mtu = {}};
   if (options.link_mtu != 0) config.link_mtu = options.link_mtu;
@@ -46,7 +48,6 @@ Result<shm::LinkConfig> read_config(const PortOptions& options) {
     if (!side) return side.error();
     config.side = static_cast<unsigned>(*side);
   }
-  if (Status status = spec->finish(); !status) return status.error();
   return config;
 }
 
@@ -105,6 +106,11 @@ void ShmPort::disarm_rx() noexcept {
   reader_.wake_up();
   bulk_reader_.wake_up();
   link_->own_bell(queue_).silence();
+}
+
+Status check_shm(const PortOptions& options) {
+  const auto config = read_config(options);
+  return config ? shm::Link::check(*config) : config.error();
 }
 
 Result<std::vector<std::unique_ptr<port::Port>>> open_shm(const PortOptions& options) {

@@ -85,6 +85,9 @@ class ShmPort final : public port::Port {
   bool is_preparing_ = false;  // a bulk frame is there, and was not shown
 };
 
+/// What open_shm() refuses whoever else is there.
+Status check_shm(const PortOptions& options);
+
 /// Opens an end of a link. Options: ring=BYTES, side=0|1.
 /// @return one Port per queue; see shm::Link::open() for failures.
 Result<std::vector<std::unique_ptr<port::Port>>> open_shm(const PortOptions& options);

@@ -51,6 +51,10 @@ struct Counter {
 /// object made from it.
 class Device {
  public:
+  /// What open() refuses on every machine: values that a key does not allow, a port or fault rules that
+  /// nobody can read, a number of loops that there is not. Opens nothing.
+  /// @return kConfig; kNotFound for a file of fault rules.
+  static Status check(const Config& config);
   /// Opens the port, starts the loops (Mode::kLcore) or the helper (Mode::kAuto).
   /// @return the failure of the port or the configuration, with the command that mends it.
   static Result<Device> open(const Config& config);

@@ -170,6 +170,17 @@ Result<std::vector<unsigned>> cores_of_loops(const Config& config) {
   return cores;
 }
 
+/// @param cores  that the configuration names; 0: one loop on none of them
+drivers::PortOptions port_options(const Config& config, std::size_t cores, std::uint64_t seed) {
+  return {.spec = config.port,
+          .link_mtu = config.mtu,
+          .queues = std::max(1U, static_cast<unsigned>(cores)),
+          .no_huge = config.no_huge,
+          .fault = config.fault,
+          .seed = seed,
+          .pcap = config.pcap};
+}
+
 Error too_few_queues(const Config& config, std::size_t queues) {
   return {Errc::kConfig, "lcores: '" + config.lcores + "': " + config.port + " has queues for " +
                              std::to_string(queues) + " loops: name as many cores"};
@@ -177,23 +188,25 @@ Error too_few_queues(const Config& config, std::size_t queues) {
 
 }  // namespace
 
+Status Device::check(const Config& config) {
+  if (Status good = check_config(config); !good) return good;
+  const auto cores = cores_of_loops(config);
+  if (!cores) return cores.error();
+  return drivers::check_ports(port_options(config, cores->size(), 0));
+}
+
 Result<Device> Device::open(const Config& config) {
   if (Status good = check_config(config); !good) return good.error();
   if (Status good = check_counters_file(config.counters); !good) return good.error();
   const auto cores = cores_of_loops(config);
   if (!cores) return cores.error();
-  const auto queues = std::max<unsigned>(1, static_cast<unsigned>(cores->size()));
   auto impl = std::make_unique<Impl>(config, config.seed != 0 ? config.seed : system_seed());
   impl->async_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   if (impl->async_fd < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
 
-  auto ports = drivers::open_ports({.spec = config.port,
-                                    .link_mtu = config.mtu,
-                                    .queues = queues,
-                                    .no_huge = config.no_huge,
-                                    .fault = config.fault,
-                                    .seed = impl->seed,
-                                    .pcap = config.pcap});
+  const auto options = port_options(config, cores->size(), impl->seed);
+  const unsigned queues = options.queues;
+  auto ports = drivers::open_ports(options);
   if (!ports) return ports.error();
   impl->ports = std::move(*ports);
   if (impl->ports.size() < queues) return too_few_queues(config, impl->ports.size());

@@ -166,6 +166,26 @@ class Configuration(Case):
             file.flush()
             self.assert_fails(uroce("info", "--config", file.name), CONFIG, f"{file.name}:2", "speed")
 
+    def test_ports_and_faults_that_nobody_can_open_are_told_with_where_they_are_from(self):
+        for key, value, hint in (("port", "warp:9", "known: shm, memif"),
+                                 ("port", "shm:a b", "e.g. shm:demo"),
+                                 ("port", "shm:x,rign=1M", "known: ring=, side="),
+                                 ("fault", "lose=1%", "known: loss, dup"),
+                                 ("lcores", "0-2", "name 2")):
+            with self.subTest(key=key, value=value), \
+                 tempfile.NamedTemporaryFile("w", suffix=".toml") as file:
+                file.write(f'{key} = "{value}"\n')
+                file.flush()
+                variable = f"UROCE_{key.upper()}"
+                for words in (["config"], ["run", "--env"], ["info"]):
+                    self.assert_fails(uroce(*words, f"--{key}", value), CONFIG, hint)
+                    self.assert_fails(uroce(*words, "--config", file.name), CONFIG, f"{file.name}: ", hint)
+                    self.assert_fails(uroce(*words, env=clean_environment(**{variable: value})), CONFIG,
+                                      f"environment: {variable}: ", hint)
+        missing = uroce("config", "--fault", "@/no/such/file")
+        self.assert_fails(missing, NOT_FOUND, "/no/such/file")
+        self.config("--port", "af_packet:nosuchport0", "--fault", "loss=1%", "--lcores", "0,1")
+
     def test_a_port_that_does_not_exist_is_told_before_anything_else(self):
         self.assert_fails(uroce("info", "--port", "warp:9"), CONFIG, "warp")
         missing = uroce("info", "--port", "af_packet:nosuchport0", "--no-huge")

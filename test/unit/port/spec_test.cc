@@ -1,3 +1,4 @@
+#include <array>
 #include <catch2/catch.hpp>
 
 #include "drivers/registry.h"
@@ -13,7 +14,17 @@ TEST_CASE("a port specification is taken apart into driver, argument and options
   CHECK(spec->argument == "/run/x.sock");
   CHECK(spec->take("role").value() == "server");
   CHECK(spec->take_bool("zero-copy", false).value());
-  CHECK(spec->finish());
+}
+
+TEST_CASE("an option that a driver does not have is told with those that it has", "[drivers][spec]") {
+  const auto spec = parse_spec("shm:x,ring=1M,more=1");
+  REQUIRE(spec);
+  CHECK(spec->check_options(std::array<std::string_view, 2>{"more", "ring"}));
+  const Status status = spec->check_options(std::array<std::string_view, 2>{"ring", "side"});
+  REQUIRE_FALSE(status);
+  CHECK(status.error().code == Errc::kConfig);
+  CHECK(status.error().text ==
+        "port \"shm:x,ring=1M,more=1\": driver shm has no option \"more\"; known: ring=, side=");
 }
 
 TEST_CASE("a PCI address keeps its colons", "[drivers][spec]") {
@@ -44,8 +55,6 @@ TEST_CASE("a wrong specification is refused with its reason", "[drivers][spec]")
   CHECK(spec->take_size("ring", 0).error().text ==
         "port \"shm:x,ring=big,side=7,more=1\": option ring: \"big\" is not a number");
   CHECK(spec->take_number("side", 0, 0, 1).error().code == Errc::kConfig);
-  CHECK(spec->finish().error().text ==
-        "port \"shm:x,ring=big,side=7,more=1\": driver shm has no option \"more\"");
   CHECK(spec->take("role").error().code == Errc::kConfig);
 }
 
@@ -63,6 +72,29 @@ TEST_CASE("an unknown driver is refused with a list of those there are", "[drive
   REQUIRE_FALSE(ports);
   CHECK(ports.error().code == Errc::kConfig);
   CHECK(ports.error().text.find("known: shm, memif") != std::string::npos);
+}
+
+TEST_CASE("what no machine can open is told without opening anything", "[drivers][registry]") {
+  const auto refusal = [](const char* spec, std::uint32_t link_mtu = 0) {
+    const Status status = check_ports({.spec = spec, .link_mtu = link_mtu, .fault = {}, .pcap = {}});
+    if (!status) CHECK(status.error().code == Errc::kConfig);
+    return status ? "" : status.error().text;
+  };
+  for (const char* good : {"shm:x", "shm:x,ring=1M,side=0", "memif:/no/such/folder/x,role=server,mtu=1500",
+                           "af_packet:nosuchport0,framecnt=4096", "pci:0000:01:00.0", "ring"}) {
+    CHECK(refusal(good).empty());
+  }
+  CHECK_THAT(refusal("warp:9"), Catch::Contains("no driver \"warp\""));
+  CHECK_THAT(refusal("shm:"), Catch::Contains("is not a link name"));
+  CHECK_THAT(refusal("shm:x,ring=5"), Catch::Contains("it must be a power of two"));
+  CHECK_THAT(refusal("shm:x,side=2"), Catch::Contains("allowed: 0 to 1"));
+  CHECK_THAT(refusal("shm:x", 400), Catch::Contains("link MTU 400 is out of range"));
+  CHECK_THAT(refusal("shm:x,rign=1M"), Catch::Contains("no option \"rign\"; known: ring=, side="));
+  const std::string typo = refusal("af_packet:nosuchport0,framsz=4096");
+  if (!typo.empty()) CHECK_THAT(typo, Catch::Contains("no option \"framsz\"; known: mtu=, framesz="));
+  const Status rules = check_ports({.spec = "shm:x", .fault = "lose=1%", .pcap = {}});
+  REQUIRE_FALSE(rules);
+  CHECK_THAT(rules.error().text, Catch::Contains("known: loss, dup"));
 }
 
 TEST_CASE("wrong fault rules are refused before the port is opened", "[drivers][registry]") {
