@@ -57,8 +57,7 @@ struct Icmp {
 /// Length of the answer to a packet that parse_packet() called kIcmp or kIcmp6.
 ///
 /// @return bytes of the whole frame; 0 if no answer is due: not an echo request, a wrong checksum, sent to or
-/// by a
-///         group address
+///         by a group, a broadcast or no address
 [[nodiscard]] std::uint32_t echo_reply_len(const PacketView& request) noexcept;
 
 /// Writes the answer, echo_reply_len() bytes: addresses swapped, the same identifier, sequence number and

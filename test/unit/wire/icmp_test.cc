@@ -69,6 +69,14 @@ TEST_CASE("what is not a sound echo request to one node gets no answer", "[wire]
     for (std::size_t i = 0; i < 6; ++i) frame[i] = std::byte{0xff};
     CHECK(reply_to(frame).empty());
   }
+  SECTION("an IPv4 address that is no node's") {
+    for (const std::uint8_t byte : {std::uint8_t{0}, std::uint8_t{255}}) {
+      Ipv4 ip = parse_at<Ipv4>(frame.data() + Ether::kSize);
+      ip.src.fill(byte);
+      emit_at(frame.data() + Ether::kSize, ip.with_checksum());
+      CHECK(reply_to(frame).empty());
+    }
+  }
   SECTION("a wrong checksum over IPv6") {
     auto v6 = test::hex(kRequest6);
     v6.back() ^= std::byte{1};
