@@ -10,6 +10,7 @@ constexpr Gid kReportGroup = Gid::from_v4({224, 0, 0, 22});
 constexpr std::size_t kHeader = Ipv4::kSize + 4;  // with the router alert option, RFC 2113
 constexpr std::uint32_t kRouterAlert = 0x9404'0000;
 constexpr std::size_t kMessage = 8;
+constexpr std::size_t kQueryV3 = 12;  // and more
 constexpr std::size_t kRecord = 8;
 constexpr std::uint8_t kQuery = 0x11;
 constexpr std::uint8_t kReportV3 = 0x22;
@@ -66,6 +67,7 @@ std::optional<GroupMessage> parse_igmp(std::span<const std::byte> frame, std::si
   const Gid group = Gid::from_v4(load_array<4, 4>(head));
   GroupMessage out;
   if (type == kQuery) {
+    if (message.size() > kMessage && message.size() < kQueryV3) return std::nullopt;  // RFC 3376 7.1
     out.kind = GroupMessage::Kind::kQuery;
     out.version = message.size() > kMessage ? 3 : code == 0 ? 1 : 2;
     const std::uint32_t tenths = out.version == 1   ? kV1Tenths

@@ -20,7 +20,7 @@ enum class IgmpType : std::uint8_t { kReportV1 = 0x12, kReportV2 = 0x16, kLeave 
 /// Reads a frame that parse_packet() called kIgmp.
 ///
 /// @param l3_offset  PacketView::l3_offset
-/// @return nothing if it is cut short, a fragment, or a checksum is wrong
+/// @return nothing if it is cut short, a fragment, a checksum is wrong, or a query as long as none is
 [[nodiscard]] std::optional<GroupMessage> parse_igmp(std::span<const std::byte> frame,
                                                      std::size_t l3_offset) noexcept;
 

@@ -87,6 +87,7 @@ std::optional<GroupMessage> parse_mld(std::span<const std::byte> frame, std::siz
     out.kind = GroupMessage::Kind::kReport;
     return out;
   }
+  if (message.size() > kMessage && message.size() < kQueryV2) return std::nullopt;  // RFC 3810 8.1
   out.kind = GroupMessage::Kind::kQuery;
   const std::uint32_t code = load_be<4, 2>(head);
   if (message.size() >= kQueryV2) out.version = 2;

@@ -20,8 +20,8 @@ enum class MldType : std::uint8_t { kReport = 131, kDone = 132 };
 /// Reads a frame that parse_packet() called kMld.
 ///
 /// @param l3_offset  PacketView::l3_offset
-/// @return nothing if it is another protocol or cut short, its checksum is wrong, it came through a router or
-/// lacks the router alert option. RFC 3810 6.2.
+/// @return nothing if it is another protocol or cut short, its checksum is wrong, it came through a router,
+/// lacks the router alert option or is a query as long as none is. RFC 3810 6.2.
 [[nodiscard]] std::optional<GroupMessage> parse_mld(std::span<const std::byte> frame,
                                                     std::size_t l3_offset) noexcept;
 

@@ -175,6 +175,21 @@ TEST_CASE("queries of each version are read with their delay", "[wire][igmp][mld
   CHECK(read(second) == GroupMessage{Kind::kQuery, 2, {}, 10'000 * ms});
 }
 
+TEST_CASE("queries that are too long for one version and too short for the next are refused",
+          "[wire][igmp][mld][multicast]") {
+  Bytes igmp_query = hex(kQuery3);
+  igmp_query.resize(igmp_query.size() - 2);
+  igmp_query[17] = std::byte{0x22};
+  igmp_query[25] = std::byte{0xa8};
+  CHECK_FALSE(read(igmp_query).has_value());
+  Bytes mld_query = hex(kMldQuery1);
+  mld_query[19] = std::byte{0x22};
+  mld_query[64] = std::byte{0x56};  // 0x5976 - 2 bytes more - 0x027d
+  mld_query[65] = std::byte{0xf7};
+  for (const auto byte : hex("027d")) mld_query.push_back(byte);
+  CHECK_FALSE(read(mld_query).has_value());
+}
+
 TEST_CASE("reports of other listeners in older versions are read, newer ones are for routers",
           "[wire][igmp][mld][multicast]") {
   CHECK(read(igmp(IgmpType::kReportV2)) == GroupMessage{Kind::kReport, 2, kGroup4, 0});
