@@ -32,9 +32,9 @@ def uroce(*words, env=None, timeout=SECONDS):
 
 
 @contextlib.contextmanager
-def started(*words):
-    process = subprocess.Popen([UROCE, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               text=True, env=clean_environment())
+def started(*words, prefix=()):
+    process = subprocess.Popen([*prefix, UROCE, *map(str, words)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, env=clean_environment())
     try:
         yield process
     finally:
