@@ -97,6 +97,11 @@ struct Gid {
   [[nodiscard]] constexpr bool is_link_local() const noexcept {
     return raw[0] == 0xfe && (raw[1] & 0xc0) == 0x80;
   }
+  /// 127.0.0.0/8 or ::1
+  [[nodiscard]] constexpr bool is_loopback() const noexcept {
+    constexpr std::uint8_t kLoopbackNet = 127;
+    return is_v4() ? raw[12] == kLoopbackNet : *this == Gid{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
+  }
 
   static constexpr Gid from_v4(std::array<std::uint8_t, 4> v4) noexcept {
     Gid gid;

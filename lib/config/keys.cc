@@ -78,9 +78,10 @@ std::optional<unsigned> number(std::string_view text, unsigned low, unsigned hig
 
 struct OwnAddress {
   Gid gid{};
+  unsigned prefix = 0;
   unsigned vlan = 0;
 
-  friend bool operator==(const OwnAddress&, const OwnAddress&) = default;
+  [[nodiscard]] bool is_same(const OwnAddress& other) const { return gid == other.gid && vlan == other.vlan; }
 };
 
 /// ADDR/PREFIX[@VLAN]
@@ -91,8 +92,29 @@ std::optional<OwnAddress> own_address(std::string_view text) {
   const auto slash = text.find('/');
   const auto gid = unicast(text.substr(0, slash));
   if (slash == std::string_view::npos || !gid || !vlan) return std::nullopt;
-  if (!number(text.substr(slash + 1), 1, gid->is_v4() ? 32 : 128)) return std::nullopt;
-  return OwnAddress{.gid = *gid, .vlan = *vlan};
+  const auto prefix = number(text.substr(slash + 1), 1, gid->is_v4() ? 32 : 128);
+  if (!prefix) return std::nullopt;
+  return OwnAddress{.gid = *gid, .prefix = *prefix, .vlan = *vlan};
+}
+
+/// Whether all bits of the address from `first` on are ones, or zeros.
+bool ends_in(const Gid& gid, std::size_t first, bool ones) {
+  for (std::size_t bit = first; bit < 8 * gid.raw.size(); ++bit) {
+    if ((gid.raw[bit / 8] >> (7 - bit % 8) & 1) != (ones ? 1 : 0)) return false;
+  }
+  return true;
+}
+
+/// Why no host has this unicast address; empty: one may.
+std::string_view why_no_host(const OwnAddress& address) {
+  const Gid& gid = address.gid;
+  if (gid.is_loopback()) return "is an address of the loopback interface, which has no peers";
+  const unsigned host_bits = (gid.is_v4() ? 32 : 128) - address.prefix;
+  if (host_bits < 2) return "";  // one host, or two: RFC 3021, RFC 6164
+  const std::size_t first = 8 * gid.raw.size() - host_bits;
+  if (ends_in(gid, first, false)) return "is the address of the network, not of a host in it";
+  if (gid.is_v4() && ends_in(gid, first, true)) return "is the broadcast address of its network";
+  return "";
 }
 
 Status set_ip(Config& config, std::string_view text) {
@@ -104,7 +126,9 @@ Status set_ip(Config& config, std::string_view text) {
     const auto address = own_address(one);
     if (!address)
       return refused("ip", one, "is not a unicast address with a prefix length, in a VLAN or none");
-    if (std::ranges::find(seen, *address) != seen.end()) return refused("ip", one, "is given twice");
+    if (const auto why = why_no_host(*address); !why.empty()) return refused("ip", one, why);
+    const auto is_same = [&](const OwnAddress& other) { return other.is_same(*address); };
+    if (std::ranges::any_of(seen, is_same)) return refused("ip", one, "is given twice");
     seen.push_back(*address);
     addresses.emplace_back(one);
     begin = comma + 1;

@@ -186,6 +186,19 @@ class Configuration(Case):
         self.assert_fails(missing, NOT_FOUND, "/no/such/file")
         self.config("--port", "af_packet:nosuchport0", "--fault", "loss=1%", "--lcores", "0,1")
 
+    def test_addresses_that_no_host_has_are_told_why(self):
+        network, broadcast, not_one = "the address of the network", "the broadcast address", "not a unicast"
+        for address, what in (("10.0.0.0/24", network), ("fd00::/64", network), ("10.0.0.255/24", broadcast),
+                              ("10.3.255.255/14@5", broadcast), ("224.0.0.1/24", not_one),
+                              ("0.0.0.0/8", not_one), ("::/64", not_one),
+                              ("127.0.0.1/8", "an address of the loopback interface"),
+                              ("::1/128", "an address of the loopback interface")):
+            with self.subTest(address=address):
+                self.assert_fails(uroce("config", "--ip", address), CONFIG, f"--ip: '{address}' is {what}",
+                                  "such as 10.0.0.1/24")
+        two = "10.0.0.0/31,10.0.0.3/31,10.0.0.255/32,fd00::/127,10.0.255.0/16"
+        self.assertEqual(self.config("--ip", two)["ip"]["value"], two)
+
     def test_a_port_that_does_not_exist_is_told_before_anything_else(self):
         self.assert_fails(uroce("info", "--port", "warp:9"), CONFIG, "warp")
         missing = uroce("info", "--port", "af_packet:nosuchport0", "--no-huge")

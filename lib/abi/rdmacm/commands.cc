@@ -39,12 +39,6 @@ bool is_any(const Gid& ip) noexcept {
   return ip.is_zero() || ip == Gid::from_v4({0, 0, 0, 0});
 }
 
-bool is_loopback(const Gid& ip) noexcept {
-  constexpr std::uint8_t kLoopbackNet = 127;
-  constexpr Gid kLoopback{{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1}};
-  return ip == kLoopback || (ip.is_v4() && ip.raw[12] == kLoopbackNet);
-}
-
 /// The first of a family; a link-local one if there is no other. Zero: there is none.
 Gid address_of(const std::vector<GidEntry>& own, bool is_v4) noexcept {
   Gid found;
@@ -150,7 +144,7 @@ int Ucm::destroy_id(const Call& call) {
 /// nobody in this process listens at is the other end's.
 std::optional<CmAddress> Ucm::on_port(std::optional<CmAddress> address, bool is_remote) const {
   if (!address.has_value()) return address;
-  if (!is_loopback(address->ip) && !(is_remote && is_any(address->ip))) return address;
+  if (!address->ip.is_loopback() && !(is_remote && is_any(address->ip))) return address;
   const Device& device = cm_->device();
   const Gid own = address_of(device.gids(), address->ip.is_v4());
   if (own.is_zero()) return address;
