@@ -88,6 +88,7 @@ int run(int argc, char** argv) {
   add_info(program, exit_code);
   add_config(program, exit_code);
   add_run(program, exit_code);
+  read_numbers_as_decimal(program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -19,7 +19,28 @@ bool is_digit(char c) noexcept {
   return c >= '0' && c <= '9';
 }
 
+/// CLI11 takes "010" for 8, as C does.
+std::string without_zeros_in_front(std::string text) {
+  const bool is_decimal = !text.empty() && std::ranges::all_of(text, is_digit);
+  if (is_decimal) text.erase(0, std::min(text.find_first_not_of('0'), text.size() - 1));
+  return text;
+}
+
 }  // namespace
+
+void read_numbers_as_decimal(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    const std::string type = option->get_type_name();
+    if (type.starts_with("UINT") || type.starts_with("INT")) option->transform(without_zeros_in_front);
+  }
+  for (CLI::App* below : command.get_subcommands([](const CLI::App*) { return true; }))
+    read_numbers_as_decimal(*below);
+}
+
+std::string check_port(const std::string& text) {
+  if (CLI::Range(1U, 65'535U)(text).empty()) return "";
+  return fmt::format("{} is no port that the other end could be told: they are 1 to 65535", text);
+}
 
 std::string_view to_string(Origin origin) noexcept {
   constexpr std::array<std::string_view, 4> kNames = {"default", "file", "environment", "flag"};

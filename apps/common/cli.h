@@ -51,6 +51,14 @@ class SharedOptions {
   std::map<std::string, std::string, std::less<>> flags_;               ///< the same for keys without a value
 };
 
+/// Numbers that options of this command and of those below it take are decimal, whatever zeros are in front;
+/// to be called once they have all their options.
+void read_numbers_as_decimal(CLI::App& command);
+
+/// For Option::check(): the number of a port at which the other end is to find this one.
+/// @return what is wrong with it; empty: nothing.
+[[nodiscard]] std::string check_port(const std::string& text);
+
 /// Prints "uroce: <text>" on stderr, unless the program is told to end. @return the exit code that belongs to
 /// the failure.
 int fail(const Error& error);

@@ -170,8 +170,10 @@ void add_ignored_options(CLI::App& command, Command& own) {
 void add_local_options(CLI::App& command, Command& own) {
   LocalOptions& local = own.local;
   command.add_option("host", local.host, "the server; without it, be the server");
-  command.add_option("-p,--tcp-port", local.tcp_port,
-                     "port on which the two sides agree: of TCP, with -R of RDMA-CM");
+  command
+      .add_option("-p,--tcp-port", local.tcp_port,
+                  "port on which the two sides agree: of TCP, with -R of RDMA-CM")
+      ->check(check_port);
   command.add_flag("-R,--rdma_cm", local.by_cm, "agree and connect by RDMA-CM, without TCP");
   command.add_option("-x,--gid-index", local.gid_index, "GID index (default: the first IPv4 address)");
   command.add_flag("--report_gbits", local.gigabits, "bandwidth in Gb/sec");

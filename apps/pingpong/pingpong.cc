@@ -202,7 +202,8 @@ void add_pingpong(CLI::App& program, int& exit_code) {
       ->check(CLI::IsMember({"rc", "uc", "ud", "srq"}));
   command->add_option("-q,--num-qp", options->num_qp, "srq: RC QPs that share their receives")
       ->check(CLI::Range(1U, kSharedQps));
-  command->add_option("-p,--tcp-port", options->tcp_port, "TCP port for the exchange of addresses");
+  command->add_option("-p,--tcp-port", options->tcp_port, "TCP port for the exchange of addresses")
+      ->check(check_port);
   command->add_option("-s,--size", options->size, "message size")->check(CLI::Range(1U, 1U << 31U));
   command->add_option("-m,--path-mtu", options->path_mtu, "path MTU")
       ->check(CLI::IsMember({256U, 512U, 1024U, 2048U, 4096U}));

@@ -97,6 +97,11 @@ class CommandLine(Case):
                       ["bench", "scale", "--only", "wings"]):
             self.assert_fails(uroce(*words), USAGE, "--help")
 
+    def test_ports_that_nobody_can_be_told_are_refused(self):
+        for words in (["perf", "send_lat", "localhost"], ["pingpong", "localhost"], ["ping", "10.0.0.1"]):
+            for port in ("0", "65536", "-1", "http"):
+                with self.subTest(words=words, port=port):
+                    self.assert_fails(uroce(*words, "-p", port), USAGE, f"{port} is no port", "1 to 65535")
 
     def test_what_is_mistaken_most_is_told_with_the_right_words(self):
         for words, right in ((["fly"], "uroce has no fly; its commands: demo, perf"),
@@ -479,6 +484,12 @@ class PerfOptions(Case):
             server.send_signal(signal.SIGKILL)
             _, err = client.communicate(timeout=20)
             self.assertEqual(client.returncode, PEER, err)
+
+
+    def test_numbers_are_decimal(self):
+        """-s 010 was 8, as in C; perftest and `--mtu 01500` have it as users do."""
+        row = self.result("send_bw", "-s", "010", "-m", "01024", "-D", "01")["results"][0]
+        self.assertEqual(row["MsgSize"], 10)
 
 
 class PingPong(Case):
