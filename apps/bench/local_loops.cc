@@ -6,8 +6,6 @@
 #include <thread>
 #include <vector>
 
-#include "apps/common/opened.h"
-
 namespace uroce::apps {
 namespace {
 
@@ -30,7 +28,7 @@ Result<Json> LocalLoops::handle(const Json& request) {
 Status LocalLoops::open() {
   config_.mode = Mode::kApp;
   config_.lcores = cores_.shared ? "" : fmt::format("{},{}", cores_.client, cores_.server);
-  if (auto opened = open_device(config_, device_, pd_); !opened) return opened;
+  if (auto opened = open_device(); !opened) return opened;
   for (unsigned loop = 0; loop < (cores_.shared ? 1U : 2U); ++loop) {
     if (auto made = keep(lanes_[loop], make_lane(loop)); !made) return made;
   }

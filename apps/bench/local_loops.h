@@ -7,16 +7,16 @@
 
 #include "apps/common/cores.h"
 #include "apps/common/endpoint.h"
+#include "apps/common/opened.h"
 #include "apps/common/sample.h"
-#include "apps/common/worker.h"
 
 namespace uroce::apps {
 
 /// Requests: open; sample with {"loops": 1 or 2}: 64 B WRITEs per second from a QP to another of the same
 /// loop, all loops together.
-class LocalLoops : public Service {
+class LocalLoops : public DeviceService {
  public:
-  LocalLoops(Config config, const CorePair& cores) : config_(std::move(config)), cores_(cores) {}
+  LocalLoops(Config config, const CorePair& cores) : DeviceService(std::move(config)), cores_(cores) {}
 
   Result<Json> handle(const Json& request) override;
 
@@ -34,10 +34,7 @@ class LocalLoops : public Service {
   Result<Json> sample(const Json& request);
   static Result<Json> run(Lane& lane, const Sample& sample);
 
-  Config config_;
   CorePair cores_;
-  std::optional<Device> device_;
-  std::optional<Pd> pd_;
   std::array<std::optional<Lane>, 2> lanes_;
 };
 

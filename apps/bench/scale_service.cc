@@ -1,7 +1,5 @@
 #include "apps/bench/scale_service.h"
 
-#include "apps/common/opened.h"
-
 namespace uroce::apps {
 
 Result<Json> ScaleService::handle(const Json& request) {
@@ -20,7 +18,7 @@ void ScaleService::idle() {
 }
 
 Result<Json> ScaleService::open() {
-  if (auto opened = open_device(config_, device_, pd_); !opened) return opened.error();
+  if (auto opened = open_device(); !opened) return opened.error();
   if (auto made = keep(measured_, MeasuredEnd::create(*device_, *pd_, give_way_)); !made) return made.error();
   if (auto made = keep(crowd_, Crowd::create(*device_, *pd_, give_way_)); !made) return made.error();
   return Json{{"measured", measured_->describe()}, {"crowd", crowd_->describe()}};

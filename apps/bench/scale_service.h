@@ -6,16 +6,16 @@
 
 #include "apps/bench/crowd.h"
 #include "apps/common/measured_end.h"
-#include "apps/common/worker.h"
+#include "apps/common/opened.h"
 
 namespace uroce::apps {
 
 /// Requests: open, connect; make, join, regions, rkeys, learn (see Crowd); sample, with "load" if the client
 /// drives its crowd meanwhile: alone (Kind::kRate) or beside its own measurement; with "single" if it sends
 /// one WRITE at a time on the crowd's first QP.
-class ScaleService : public Service {
+class ScaleService : public DeviceService {
  public:
-  ScaleService(Config config, bool give_way) : config_(std::move(config)), give_way_(give_way) {}
+  ScaleService(Config config, bool give_way) : DeviceService(std::move(config)), give_way_(give_way) {}
 
   Result<Json> handle(const Json& request) override;
   void idle() override;
@@ -28,10 +28,7 @@ class ScaleService : public Service {
   Result<Json> sample_client(const Json& request, const Sample& sample);
   Result<Json> sample_server(const Json& request, const Sample& sample);
 
-  Config config_;
   bool give_way_;
-  std::optional<Device> device_;
-  std::optional<Pd> pd_;
   std::optional<MeasuredEnd> measured_;
   std::optional<Crowd> crowd_;
 };

@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "apps/common/endpoint.h"
+#include "apps/common/worker.h"
 #include "uroce/device.h"
 #include "uroce/pd.h"
 
@@ -17,10 +19,26 @@ Status keep(std::optional<T>& place, Result<T> made) {
   return {};
 }
 
-/// Opens a device with one protection domain.
-inline Status open_device(const Config& config, std::optional<Device>& device, std::optional<Pd>& pd) {
-  if (auto opened = keep(device, Device::open(config)); !opened) return opened;
-  return keep(pd, Pd::create(*device));
-}
+/// Worker service on a device with one protection domain. When it ends, it tells what its capture lacks.
+class DeviceService : public Service {
+ public:
+  DeviceService(const DeviceService&) = delete;
+  DeviceService& operator=(const DeviceService&) = delete;
+  ~DeviceService() override {
+    if (device_) tell_of_lost_frames(*device_);
+  }
+
+ protected:
+  explicit DeviceService(Config config) : config_(std::move(config)) {}
+
+  Status open_device() {
+    if (auto opened = keep(device_, Device::open(config_)); !opened) return opened;
+    return keep(pd_, Pd::create(*device_));
+  }
+
+  Config config_;
+  std::optional<Device> device_;
+  std::optional<Pd> pd_;
+};
 
 }  // namespace uroce::apps

@@ -1,7 +1,5 @@
 #include "apps/common/uroce_service.h"
 
-#include "apps/common/opened.h"
-
 namespace uroce::apps {
 
 Result<Json> UroceService::handle(const Json& request) {
@@ -21,7 +19,7 @@ void UroceService::idle() {
 }
 
 Result<Json> UroceService::open() {
-  if (auto opened = open_device(config_, device_, pd_); !opened) return opened.error();
+  if (auto opened = open_device(); !opened) return opened.error();
   if (auto made = keep(measured_, MeasuredEnd::create(*device_, *pd_, give_way_, largest_write_)); !made)
     return made.error();
   if (auto made = keep(verifier_, Verifier::create(*device_, *pd_, give_way_)); !made) return made.error();

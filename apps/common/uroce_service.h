@@ -6,18 +6,18 @@
 #include <utility>
 
 #include "apps/common/measured_end.h"
+#include "apps/common/opened.h"
 #include "apps/common/verify.h"
-#include "apps/common/worker.h"
 
 namespace uroce::apps {
 
 /// Requests: open -> what the other end needs; connect {"peer": that}; sample; verify; counters.
-class UroceService : public Service {
+class UroceService : public DeviceService {
  public:
   /// @param give_way       both ends share one core
   /// @param largest_write  bytes, of streams
   UroceService(Config config, bool give_way, std::uint32_t largest_write)
-      : config_(std::move(config)), give_way_(give_way), largest_write_(largest_write) {}
+      : DeviceService(std::move(config)), give_way_(give_way), largest_write_(largest_write) {}
 
   Result<Json> handle(const Json& request) override;
   void idle() override;
@@ -28,11 +28,8 @@ class UroceService : public Service {
   Result<Json> verify(const Json& request);
   [[nodiscard]] Json counters() const;
 
-  Config config_;
   bool give_way_;
   std::uint32_t largest_write_;
-  std::optional<Device> device_;
-  std::optional<Pd> pd_;
   std::optional<MeasuredEnd> measured_;
   std::optional<Verifier> verifier_;
 };

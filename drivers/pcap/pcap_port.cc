@@ -43,7 +43,10 @@ bool PcapPort::arm_rx() noexcept {
 
 port::PortCounters PcapPort::counters() const noexcept {
   port::PortCounters counters = inner_->counters();
-  if (interface_ == 0) counters.capture_lost += file_->lost_frames();  // the first queue speaks for the file
+  if (interface_ == 0) {  // the first queue speaks for the file
+    file_->flush();       // what waits for room may be lost, too
+    counters.capture_lost += file_->lost_frames();
+  }
   return counters;
 }
 

@@ -99,6 +99,15 @@ class Demo(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertTrue(json.loads(result.stdout)["verified"])
 
+    def test_frames_that_a_capture_lacks_are_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            full = pathlib.Path(folder, "x.shm.server")
+            full.symlink_to("/dev/full")
+            result = run("demo", "--quick", "--port", self.port, "--no-huge", "--pcap", f"{folder}/x")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, rf"(?m)^uroce: note: \d+ frames are missing in {full}")
+        self.assertNotIn("x.shm.client", result.stderr)
+
     def test_a_wrong_option_is_one_line_with_its_exit_code(self):
         result = run("demo", "--fault", "sharks=1%", "--no-huge")
         self.assertEqual(result.returncode, 19, result.stderr)
@@ -272,6 +281,14 @@ class BenchScale(unittest.TestCase):
         self.assertEqual(result.returncode, 10, result.stderr)
         self.assertIn("bench scale has faults of its own", result.stderr)
         self.assertEqual(self.scale("--qps", 300).returncode, 2)
+
+    def test_frames_that_a_capture_lacks_are_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            full = pathlib.Path(folder, "x.tail.client")
+            full.symlink_to("/dev/full")
+            result = self.scale("--only", "tail", "--pcap", f"{folder}/x")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, rf"(?m)^uroce: note: \d+ frames are missing in {full}:")
 
     def test_text_is_one_table_that_fits_a_terminal(self):
         result = self.scale("--only", "memory,idle-qps")
