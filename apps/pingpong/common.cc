@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "apps/common/cores.h"
 #include "apps/common/endpoint.h"
@@ -10,6 +12,9 @@
 
 namespace uroce::apps {
 namespace {
+
+/// What a send to a peer that has ended may take to fail.
+constexpr std::uint64_t kGoneNs = 3 * kSecond;
 
 /// For a peer of another type sends another number of addresses, and packets that our QPs take no notice of.
 Error with_another_type(Error error) {
@@ -40,6 +45,42 @@ Status receive_all(const Socket& socket, std::span<QpAddress> addresses, std::ui
     address = *received;
   }
   return {};
+}
+
+/// Options that both ends must have alike.
+struct AlikeOption {
+  const char* flag;
+  std::uint32_t PingPongOptions::*value;
+};
+constexpr std::array kAlike = {AlikeOption{.flag = "-n", .value = &PingPongOptions::iterations},
+                               AlikeOption{.flag = "-s", .value = &PingPongOptions::size}};
+
+Status same_options(const PingPongOptions& options, const std::string& line) {
+  const Json theirs = Json::parse(line, nullptr, false);
+  if (!theirs.is_object()) return Error{.code = Errc::kPeer, .text = "the peer speaks another protocol"};
+  for (const AlikeOption& one : kAlike) {
+    const std::uint32_t mine = options.*one.value;
+    const auto it = theirs.find(one.flag);
+    if (it == theirs.end() || *it == mine) continue;
+    return Error{.code = Errc::kPeer,
+                 .text = fmt::format("{0} is {1} here and {2} at the peer; give both ends the same {0}",
+                                     one.flag, mine, it->dump())};
+  }
+  return {};
+}
+
+/// The server begins: a stock server closes its socket instead, and a stock client has closed its own.
+Result<Socket> compare_options(Device& device, const PingPongOptions& options, Socket peer,
+                               std::uint64_t until_ns) {
+  Json mine = Json::object();
+  for (const AlikeOption& one : kAlike) mine[one.flag] = options.*one.value;
+  if (!options.is_client() && !tcp_send_line(peer, mine.dump(), until_ns)) return Socket();
+  if (auto ready = wait_readable(device, peer, until_ns); !ready) return ready.error();
+  const auto theirs = tcp_receive_line(peer, until_ns);
+  if (!theirs) return theirs.error().code == Errc::kPeer ? Result<Socket>(Socket()) : theirs.error();
+  if (options.is_client()) (void)tcp_send_line(peer, mine.dump(), until_ns);
+  if (auto same = same_options(options, *theirs); !same) return same.error();
+  return peer;
 }
 
 void print_result(const PingPongOptions& options, double seconds) {
@@ -79,38 +120,41 @@ Result<PathMtu> checked_path_mtu(const PingPongOptions& options, const Device& d
   return *mtu;
 }
 
-Status exchange_addresses(Device& device, const PingPongOptions& options, std::span<const QpAddress> local,
-                          std::span<QpAddress> remote, const std::function<Status()>& connect) {
+Result<Socket> exchange_addresses(Device& device, const PingPongOptions& options,
+                                  std::span<const QpAddress> local, std::span<QpAddress> remote,
+                                  const std::function<Status()>& connect) {
   if (options.is_client()) {
     const std::uint64_t until = now_ns() + kConnectNs;
     auto socket = tcp_connect(options.host, options.tcp_port, until);
-    if (!socket) return socket.error();
-    if (auto sent = send_all(*socket, local, until); !sent) return sent;
+    if (!socket) return socket;
+    if (auto sent = send_all(*socket, local, until); !sent) return sent.error();
     if (auto ready = wait_readable(device, *socket, until); !ready) return with_another_type(ready.error());
-    if (auto received = receive_all(*socket, remote, until); !received) return received;
-    if (auto connected = connect(); !connected) return connected;
-    return send_done(*socket, until);
+    if (auto received = receive_all(*socket, remote, until); !received) return received.error();
+    if (auto connected = connect(); !connected) return connected.error();
+    if (auto sent = send_done(*socket, until); !sent) return sent.error();
+    return compare_options(device, options, std::move(*socket), until);
   }
   auto listener = tcp_listen("", options.tcp_port);
-  if (!listener) return listener.error();
-  if (auto ready = wait_readable(device, *listener, 0); !ready) return ready;
+  if (!listener) return listener;
+  if (auto ready = wait_readable(device, *listener, 0); !ready) return ready.error();
   auto socket = tcp_accept(*listener, 0);
-  if (!socket) return socket.error();
+  if (!socket) return socket;
   const std::uint64_t until = now_ns() + kConnectNs;
-  if (auto ready = wait_readable(device, *socket, until); !ready) return ready;
-  if (auto received = receive_all(*socket, remote, until); !received) return received;
-  if (auto connected = connect(); !connected) return connected;
-  if (auto sent = send_all(*socket, local, until); !sent) return sent;
-  if (auto ready = wait_readable(device, *socket, until); !ready) return ready;
-  const Status done = receive_done(*socket, until);
-  return done ? done : with_another_type(done.error());
+  if (auto ready = wait_readable(device, *socket, until); !ready) return ready.error();
+  if (auto received = receive_all(*socket, remote, until); !received) return received.error();
+  if (auto connected = connect(); !connected) return connected.error();
+  if (auto sent = send_all(*socket, local, until); !sent) return sent.error();
+  if (auto ready = wait_readable(device, *socket, until); !ready) return ready.error();
+  if (const Status done = receive_done(*socket, until); !done) return with_another_type(done.error());
+  return compare_options(device, options, std::move(*socket), until);
 }
 
 Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptions& options,
-                                     std::span<Wc> wcs) {
+                                     const Socket& peer, std::span<Wc> wcs) {
   const std::uint64_t until = options.seconds == 0 ? UINT64_MAX : now_ns() + options.seconds * kSecond;
   const std::uint32_t long_mask = options.events ? 0x7 : 0xff'ffff;  // of empty looks: some 0.5 s
   std::uint32_t looks = 0;
+  std::uint64_t gone_ns = 0;  // when the peer was seen to have ended
   Patience patience(until, when_to_give_way(device.config()));
   while (!is_stopped()) {
     if (const std::size_t count = cq.poll(wcs); count > 0) return count;
@@ -121,10 +165,15 @@ Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptio
     } else {
       over = patience.is_over();
     }
-    if ((++looks & long_mask) == 0 && is_of_another_type(device)) {
-      return with_another_type(
-          {.code = Errc::kPeer,
-           .text = fmt::format("the peer's packets are not those of --type {}", options.type_name)});
+    if ((++looks & long_mask) == 0) {
+      if (is_of_another_type(device)) {
+        return with_another_type(
+            {.code = Errc::kPeer,
+             .text = fmt::format("the peer's packets are not those of --type {}", options.type_name)});
+      }
+      if (gone_ns == 0 && peer.fd() >= 0 && tcp_is_readable(peer)) gone_ns = now_ns();
+      if (gone_ns != 0 && now_ns() - gone_ns > kGoneNs)
+        return Error{.code = Errc::kPeer, .text = "the peer has ended before all messages were exchanged"};
     }
     if (over)
       return Error{.code = Errc::kTimeout, .text = fmt::format("nothing came for {} s", options.seconds)};

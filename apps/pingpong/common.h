@@ -52,13 +52,17 @@ struct PingPongOptions {
 Result<PathMtu> checked_path_mtu(const PingPongOptions& options, const Device& device);
 
 /// Tells the peer `local` and learns `remote`, in the order in which the stock programs do. `connect` is
-/// called once `remote` is known; the client sends nothing before the server has returned from it.
-Status exchange_addresses(Device& device, const PingPongOptions& options, std::span<const QpAddress> local,
-                          std::span<QpAddress> remote, const std::function<Status()>& connect);
+/// called once `remote` is known; the client sends nothing before the server has returned from it. Then a
+/// peer that does not leave, as the stock programs do, compares its options with these.
+/// @return what the peer keeps open as long as it runs; nothing if it is a stock program.
+Result<Socket> exchange_addresses(Device& device, const PingPongOptions& options,
+                                  std::span<const QpAddress> local, std::span<QpAddress> remote,
+                                  const std::function<Status()>& connect);
 
-/// At least one completion, unless the time is over.
+/// At least one completion, unless the time is over, or the peer gone.
+/// @param peer  of exchange_addresses()
 Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptions& options,
-                                     std::span<Wc> wcs);
+                                     const Socket& peer, std::span<Wc> wcs);
 
 /// Prints how it went, as JSON with `more` if asked for. @return the exit code.
 int report(const PingPongOptions& options, bool json, double seconds, std::uint64_t data_errors,

@@ -58,6 +58,7 @@ class PingPong {
   PingPongOptions options_;
   Payload payload_;
   QpAddress remote_;
+  Socket peer_;
   std::uint32_t receives_posted_ = 0;
   std::uint32_t sent_ = 0;  ///< completed
   std::uint32_t received_ = 0;
@@ -88,8 +89,11 @@ Result<PingPong> PingPong::create(const Config& config, const PingPongOptions& o
 }
 
 Status PingPong::exchange() {
-  return exchange_addresses(*device_, options_, std::span(&local(), 1), std::span(&remote_, 1),
-                            [this] { return connect(); });
+  auto peer = exchange_addresses(*device_, options_, std::span(&local(), 1), std::span(&remote_, 1),
+                                 [this] { return connect(); });
+  if (!peer) return peer.error();
+  peer_ = std::move(*peer);
+  return {};
 }
 
 Status PingPong::connect() {
@@ -159,7 +163,7 @@ Result<double> PingPong::run() {
   }
   while (!is_done()) {
     std::array<Wc, 2> wcs;
-    const auto count = next_completions(*device_, link_->cq(), options_, wcs);
+    const auto count = next_completions(*device_, link_->cq(), options_, peer_, wcs);
     if (!count) return count.error();
     // Behind a last message that nobody acknowledged come the receives that were flushed with it.
     for (std::size_t i = 0; i < *count && !is_done(); ++i) {
@@ -183,6 +187,7 @@ int run(const SharedOptions& shared, const PingPongOptions& options) {
   std::fflush(stdout);  // a script may wait for the line
   if (auto exchanged = run->exchange(); !exchanged) return fail(exchanged.error());
   if (!shared.json()) fmt::print("  remote address: {}\n", to_string(run->remote()));
+  std::fflush(stdout);
   const auto seconds = run->run();
   if (!seconds) return fail(seconds.error());
   return report(options, shared.json(), *seconds, run->data_errors(),

@@ -69,8 +69,9 @@ class SharedPingPong {
   std::vector<Pending> pending_;   // of each QP
   std::vector<QpAddress> local_;   // kSharedQps
   std::vector<QpAddress> remote_;  // likewise
-  std::uint32_t sent_ = 0;         // completed, of all QPs together
-  std::uint32_t received_ = 0;     // likewise
+  Socket peer_;
+  std::uint32_t sent_ = 0;      // completed, of all QPs together
+  std::uint32_t received_ = 0;  // likewise
   std::uint64_t data_errors_ = 0;
 };
 
@@ -123,7 +124,10 @@ Status SharedPingPong::open() {
 }
 
 Status SharedPingPong::exchange() {
-  return exchange_addresses(*device_, options_, local_, remote_, [this] { return connect(); });
+  auto peer = exchange_addresses(*device_, options_, local_, remote_, [this] { return connect(); });
+  if (!peer) return peer.error();
+  peer_ = std::move(*peer);
+  return {};
 }
 
 Status SharedPingPong::connect() {
@@ -196,7 +200,7 @@ Result<double> SharedPingPong::run() {
   }
   while (received_ < options_.iterations || sent_ < options_.iterations) {
     std::array<Wc, 16> wcs;
-    const auto count = next_completions(*device_, *cq_, options_, wcs);
+    const auto count = next_completions(*device_, *cq_, options_, peer_, wcs);
     if (!count) return count.error();
     for (const Wc& wc : std::span(wcs).first(*count)) {
       if (auto handled = on_completion(wc); !handled) return handled.error();

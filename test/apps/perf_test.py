@@ -304,6 +304,32 @@ class Hints(Case):
                     continue
                 self.assertIn(part, self.first_failure(client, server))
 
+    def test_counts_that_differ_are_told_at_both_ends(self):
+        common = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge"]
+        for kind in ("rc", "ud", "srq"):
+            for here, there in ((100, 200), (200, 100)):
+                with self.subTest(kind=kind, here=here), \
+                     started(*common, "--type", kind, "-s", 512, "-n", here) as server:
+                    client = uroce(*common, "--type", kind, "-s", 512, "-n", there, "localhost")
+                    self.assert_fails(client, PEER, f"-n is {there} here and {here} at the peer", "same -n")
+                    _, err = server.communicate(timeout=SECONDS)
+                    self.assertEqual(server.returncode, PEER)
+                    self.assertIn(f"-n is {here} here and {there} at the peer", err)
+
+    def test_a_killed_peer_ends_who_waits_for_its_message(self):
+        common = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge", "--type", "uc",
+                  "-n", 1_000_000_000]
+        for events in ([], ["-e"]):
+            with self.subTest(events=events), started(*common, *events) as server, \
+                 started(*common, *events, "localhost") as client:
+                server.stdout.readline()
+                while "remote" not in client.stdout.readline():
+                    self.assertIsNone(client.poll())
+                client.send_signal(signal.SIGKILL)
+                _, err = server.communicate(timeout=SECONDS)
+                self.assertEqual(server.returncode, PEER, err)
+                self.assertIn("the peer has ended", err)
+
     def first_failure(self, *processes):
         """What is said by the first one that ends, and by the other, which may wait for ever, soon after."""
         end = time.monotonic() + SECONDS
