@@ -2,6 +2,8 @@
 /// `exit_code`.
 #pragma once
 
+#include <string>
+
 namespace CLI {
 class App;
 }
@@ -16,5 +18,9 @@ void add_bench(CLI::App& program, int& exit_code);
 void add_info(CLI::App& program, int& exit_code);
 void add_config(CLI::App& program, int& exit_code);
 void add_run(CLI::App& program, int& exit_code);
+
+/// What to do instead of an option of perftest that `uroce perf TEST` does not take; empty: perftest has none
+/// of that name, either.
+[[nodiscard]] std::string instead_of_perftest_option(const std::string& test, const std::string& word);
 
 }  // namespace uroce::apps

@@ -39,7 +39,11 @@ std::string unexpected(const CLI::App& program, const Chosen& named) {
   const std::string words = fmt::format("{}", fmt::join(named.last->remaining(), " "));
   if (named.last->get_name() == "run")
     return fmt::format("a program with its options follows --: {} -- PROGRAM {}", named.words, words);
-  return fmt::format("{} does not take {}", named.words, words);
+  const std::string text = fmt::format("{} does not take {}", named.words, words);
+  if (!named.words.starts_with("uroce perf ")) return text;
+  const std::string instead =
+      uroce::apps::instead_of_perftest_option(named.last->get_name(), named.last->remaining().front());
+  return instead.empty() ? text : text + ": " + instead;
 }
 
 std::string what_is_wrong(const CLI::App& program, const Chosen& named, const CLI::ParseError& error) {

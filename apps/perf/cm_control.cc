@@ -123,6 +123,7 @@ Result<Connection> CmControl::ask(Qp& qp, std::uint32_t index, const Connecting&
   return Connection::connect(*cm_, qp,
                              {.to = server_,
                               .terms = {.responder_resources = with.depth, .initiator_depth = with.depth},
+                              .traffic_class = with.traffic_class,
                               .ack_timeout = with.timeout,
                               .path_mtu = with.path_mtu,
                               .private_data = which,

@@ -22,6 +22,8 @@ struct Connecting {
   std::uint8_t depth = 1;  ///< READs and atomics in flight, both ways
   std::uint8_t timeout = 14;
   std::uint32_t gid_index = 0;
+  std::uint8_t service_level = 0;  ///< RDMA-CM has none
+  std::uint8_t traffic_class = 0;  ///< by RDMA-CM: the client's holds for both
 };
 
 /// Threads: one. Lifetime: the Device outlives it, it outlives the QPs' connections.

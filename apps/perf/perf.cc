@@ -19,6 +19,7 @@ namespace {
 
 constexpr std::uint32_t kLatencyIterations = 10'000;
 constexpr std::uint32_t kBandwidthIterations = 5'000;
+constexpr const char* kJsonFile = "perftest_out.json";
 
 /// @param results  of all sizes before one that fails
 Status drive(Session& session, Results& results) {
@@ -67,8 +68,10 @@ int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
   if (!local.json_file.empty() && !(std::ofstream(local.json_file) << as_json << std::endl))
     return fail(unwritable(local.json_file));
   if (!driven) return fail(driven.error());
-  if (results.data_errors() == 0) return 0;
-  fmt::print(stderr, "uroce: {} bytes or values were wrong\n", results.data_errors());
+  std::string wrong = below_limit(local, results);
+  if (results.data_errors() > 0) wrong = fmt::format("{} bytes or values were wrong", results.data_errors());
+  if (wrong.empty()) return 0;
+  fmt::print(stderr, "uroce: {}\n", wrong);
   return 1;
 }
 
@@ -138,6 +141,7 @@ struct Command {
   std::string connection = "RC";
   std::string ignored;
   bool ignored_flag = false;
+  bool into_default_file = false;
 };
 
 /// What is wrong with -c; empty: nothing.
@@ -155,6 +159,8 @@ std::string check_together(const Command& own, bool json) {
   const LocalOptions& local = own.local;
   if (local.sleeps && own.spec.latency && own.spec.verb == Verb::kWrite)
     return "-e: a WRITE that arrives brings no event; take send_lat or read_lat";
+  if (local.by_cm && local.service_level != 0)
+    return "-S: RDMA-CM takes no service level; leave out -S or -R, or take -T";
   if (json && (local.sorted || local.as_it_came))
     return "-H and -U print text: leave --json out, and have it in a file by --out_json_file FILE";
   return "";
@@ -167,6 +173,17 @@ void add_ignored_options(CLI::App& command, Command& own) {
   command.add_option("-i,--ib-port", own.ignored, why + ": a device has one port")->type_name("N");
 }
 
+/// What perftest may be told that holds here anyway.
+void add_needless_options(CLI::App& command, Command& own) {
+  const std::string unlisted;
+  for (const char* flag : {"--use_old_post_send", "--perform_warm_up", "--use_hugepages",
+                           "--disable_pcie_relaxed", "--dont_xchg_versions", "--mr_per_qp"})
+    command.add_flag(flag, own.ignored_flag)->group(unlisted);
+  command.add_option("--force-link", own.ignored)
+      ->check(CLI::IsMember({"Ethernet", "ETHERNET", "ethernet"}))
+      ->group(unlisted);
+}
+
 void add_local_options(CLI::App& command, Command& own) {
   LocalOptions& local = own.local;
   command.add_option("host", local.host, "the server; without it, be the server");
@@ -177,16 +194,26 @@ void add_local_options(CLI::App& command, Command& own) {
   command.add_flag("-R,--rdma_cm", local.by_cm, "agree and connect by RDMA-CM, without TCP");
   command.add_option("-x,--gid-index", local.gid_index, "GID index (default: the first IPv4 address)");
   command.add_flag("--report_gbits", local.gigabits, "bandwidth in Gb/sec");
-  command.add_flag("-N,--no_peak", local.no_peak, "no peak bandwidth");
+  command.add_flag("-N,--noPeak", local.no_peak, "no peak bandwidth");
   command.add_option("--out_json_file", local.json_file, "write the result as JSON into FILE")
       ->type_name("FILE");
+  command.add_flag("--out_json", own.into_default_file, fmt::format("likewise, into {}", kJsonFile));
+  command
+      .add_option("-S,--sl", local.service_level, "service level: the priority in a VLAN; each end its own")
+      ->check(CLI::Range(0U, 7U));
+  command
+      .add_option("-T,--tos,--tclass", local.traffic_class,
+                  "traffic class: DSCP << 2 | ECN; each end its own, with -R the client's for both")
+      ->check(CLI::Range(0U, 255U));
   command.add_flag("-e,--events", local.sleeps,
                    "sleep on CQ events instead of polling; --mode is auto unless it is given");
   add_ignored_options(command, own);
+  add_needless_options(command, own);
 }
 
 void add_latency_options(CLI::App& command, Command& own) {
   TestSpec& spec = own.spec;
+  command.add_flag("-C,--report-cycles", own.local.cycles, "in cycles of the processor's time stamp counter");
   command.add_flag("-H,--report-histogram", own.local.sorted, "print all results, sorted, within 0.4 %");
   command.add_flag("-U,--report-unsorted", own.local.as_it_came, "print all results as they came");
   if (!spec.is_ping_pong()) return;
@@ -197,13 +224,20 @@ void add_latency_options(CLI::App& command, Command& own) {
       ->check(CLI::Range(0U, most::kDepth));
 }
 
-void add_bandwidth_options(CLI::App& command, TestSpec& spec) {
+void add_bandwidth_options(CLI::App& command, Command& own) {
+  TestSpec& spec = own.spec;
   command.add_option("-q,--qp", spec.qps, "number of QPs")->check(CLI::Range(1U, most::kQps));
   command.add_option("-l,--post_list", spec.post_list, "work requests posted at a time")
       ->check(CLI::Range(1U, most::kList));
   command.add_option("-Q,--cq-mod", spec.cq_mod, "one completion for so many operations")
       ->check(CLI::Range(1U, most::kDepth));
   command.add_flag("-b,--bidirectional", spec.bidirectional, "both sides send");
+  command
+      .add_option("-w,--limit_bw", own.local.least_bandwidth,
+                  "exit code 1 if the average bandwidth is less, in the unit of the table")
+      ->check(CLI::NonNegativeNumber);
+  command.add_option("-y,--limit_msgrate", own.local.least_rate, "exit code 1 if there are less Mpps")
+      ->check(CLI::NonNegativeNumber);
 }
 
 void add_test_options(CLI::App& command, Command& own) {
@@ -236,7 +270,7 @@ void add_test_options(CLI::App& command, Command& own) {
   if (spec.latency) {
     add_latency_options(command, own);
   } else {
-    add_bandwidth_options(command, spec);
+    add_bandwidth_options(command, own);
   }
 }
 
@@ -251,6 +285,7 @@ void add_test(CLI::App& perf, const TestSpec& spec, int& exit_code) {
   add_test_options(*command, *own);
   const auto shared = std::make_shared<SharedOptions>(*command);
   command->callback([=, &exit_code] {
+    if (own->into_default_file && own->local.json_file.empty()) own->local.json_file = kJsonFile;
     own->spec.compare_swap = own->atomic_type == "CMP_AND_SWAP";
     if (const auto wrong = check_together(*own, shared->json()); !wrong.empty()) {
       fmt::print(stderr, "uroce: {}\n", wrong);

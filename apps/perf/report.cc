@@ -10,7 +10,18 @@
 namespace uroce::apps::perf {
 namespace {
 
-/// Figures of one latency row, in microseconds.
+/// What latencies are told in.
+struct Unit {
+  const char* name;
+  double ticks = 0;  ///< units in one
+};
+
+Unit latency_unit(const LocalOptions& local, const TickClock& clock) {
+  if (local.cycles) return {.name = "cycles", .ticks = 1};
+  return {.name = "usec", .ticks = clock.ns(1) / 1000.0};
+}
+
+/// Figures of one latency row.
 struct Figures {
   double min = 0;
   double max = 0;
@@ -22,44 +33,47 @@ struct Figures {
 };
 
 /// @param part  1 for round trips, 0.5 for half of them
-Figures figures_of(const Latency& latency, double part) {
+Figures figures_of(const LocalOptions& local, const Latency& latency, double part) {
   const Histogram& ticks = *latency.ticks;
-  const double usec = latency.clock.ns(1) * part / 1000.0;
+  const double unit = latency_unit(local, latency.clock).ticks * part;
   const auto scaled = [&](std::optional<double> value) {
-    return value ? std::optional(*value * usec) : std::nullopt;
+    return value ? std::optional(*value * unit) : std::nullopt;
   };
-  return {.min = static_cast<double>(ticks.min()) * usec,
-          .max = static_cast<double>(ticks.max()) * usec,
-          .typical = ticks.percentile(50) * usec,
-          .average = ticks.mean() * usec,
-          .stdev = ticks.stdev() * usec,
+  return {.min = static_cast<double>(ticks.min()) * unit,
+          .max = static_cast<double>(ticks.max()) * unit,
+          .typical = ticks.percentile(50) * unit,
+          .average = ticks.mean() * unit,
+          .stdev = ticks.stdev() * unit,
           .p99 = scaled(ticks.sound_percentile(99)),
           .p999 = scaled(ticks.sound_percentile(99.9))};
 }
 
-std::string usec_text(std::optional<double> value) {
+std::string figure_text(std::optional<double> value) {
   return value ? fmt::format("{:.3f}", *value) : "n/a";
 }
 
-std::string latency_table(const Results& results, double part) {
-  Table table({"#bytes", "#iterations", "t_min[usec]", "t_max[usec]", "t_typical[usec]", "t_avg[usec]",
-               "t_stdev[usec]", "99% percentile[usec]", "99.9% percentile[usec]"});
+std::string latency_table(const LocalOptions& local, const Results& results, double part) {
+  std::vector<std::string> head = {"#bytes", "#iterations"};
+  for (const char* name :
+       {"t_min", "t_max", "t_typical", "t_avg", "t_stdev", "99% percentile", "99.9% percentile"})
+    head.push_back(fmt::format("{}[{}]", name, latency_unit(local, {}).name));
+  Table table(std::move(head));
   for (const auto& [size, latency] : results.latency) {
-    const Figures f = figures_of(latency, part);
-    table.add({std::to_string(size), std::to_string(latency.ticks->count()), usec_text(f.min),
-               usec_text(f.max), usec_text(f.typical), usec_text(f.average), usec_text(f.stdev),
-               usec_text(f.p99), usec_text(f.p999)});
+    const Figures f = figures_of(local, latency, part);
+    table.add({std::to_string(size), std::to_string(latency.ticks->count()), figure_text(f.min),
+               figure_text(f.max), figure_text(f.typical), figure_text(f.average), figure_text(f.stdev),
+               figure_text(f.p99), figure_text(f.p999)});
   }
   return table.text();
 }
 
-std::string latency_text(const TestSpec& spec, const Results& results) {
+std::string latency_text(const TestSpec& spec, const LocalOptions& local, const Results& results) {
   if (!spec.is_ping_pong()) {
     return "RTT: from posting to the completion with the answer (what perftest prints)\n" +
-           latency_table(results, 1) + "RTT/2: half of it\n" + latency_table(results, 0.5);
+           latency_table(local, results, 1) + "RTT/2: half of it\n" + latency_table(local, results, 0.5);
   }
-  return "RTT/2: half of the time there and back (what perftest prints)\n" + latency_table(results, 0.5) +
-         "RTT: there and back\n" + latency_table(results, 1);
+  return "RTT/2: half of the time there and back (what perftest prints)\n" +
+         latency_table(local, results, 0.5) + "RTT: there and back\n" + latency_table(local, results, 1);
 }
 
 /// perftest's MB is 2^20 bytes, its Gb is 10^9 bits.
@@ -67,8 +81,12 @@ double bandwidth_unit(const LocalOptions& local) {
   return local.gigabits ? 1e9 / 8 : 1048576.0;
 }
 
+const char* bandwidth_unit_name(const LocalOptions& local) {
+  return local.gigabits ? "Gb/sec" : "MB/sec";
+}
+
 std::string bandwidth_text(const LocalOptions& local, const Results& results) {
-  const std::string unit = local.gigabits ? "Gb/sec" : "MB/sec";
+  const std::string unit = bandwidth_unit_name(local);
   Table table({"#bytes", "#iterations", fmt::format("BW peak[{}]", unit), fmt::format("BW average[{}]", unit),
                "MsgRate[Mpps]"});
   for (const auto& [size, bandwidth] : results.bandwidth) {
@@ -105,13 +123,14 @@ std::uint64_t Results::data_errors() const {
 
 void print_samples(const TestSpec& spec, const LocalOptions& local, const Results& results) {
   for (const auto& [size, latency] : results.latency) {
-    const double usec = latency.clock.ns(1) * (spec.is_ping_pong() ? 0.5 : 1) / 1000.0;
+    const Unit unit = latency_unit(local, latency.clock);
+    const double scale = unit.ticks * (spec.is_ping_pong() ? 0.5 : 1);
     std::uint64_t number = 0;
     const auto head = [&, size = size] {
-      fmt::print("{}#, usec\n", spec.all_sizes ? fmt::format("# {} bytes\n", size) : "");
+      fmt::print("{}#, {}\n", spec.all_sizes ? fmt::format("# {} bytes\n", size) : "", unit.name);
       number = 0;
     };
-    const auto line = [&](double ticks) { fmt::print("{}, {:g}\n", ++number, ticks * usec); };
+    const auto line = [&](double ticks) { fmt::print("{}, {:g}\n", ++number, ticks * scale); };
     if (local.as_it_came) {
       head();
       for (const auto ticks : latency.as_it_came) line(static_cast<double>(ticks));
@@ -130,20 +149,35 @@ std::string results_text(const TestSpec& spec, const LocalOptions& local, const 
       "{}: RC, path MTU {}, {} QP{}, {}{}{}\n", spec.name(), spec.path_mtu, spec.qps,
       spec.qps == 1 ? "" : "s", spec.latency ? "one at a time" : fmt::format("TX depth {}", spec.tx_depth),
       spec.bidirectional ? ", both directions" : "", spec.verify ? ", data verified" : "");
-  text += spec.latency ? latency_text(spec, results) : bandwidth_text(local, results);
+  text += spec.latency ? latency_text(spec, local, results) : bandwidth_text(local, results);
   if (spec.verify) text += fmt::format("{} data errors\n", results.data_errors());
   return text;
+}
+
+std::string below_limit(const LocalOptions& local, const Results& results) {
+  for (const auto& [size, bandwidth] : results.bandwidth) {
+    const double average = bandwidth.average / bandwidth_unit(local);
+    if (average < local.least_bandwidth) {
+      return fmt::format("{} bytes: {:.2f} {} are below the limit, -w {:g}", size, average,
+                         bandwidth_unit_name(local), local.least_bandwidth);
+    }
+    if (bandwidth.rate / 1e6 < local.least_rate) {
+      return fmt::format("{} bytes: {:.6f} Mpps are below the limit, -y {:g}", size, bandwidth.rate / 1e6,
+                         local.least_rate);
+    }
+  }
+  return "";
 }
 
 Json results_json(const TestSpec& spec, const LocalOptions& local, const Results& results) {
   Json rows = Json::array();
   for (const auto& [size, latency] : results.latency) {
     // The figures of the row itself are those that perftest prints; "rtt" and "half_rtt" say which is which.
-    Json row = figures_json(figures_of(latency, spec.is_ping_pong() ? 0.5 : 1));
+    Json row = figures_json(figures_of(local, latency, spec.is_ping_pong() ? 0.5 : 1));
     row["MsgSize"] = size;
     row["n_iterations"] = latency.ticks->count();
-    row["rtt"] = figures_json(figures_of(latency, 1));
-    row["half_rtt"] = figures_json(figures_of(latency, 0.5));
+    row["rtt"] = figures_json(figures_of(local, latency, 1));
+    row["half_rtt"] = figures_json(figures_of(local, latency, 0.5));
     rows.push_back(std::move(row));
   }
   for (const auto& [size, bandwidth] : results.bandwidth) {
@@ -158,7 +192,8 @@ Json results_json(const TestSpec& spec, const LocalOptions& local, const Results
   info["test"] = spec.name();
   info["connection"] = "RC";
   info["row_is"] = spec.latency ? (spec.is_ping_pong() ? "half_rtt" : "rtt") : "bandwidth";
-  info["unit"] = spec.latency ? "usec" : local.gigabits ? "Gb/sec" : "MB/sec (2^20 bytes)";
+  const char* bandwidth_name = local.gigabits ? "Gb/sec" : "MB/sec (2^20 bytes)";
+  info["unit"] = spec.latency ? latency_unit(local, {}).name : bandwidth_name;
   return {{"schema", "uroce.perf/1"},
           {"test_info", std::move(info)},
           {"results", std::move(rows)},

@@ -21,6 +21,8 @@ struct Results {
 void print_samples(const TestSpec& spec, const LocalOptions& local, const Results& results);
 [[nodiscard]] std::string results_text(const TestSpec& spec, const LocalOptions& local,
                                        const Results& results);
+/// The first row that is below -w or -y; empty: none.
+[[nodiscard]] std::string below_limit(const LocalOptions& local, const Results& results);
 [[nodiscard]] Json results_json(const TestSpec& spec, const LocalOptions& local, const Results& results);
 
 }  // namespace uroce::apps::perf

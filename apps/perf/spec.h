@@ -65,9 +65,14 @@ struct LocalOptions {
   std::optional<std::uint32_t> gid_index;
   bool gigabits = false;
   bool no_peak = false;
-  bool sleeps = false;      ///< on completions, instead of polling
-  bool sorted = false;      ///< latency: print each sample, in order of size ...
-  bool as_it_came = false;  ///< ... or of time
+  bool sleeps = false;         ///< on completions, instead of polling
+  bool sorted = false;         ///< latency: print each sample, in order of size ...
+  bool as_it_came = false;     ///< ... or of time
+  bool cycles = false;         ///< latency: in cycles of the time stamp counter, not in microseconds
+  double least_bandwidth = 0;  ///< the test fails below that, in the unit in which it is reported
+  double least_rate = 0;       ///< likewise, Mpps
+  std::uint8_t service_level = 0;
+  std::uint8_t traffic_class = 0;
   std::string json_file;
 
   [[nodiscard]] bool is_client() const noexcept { return !host.empty(); }

@@ -51,6 +51,8 @@ Status TcpControl::connect(std::vector<Qp>& qps, const Connecting& with, std::ui
     QpAttr attr = connect_attributes(mine, *theirs, with.path_mtu, with.gid_index);
     attr.max_rd_atomic = attr.max_dest_rd_atomic = with.depth;
     attr.timeout = with.timeout;
+    attr.sl = with.service_level;
+    attr.traffic_class = with.traffic_class;
     if (auto connected = qp.connect(attr); !connected) return connected;
   }
   return {};

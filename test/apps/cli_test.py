@@ -107,8 +107,12 @@ class CommandLine(Case):
         for words, right in ((["fly"], "uroce has no fly; its commands: demo, perf"),
                              (["perf", "ib_send_lat"], "its commands: send_lat, send_bw"),
                              (["bench"], "uroce bench needs a command: scale, link"),
-                             (["perf", "send_lat", "-C"],
-                              "does not take -C; see `uroce perf send_lat --help`"),
+                             (["perf", "send_lat", "-b"],
+                              "does not take -b; see `uroce perf send_lat --help`"),
+                             (["perf", "send_bw", "--use-srq"], "uroce run -- ib_send_bw --use-srq"),
+                             (["perf", "write_bw", "--ipv6"], "does not take --ipv6: -x N takes"),
+                             (["perf", "read_bw", "-W", "x"], "--counters FILE"),
+                             (["perf", "send_bw", "--rate_limit=5"], "it sends as fast as it may"),
                              (["--port", "shm:x", "perf", "send_lat"],
                               "options follow the command: uroce perf send_lat --port shm:x"),
                              (["run", "ib_send_lat", "-d", "x"], "uroce run -- PROGRAM")):
@@ -431,6 +435,54 @@ class PerfOptions(Case):
         blocks = out.split("#, usec\n")[1:]
         return [[float(line.split(", ")[1]) for line in block.splitlines() if ", " in line[:12]]
                 for block in blocks]
+
+    def test_what_perftest_may_be_told_and_holds_anyway_is_taken(self):
+        self.result("write_bw", "--use_old_post_send", "--perform_warm_up", "--use_hugepages", "--mr_per_qp",
+                    "--disable_pcie_relaxed", "--dont_xchg_versions", "--force-link=Ethernet", "--noPeak")
+        self.assert_fails(uroce("perf", "write_bw", "--force-link", "IB"), USAGE, "IB")
+
+    def test_a_bandwidth_below_its_limit_is_a_failure(self):
+        for words in (["-w", "0.001", "-y", "0.000001"], ["-w", "0.001", "--report_gbits"]):
+            self.result("send_bw", *words)
+        for words, part in ((["-w", 1e9], "MB/sec are below the limit, -w 1e+09"),
+                            (["-w", 1e6, "--report_gbits"], "Gb/sec are below the limit, -w 1e+06"),
+                            (["-y", 1e6], "Mpps are below the limit, -y 1e+06")):
+            with self.subTest(words=words):
+                common = ["perf", "send_bw", "-n", 100, "--port", self.link, "-p", self.port, "--no-huge"]
+                with started(*common) as server:
+                    result = uroce(*common, *words, "localhost")
+                    server.communicate(timeout=SECONDS)
+                self.assertEqual((result.returncode, server.returncode), (1, 0), result.stderr)
+                self.assertIn(part, result.stderr)
+                self.assertIn("#bytes", result.stdout)
+
+    def test_cycles_are_those_of_the_time_stamp_counter(self):
+        out, _ = self.pair("perf", "send_lat", "-n", 100, "-C", client_words=["-U"])
+        self.assertIn("t_typical[cycles]", out)
+        self.assertIn("#, cycles\n", out)
+        result = self.result("read_lat", "-C")
+        self.assertEqual(result["test_info"]["unit"], "cycles")
+        if "constant_tsc" in pathlib.Path("/proc/cpuinfo").read_text():
+            self.assertEqual(result["results"][0]["t_min"] % 1, 0)
+
+    def test_a_service_level_and_a_traffic_class_reach_the_frames(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "x")
+            self.pair("perf", "send_lat", "-n", 10, client_words=["-T", 106, "-S", 5, "--ip", "10.5.0.2/24@7",
+                      "-x", 1, "--pcap", file], server_words=["--ip", "10.5.0.1/24@7", "-x", 1])
+            frames = file.read_bytes()
+        self.assertIn(bytes.fromhex("8100a0070800456a"), frames)  # 802.1Q of VLAN 7, then IPv4
+        self.assert_fails(uroce("perf", "send_lat", "-R", "-S", 1, "10.0.0.1"), USAGE, "-S")
+
+    def test_out_json_has_perftests_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            common = [UROCE, "perf", "send_lat", "-n", "100", "--port", self.link, "-p", str(self.port),
+                      "--no-huge"]
+            with started(*common[1:]):
+                subprocess.run([*common, "--out_json", "localhost"], cwd=folder, env=clean_environment(),
+                               stdout=subprocess.DEVNULL, timeout=SECONDS, check=True)
+            row = json.loads(pathlib.Path(folder, "perftest_out.json").read_text())["results"][0]
+        self.assertEqual(row["n_iterations"], 100)
 
     def test_each_sample_is_printed_as_it_came_and_sorted(self):
         for test in ("send_lat", "atomic_lat"):
