@@ -1,6 +1,7 @@
 #define TOML_HEADER_ONLY 1  // see meson.build
 #include <toml++/toml.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
@@ -13,8 +14,10 @@
 namespace uroce {
 namespace {
 
-/// "file:line: what".
-Error failed_at(const std::string& path, const toml::source_region& source, const std::string& what) {
+/// "file:line: what", in one line whatever the file holds.
+Error failed_at(const std::string& path, const toml::source_region& source, std::string what) {
+  std::ranges::replace_if(
+      what, [](unsigned char c) { return c < ' '; }, ' ');
   return {.code = Errc::kConfig, .text = path + ":" + std::to_string(source.begin.line) + ": " + what};
 }
 

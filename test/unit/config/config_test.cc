@@ -259,6 +259,16 @@ TEST_CASE("an unknown key is an error that lists the known ones", "[config][file
   CHECK_THAT(error_of(load_config_file(table.path())), StartsWith(table.path() + ":1: engine: unknown key;"));
 }
 
+TEST_CASE("what is wrong is told in one line, whatever the file holds", "[config][file]") {
+  for (const auto* text : {"no-huge = fals\nmtu = 0\n", "port = \"eth\\n0\"\n", "\"a\\nb\" = 1\n",
+                           "ip = [\"10.0.0.1\\n/24\"]\n"}) {
+    const TempFile file(text);
+    const auto said = error_of(load_config_file(file.path()));
+    CHECK_THAT(said, StartsWith(file.path() + ":1: "));
+    CHECK(std::ranges::none_of(said, [](unsigned char c) { return c < ' '; }));
+  }
+}
+
 TEST_CASE("a key given twice is an error with file and line", "[config][file]") {
   const TempFile file("mtu = 1500\nmtu = 9000\n");
   CHECK_THAT(error_of(load_config_file(file.path())), StartsWith(file.path() + ":2: mtu: "));
