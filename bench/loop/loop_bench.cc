@@ -1,6 +1,8 @@
 // The engine without a link: two poll loops in one thread, joined by memory.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <memory>
 #include <vector>
@@ -104,6 +106,12 @@ struct Pair {
     b->loop.run_once(now_);
   }
   [[nodiscard]] Ticks now() const noexcept { return now_; }
+  /// Whether no QP has failed: one that has completes whatever is posted, and faster than packets do.
+  [[nodiscard]] bool is_well() const {
+    return std::ranges::all_of(std::array{a.get(), b.get()}, [](const End* end) {
+      return std::ranges::all_of(end->crowd, [](const auto& qp) { return qp->state() == QpState::kRts; });
+    });
+  }
 
   Ticks now_{1'000'000};
   std::unique_ptr<End> a;
@@ -115,6 +123,13 @@ std::int64_t packets_of(std::uint32_t bytes) {
   return (bytes + kPathMtu - 1) / kPathMtu;
 }
 
+/// As measure(), of what a pair does.
+template <typename Body>
+void measure_pair(benchmark::State& state, const Pair& pair, std::int64_t packets, Body body) {
+  measure(state, packets, body);
+  if (!pair.is_well()) state.SkipWithError("a QP has failed");
+}
+
 BENCHMARK(BM_Reference);
 
 /// One SEND, post to receive completion, with its ACK: both sides' CPU cost, without any link.
@@ -123,7 +138,7 @@ void BM_Send(benchmark::State& state) {
   const auto bytes = static_cast<std::uint32_t>(state.range(0));
   Pair pair;
   Wc wc[8];
-  measure(state, packets_of(bytes), [&] {
+  measure_pair(state, pair, packets_of(bytes), [&] {
     pair.b->post_recv(bytes);
     pair.a->post({.flags = send_flag::kSignaled}, bytes);
     while (pair.a->cq.poll(wc) == 0) pair.step();
@@ -151,7 +166,7 @@ void BM_RoundTrip(benchmark::State& state) {
       to.loop.run_once(pair.now_);
     } while (to.cq.poll(wc) == 0);
   };
-  measure(state, 2, [&] {
+  measure_pair(state, pair, 2, [&] {
     send(*pair.a, *pair.b);
     send(*pair.b, *pair.a);
   });
@@ -164,7 +179,7 @@ void BM_SendBatch(benchmark::State& state) {
   constexpr int kBatch = 32;
   Pair pair;
   Wc wc[kBatch];
-  measure(state, kBatch * packets_of(bytes), [&] {
+  measure_pair(state, pair, kBatch * packets_of(bytes), [&] {
     for (int i = 0; i < kBatch; ++i) {
       pair.b->post_recv(bytes);
       pair.a->post({.flags = i + 1 == kBatch ? send_flag::kSignaled : std::uint8_t{0}}, bytes);
@@ -182,7 +197,7 @@ void BM_Write(benchmark::State& state) {
   Pair pair;
   Wc wc[8];
   const std::uint64_t target = pair.b->sge(0).addr;
-  measure(state, packets_of(bytes), [&] {
+  measure_pair(state, pair, packets_of(bytes), [&] {
     pair.a->post({.opcode = WrOpcode::kRdmaWrite,
                   .flags = send_flag::kSignaled,
                   .remote_addr = target,
@@ -203,7 +218,7 @@ void BM_WriteInTurns(benchmark::State& state) {
   Wc wc[kBatch];
   const std::uint64_t target = pair.b->sge(0).addr;
   std::size_t next = 0;
-  measure(state, kBatch, [&] {
+  measure_pair(state, pair, kBatch, [&] {
     for (int i = 0; i < kBatch; ++i) {
       transport::RcQp& qp = *pair.a->crowd[next];
       next = next + 1 == pair.a->crowd.size() ? 0 : next + 1;
@@ -230,7 +245,7 @@ void BM_Read(benchmark::State& state) {
   Pair pair;
   Wc wc[8];
   const std::uint64_t target = pair.b->sge(0).addr;
-  measure(state, packets_of(bytes), [&] {
+  measure_pair(state, pair, packets_of(bytes), [&] {
     pair.a->post({.opcode = WrOpcode::kRdmaRead,
                   .flags = send_flag::kSignaled,
                   .remote_addr = target,
@@ -245,7 +260,7 @@ BENCHMARK(BM_Read)->Arg(64)->Arg(65536);
 /// An iteration that finds nothing: what polling costs. It stands for the packet that is counted.
 void BM_IdleIteration(benchmark::State& state) {
   Pair pair;
-  measure(state, 1, [&] {
+  measure_pair(state, pair, 1, [&] {
     pair.now_ = pair.now_ + 100;
     benchmark::DoNotOptimize(pair.a->loop.run_once(pair.now_));
   });
