@@ -218,13 +218,33 @@ def compiler_of(build):
     return found.group(1) if found else "unknown"
 
 
+def is_trained(build):
+    """Whether config/train has had its code laid out: a round trip takes a quarter less then."""
+    try:
+        return "-fprofile-use" in (build / "build.ninja").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def made_by(build):
+    return f"{compiler_of(build)}{', config/train' if is_trained(build) else ''}"
+
+
+def check_training(builds, options):
+    trained = [build for build in builds if is_trained(build)]
+    if trained and options.instructions:
+        raise Misuse(f"{trained[0]} goes by config/train; instructions are compared of builds that do not")
+    if len(trained) == 1 and len(builds) == 2:
+        raise Misuse(f"{trained[0]} goes by config/train, and the other build does not: train both or none")
+
+
 def record(after, options):
     options.baseline.mkdir(parents=True, exist_ok=True)
     for program, costs in after.items():
         file = baseline_file(options, program)
         unit = "instructions" if options.instructions else "TSC cycles"
         about = {"unit": f"{unit}: least, lower quartile, median, upper quartile",
-                 "machine": machine(), "compiler": compiler_of(options.build),
+                 "machine": machine(), "compiler": made_by(options.build),
                  "commit": first_line(["git", "log", "-1", "--format=%s"])}
         lines = [f"  {json.dumps(key)}: {json.dumps(value)},\n" for key, value in about.items()]
         rows = [f"    {json.dumps(name)}: {[round(number, 2) for number in costs[name].numbers()]}"
@@ -340,14 +360,16 @@ def compare(options):
     if options.instructions and not shutil.which("valgrind"):
         print("skipped: valgrind is not installed")
         return SKIPPED
+    builds = [options.build] + ([options.against] if options.against else [])
+    check_training(builds, options)
     if not options.record and not options.against:
         read_baseline(options, ["loop_bench"])  # before time is spent: is there one?
-    sides = measured([options.build] + ([options.against] if options.against else []), options)
+    sides = measured(builds, options)
     if options.record:
         record(sides[0], options)
         return 0
     if not options.against:
-        print(f"after:  {machine()}, {compiler_of(options.build)}")
+        print(f"after:  {machine()}, {made_by(options.build)}")
         print(f"before: {recorded_with(options, sides[0])}")
     unit = "instructions" if options.instructions else "cycles"
     bad = table(*before_and_after(sides, options), options.limit, unit)

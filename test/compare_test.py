@@ -153,9 +153,7 @@ class Compare(unittest.TestCase):
             self.assertTrue(stored["machine"] and stored["compiler"] and stored["commit"])
 
     def test_instructions_are_counted_by_callgrind(self):
-        tools = self.root / "tools"
-        self.program(tools / "valgrind", 'echo "totals: $COUNT" >"${2#--callgrind-out-file=}"\nexec "$4"\n')
-        path = f"{tools}:{os.environ['PATH']}"
+        path = f"{self.tools()}:{os.environ['PATH']}"
         build = self.build("build", results(USUAL))
         for count, status, last in ((2304000, 0, None), (2400000, 1, "SLOWER"), (2310000, 0, "same")):
             os.environ["COUNT"] = str(count)
@@ -169,6 +167,35 @@ class Compare(unittest.TestCase):
         build = self.build("build", results(USUAL))
         status, out, _ = self.compare("--instructions", "--build", build, path=str(self.root))
         self.assertEqual((status, out), (77, "skipped: valgrind is not installed\n"))
+
+    def train(self, build):
+        (build / "build.ninja").write_text(" ARGS = -O3 -fprofile-use=x.gcda\n", encoding="utf-8")
+        return build
+
+    def test_builds_with_and_without_training_are_not_compared(self):
+        trained = self.train(self.build("trained", results(USUAL)))
+        other = self.build("other", results(USUAL))
+        for words in (["--build", trained, "--against", other], ["--build", other, "--against", trained],
+                      ["--instructions", "--build", trained]):
+            status, _, err = self.compare(*words, path=f"{self.tools()}:{os.environ['PATH']}")
+            self.assertEqual(status, 2, err)
+            self.assertIn("goes by config/train", err)
+        status, out, err = self.compare("--build", trained, "--against", self.train(other))
+        self.assertEqual(status, 0, out + err)
+
+    def test_a_baseline_tells_whether_it_was_trained(self):
+        build = self.train(self.build("build", results(USUAL)))
+        self.assertEqual(self.compare("--record", "--build", build)[0], 0)
+        status, out, err = self.compare("--build", self.build("other", results(USUAL)))
+        self.assertEqual(status, 0, out + err)
+        self.assertRegex(out, r"before: .*config/train")
+        self.assertNotRegex(out, r"after: .*config/train")
+
+    def tools(self):
+        """A folder with a valgrind that counts what $COUNT says."""
+        self.program(self.root / "tools/valgrind",
+                     'echo "totals: $COUNT" >"${2#--callgrind-out-file=}"\nexec "$4"\n')
+        return self.root / "tools"
 
     def test_misuse_is_told_apart_from_a_regression(self):
         build = self.build("build", results(USUAL))
