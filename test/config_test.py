@@ -5,6 +5,7 @@ Usage: config_test.py [SOURCE_ROOT]
 """
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -79,7 +80,11 @@ class Check(Scripts):
         for name in ("check", "common.sh", "tally.py"):
             (self.folder / "config").mkdir(exist_ok=True)
             shutil.copy(ROOT / "config" / name, self.folder / "config" / name)
-        self.put("config/setup", "echo setup >>log; exit 1")
+        self.put("config/setup", "echo setup >>log; exit ${SETUP:-0}")
+        self.put("config/train", "exit 0")
+        self.put("bin/ninja", "exit 0")
+        self.put("bin/meson", '[ "$1" = test ] || exit 0; mkdir -p build/meson-logs\n'
+                              'echo "$LOG" >build/meson-logs/tests.json; exit $STATUS')
 
     def test_a_wrong_option_is_refused_before_anything_is_installed(self):
         for words in (["--sutie", "unit"], ["--suite"], ["--suite", "unity"], ["--suite", ""], ["--seconds"],
@@ -92,9 +97,20 @@ class Check(Scripts):
         self.assertFalse((self.folder / "log").exists())
 
     def test_what_cannot_be_installed_has_failed(self):
-        result = self.run_script("config/check", "--suite", "unit", "--seconds", "60", "--quick")
+        result = self.run_script("config/check", "--suite", "unit", SETUP="1")
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertEqual(result.stdout.splitlines()[-1], "0 passed, 1 failed, 0 skipped")
+
+    def test_tests_that_were_cut_off_have_failed(self):
+        log = '{"name": "uroce:unit / wire", "result": "OK", "stdout": "3 passed, 0 failed"}'
+        failed = log.replace("OK", "FAIL").replace("0 failed", "1 failed")
+        for status, text, failures in ((0, log, 0), (1, failed, 1), (2, log, 1)):
+            with self.subTest(status=status, text=text):
+                result = self.run_script("config/check", "--suite", "unit", STATUS=str(status), LOG=text)
+                steps = len(re.findall("(?:train the compiler|build with gcc): done", result.stdout))
+                self.assertEqual(result.stdout.splitlines()[-1],
+                                 f"{3 + steps} passed, {failures} failed, 0 skipped")
+                self.assertEqual(result.returncode, min(failures, 1), result.stdout)
 
 
 class Hugepages(Scripts):
