@@ -55,6 +55,11 @@ Json spread_of(std::vector<double> all) {
   return {{"least", all.front()}, {"median", all[all.size() / 2]}, {"most", all.back()}};
 }
 
+/// All goals are of two cores.
+std::vector<Judged> goals_of(const CorePair& cores, const std::vector<Row>& rows) {
+  return cores.shared ? std::vector<Judged>{} : judge_rows(rows);
+}
+
 /// @param failure  of the case that ended it; rows are those before
 Result<Json> run_all(const Config& config, const CorePair& cores, const Options& options,
                      std::vector<Row>& rows, Status& failure) {
@@ -94,7 +99,7 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
               {"line_ns", spread_of(link->lines_ns)},
               {"tcp", {{"path", tcp->path}, {"congestion", tcp->congestion}}},
               {"rows", rows_json(rows)},
-              {"goals", judged_json(judge_rows(rows))}};
+              {"goals", judged_json(goals_of(cores, rows))}};
 }
 
 void print_text(const Config& config, const CorePair& cores, const Json& result,
@@ -104,13 +109,15 @@ void print_text(const Config& config, const CorePair& cores, const Json& result,
       "{}, path MTU {}, {}. raw link: frames of the same size, payload written; over af_packet by DPDK's\n"
       "driver, unless --bare-port says otherwise. REF: the same with a copy from and to application memory\n"
       "and CRC-32 on both sides. UCX: tag matching over its shared memory. TCP and UDP over {}, {}, no\n"
-      "delay. \"uroce is\": how many times faster than the column before it. A cache line there and back,\n"
-      "before each sample: {:.0f} ns, {:.0f} to {:.0f}; interruptions of uroce: {}.\n",
+      "delay. \"uroce is\": how many times faster than the column before it. Interruptions of uroce: {}.\n",
       config.port, result.at("path_mtu").get<unsigned>(), cores.text(),
       result.at("tcp").at("path").get<std::string>(), result.at("tcp").at("congestion").get<std::string>(),
-      result.at("line_ns").at("median").get<double>(), result.at("line_ns").at("least").get<double>(),
-      result.at("line_ns").at("most").get<double>(), result.at("interruptions").get<std::uint64_t>());
-  const auto goals = judge_rows(rows);
+      result.at("interruptions").get<std::uint64_t>());
+  if (cores.shared) return fmt::print("On one core nobody spins, and no figure is beside a goal.\n");
+  fmt::print("A cache line there and back, before each sample: {:.0f} ns, {:.0f} to {:.0f}.\n",
+             result.at("line_ns").at("median").get<double>(), result.at("line_ns").at("least").get<double>(),
+             result.at("line_ns").at("most").get<double>());
+  const auto goals = goals_of(cores, rows);
   if (!goals.empty()) fmt::print("\n{}", judged_table(goals));
 }
 

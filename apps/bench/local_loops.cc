@@ -27,9 +27,9 @@ Result<Json> LocalLoops::handle(const Json& request) {
 
 Status LocalLoops::open() {
   config_.mode = Mode::kApp;
-  config_.lcores = cores_.shared ? "" : fmt::format("{},{}", cores_.client, cores_.server);
+  config_.lcores = fmt::format("{},{}", cores_.client, cores_.server);
   if (auto opened = open_device(); !opened) return opened;
-  for (unsigned loop = 0; loop < (cores_.shared ? 1U : 2U); ++loop) {
+  for (unsigned loop = 0; loop < 2; ++loop) {
     if (auto made = keep(lanes_[loop], make_lane(loop)); !made) return made;
   }
   return {};
