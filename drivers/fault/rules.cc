@@ -117,8 +117,10 @@ Status parse_amount(Rule& rule, std::string_view clause, std::string_view text) 
     rule.amount = *time;
     return {};
   }
+  if (rule.action != Action::kReorder)
+    return wrong(clause, "takes no amount; reorder takes frames, delay a time");
   const auto number = parse_number("count", text);
-  if (rule.action != Action::kReorder || !number || *number == 0 || *number > 1000) {
+  if (!number || *number == 0 || *number > 1000) {
     return wrong(clause, quoted(text) + " is not a number of frames from 1 to 1000");
   }
   rule.amount = *number;

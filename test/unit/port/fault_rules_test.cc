@@ -64,6 +64,15 @@ TEST_CASE("a rule file that cannot be read is refused, a folder too", "[fault][r
   }
 }
 
+TEST_CASE("an amount behind what takes none is told as that", "[fault][rules]") {
+  for (const char* text : {"loss=1%:3", "ce=5%:1us", "drop=3 nth=1", "corrupt=2 nth=1"}) {
+    INFO(text);
+    const auto rules = parse_rules(text);
+    REQUIRE_FALSE(rules);
+    CHECK_THAT(rules.error().text, Catch::Contains("takes no amount; reorder takes frames, delay a time"));
+  }
+}
+
 TEST_CASE("wrong rules are refused with what is allowed", "[fault][rules]") {
   for (const char* text : {"loss",
                            "loss=",
