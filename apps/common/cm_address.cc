@@ -12,8 +12,9 @@
 
 namespace uroce::apps {
 
-Result<CmAddress> cm_address(const std::string& host, std::uint16_t port) {
-  if (host.empty()) return CmAddress{.port = port};
+namespace {
+
+Result<CmAddress> resolved(const std::string& host, std::uint16_t port) {
   if (const auto gid = Gid::parse(host)) return CmAddress{.ip = *gid, .port = port};
   addrinfo* found = nullptr;
   const int error = ::getaddrinfo(host.c_str(), nullptr, nullptr, &found);
@@ -36,6 +37,26 @@ Result<CmAddress> cm_address(const std::string& host, std::uint16_t port) {
   }
   ::freeaddrinfo(found);
   return address;
+}
+
+}  // namespace
+
+Result<CmAddress> cm_address(const std::string& host, std::uint16_t port) {
+  if (host.empty()) return CmAddress{.port = port};
+  auto address = resolved(host, port);
+  if (!address || !address->ip.is_loopback()) return address;
+  return Error{.code = Errc::kInvalid,
+               .text = fmt::format(
+                   "{} is the kernel's: links have addresses of their own, which servers print", host)};
+}
+
+std::string own_host(const Device& device) {
+  std::string own;
+  for (const GidEntry& entry : device.gids()) {
+    if (entry.gid.is_zero() || (!own.empty() && entry.gid.is_link_local())) continue;
+    if (own.empty() || own.starts_with("fe80")) own = host_text(entry.gid);
+  }
+  return own;
 }
 
 Error no_server(Error error, const Device& device, const std::string& command) {

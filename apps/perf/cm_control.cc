@@ -107,7 +107,7 @@ Status CmControl::meet(const OnReady& on_ready) {
   auto listener = Listener::create(*cm_, {.port = local_.tcp_port});
   if (!listener) return listener.error();
   listener_.emplace(std::move(*listener));
-  on_ready();
+  on_ready(cm_->device());
   auto request = asked(0);
   if (!request) return request.error();
   if (index_of(request->peer()) != kMessages)

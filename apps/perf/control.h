@@ -45,7 +45,7 @@ class Control {
 };
 
 /// Called once a server can be found, before it waits for its client.
-using OnReady = std::function<void()>;
+using OnReady = std::function<void(const Device&)>;
 
 /// Over TCP: a line each; a QP as ibv_rc_pingpong tells it.
 Result<std::unique_ptr<Control>> meet_over_tcp(Device& device, const LocalOptions& local,

@@ -9,6 +9,7 @@
 
 #include "apps/commands.h"
 #include "apps/common/cli.h"
+#include "apps/common/cm_address.h"
 #include "apps/common/cores.h"
 #include "apps/common/progress.h"
 #include "apps/perf/report.h"
@@ -94,10 +95,13 @@ int run_test(const SharedOptions& shared, const LocalOptions& local, const TestS
   if (!config) return fail(config.error());
   if (auto checked = check_result_file(local); !checked) return fail(checked.error());
   if (auto pinned = pin_application(*config, most_loops(local, wish)); !pinned) return fail(pinned.error());
-  const auto announce = [&] {
+  const auto announce = [&](const Device& device) {
     if (local.is_client() || shared.json()) return;
-    fmt::print("{}: waiting for a client on {} port {} (uroce perf {} HOST)\n", wish.name(),
-               local.by_cm ? "RDMA-CM" : "TCP", local.tcp_port, wish.name());
+    const std::string port =
+        local.tcp_port == LocalOptions{}.tcp_port ? "" : fmt::format(" -p {}", local.tcp_port);
+    fmt::print("{0}: waiting for a client on {1} port {2} (uroce perf {0}{3}{4} {5})\n", wish.name(),
+               local.by_cm ? "RDMA-CM" : "TCP", local.tcp_port, local.by_cm ? " -R" : "", port,
+               local.by_cm ? own_host(device) : "HOST");
     std::fflush(stdout);
   };
   const auto session = Session::open(*config, local, wish, announce);

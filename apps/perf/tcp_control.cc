@@ -59,10 +59,15 @@ Status TcpControl::connect(std::vector<Qp>& qps, const Connecting& with, std::ui
 }
 
 Result<Socket> meet(Device& device, const LocalOptions& local, const OnReady& on_ready) {
-  if (local.is_client()) return tcp_connect(local.host, local.tcp_port, now_ns() + kConnectNs);
+  if (local.is_client()) {
+    auto socket = tcp_connect(local.host, local.tcp_port, now_ns() + kConnectNs);
+    if (socket || socket.error().code != Errc::kPeer) return socket;
+    return Error{.code = Errc::kPeer,
+                 .text = socket.error().text + "; one that runs with -R is found with -R only"};
+  }
   auto listener = tcp_listen("", local.tcp_port);
   if (!listener) return listener.error();
-  on_ready();
+  on_ready(device);
   if (auto ready = wait_readable(device, *listener, 0); !ready) return ready.error();
   return tcp_accept(*listener, 0);
 }

@@ -164,12 +164,8 @@ Result<std::uint64_t> serve(Cm& cm, ConnectionRequest& request, const Options& o
 }
 
 void announce(const Device& device, const Options& options) {
-  std::string own;
-  for (const GidEntry& entry : device.gids()) {
-    if (entry.gid.is_zero() || (!own.empty() && entry.gid.is_link_local())) continue;
-    if (own.empty() || own.starts_with("fe80")) own = host_text(entry.gid);
-  }
-  fmt::print("ping: waiting on port {} (uroce ping {})\n", options.port, own);
+  const std::string port = options.port == kDefaultPort ? "" : fmt::format("-p {} ", options.port);
+  fmt::print("ping: waiting on port {} (uroce ping {}{})\n", options.port, port, own_host(device));
   std::fflush(stdout);
 }
 

@@ -300,7 +300,7 @@ class Perf(Case):
 
     def test_without_a_server_the_client_says_so(self):
         result = uroce("perf", "send_lat", "--port", self.link, "-p", self.port, "--no-huge", "localhost")
-        self.assert_fails(result, PEER, "start the server")
+        self.assert_fails(result, PEER, "start the server", "with -R only")
 
     def test_ends_that_cannot_meet_are_told_why(self):
         v4, v6 = ["--ip", "10.5.0.1/24"], ["--ip", "fd00::1/64"]
@@ -345,7 +345,7 @@ class Perf(Case):
                     self.assertEqual((result["verified"], result["data_errors"]), (True, 0))
                     out, err = server.communicate(timeout=SECONDS)
                     self.assertEqual(server.returncode, 0, err)
-                    self.assertIn(f"RDMA-CM port {self.port}", out)
+                    self.assertIn(f"RDMA-CM port {self.port} (uroce perf {test} -R -p {self.port} 10.5.0.1)", out)
 
     def test_rdma_cm_with_other_tests_or_nobody_there(self):
         common = ["--port", self.link, "-p", self.port, "--no-huge", "-R"]
@@ -356,6 +356,8 @@ class Perf(Case):
             self.assertEqual(server.returncode, PEER)
         client = uroce("perf", "send_bw", *common, "--ip", "10.5.0.2/24", "10.5.0.1")
         self.assert_fails(client, TIMEOUT, "10.5.0.1")
+        client = uroce("perf", "send_bw", *common, "localhost")
+        self.assert_fails(client, 10, "localhost is the kernel's", "which servers print")
 
     def test_a_tcp_port_in_use_is_told(self):
         with socket.socket(socket.AF_INET6) as other:

@@ -84,7 +84,7 @@ class Ping(Case):
 
     def test_nobody_listens(self):
         with self.serve("-p", 7175) as server:
-            server.stdout.readline()
+            self.assertIn(f"(uroce ping -p 7175 {SERVER})", server.stdout.readline())
             self.assert_fails(self.ask(SERVER), PEER, "nobody listens", f"{SERVER}:7174")
 
     def test_nobody_answers(self):
@@ -92,6 +92,7 @@ class Ping(Case):
 
     def test_addresses_that_do_not_fit(self):
         self.assert_fails(self.ask("fd00::1"), NOT_FOUND, "fd00::1", "--ip")
+        self.assert_fails(self.ask("localhost"), 10, "localhost is the kernel's", "which servers print")
         self.assert_fails(self.ask("no-such-host.invalid"), NOT_FOUND, "no-such-host.invalid")
         self.assert_fails(uroce(*self.words(SERVER, "-s", "-a", "10.5.0.9")), NOT_FOUND, "10.5.0.9")
 
