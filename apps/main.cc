@@ -2,9 +2,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cctype>
 #include <cstdio>
 #include <exception>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "apps/commands.h"
 #include "apps/common/cli.h"
@@ -30,6 +33,42 @@ Chosen chosen(const CLI::App& program) {
   return found;
 }
 
+/// Of a name, letters in lower case and digits.
+std::string plain(std::string_view name) {
+  std::string text;
+  for (const char c : name) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      text += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  }
+  return text;
+}
+
+/// The option that differs in nothing but dashes, underlines and capitals, or that begins so; empty: none, or
+/// several.
+std::string likely_option(const CLI::App& command, std::string_view word) {
+  if (!word.starts_with("-")) return "";
+  const std::string wanted = plain(word.substr(0, word.find('=')));
+  std::vector<std::string> begin_so;
+  for (const CLI::Option* option : command.get_options()) {
+    for (const std::string& name : option->get_lnames()) {
+      if (plain(name) == wanted) return "--" + name;
+      if (wanted.size() > 2 && plain(name).starts_with(wanted)) begin_so.push_back("--" + name);
+    }
+  }
+  return begin_so.size() == 1 ? begin_so.front() : "";
+}
+
+/// The command, here or below, that differs as little, also from perftest's name for it; empty: none.
+std::string likely_command(const CLI::App& from, const std::string& words, const std::string& word) {
+  const std::string wanted = plain(word.starts_with("ib_") ? word.substr(3) : word);
+  for (const CLI::App* below : from.get_subcommands([](const CLI::App*) { return true; })) {
+    const std::string name = words + " " + below->get_name();
+    if (plain(below->get_name()) == wanted) return name;
+    if (std::string deeper = likely_command(*below, name, word); !deeper.empty()) return deeper;
+  }
+  return "";
+}
+
 /// What to do with words that nobody expected.
 std::string unexpected(const CLI::App& program, const Chosen& named) {
   for (const CLI::App* app = &program; app != named.last; app = app->get_subcommands().front()) {
@@ -40,9 +79,11 @@ std::string unexpected(const CLI::App& program, const Chosen& named) {
   if (named.last->get_name() == "run")
     return fmt::format("a program with its options follows --: {} -- PROGRAM {}", named.words, words);
   const std::string text = fmt::format("{} does not take {}", named.words, words);
+  const std::string first = named.last->remaining().front();
+  if (const std::string likely = likely_option(*named.last, first); !likely.empty())
+    return fmt::format("{}: did you mean {}?", text, likely);
   if (!named.words.starts_with("uroce perf ")) return text;
-  const std::string instead =
-      uroce::apps::instead_of_perftest_option(named.last->get_name(), named.last->remaining().front());
+  const std::string instead = uroce::apps::instead_of_perftest_option(named.last->get_name(), first);
   return instead.empty() ? text : text + ": " + instead;
 }
 
@@ -50,6 +91,9 @@ std::string what_is_wrong(const CLI::App& program, const Chosen& named, const CL
   if (!named.others.empty()) {
     const auto unknown = named.last->remaining();
     if (unknown.empty()) return fmt::format("{} needs a command: {}", named.words, named.others);
+    const std::string likely = likely_command(*named.last, named.words, unknown.front());
+    if (!likely.empty())
+      return fmt::format("{} has no {}: did you mean `{}`?", named.words, unknown.front(), likely);
     return fmt::format("{} has no {}; its commands: {}", named.words, unknown.front(), named.others);
   }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return unexpected(program, named);

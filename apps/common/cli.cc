@@ -19,11 +19,16 @@ bool is_digit(char c) noexcept {
   return c >= '0' && c <= '9';
 }
 
-/// CLI11 takes "010" for 8, as C does.
-std::string without_zeros_in_front(std::string text) {
-  const bool is_decimal = !text.empty() && std::ranges::all_of(text, is_digit);
-  if (is_decimal) text.erase(0, std::min(text.find_first_not_of('0'), text.size() - 1));
-  return text;
+/// Makes it a number as CLI11 reads them, which takes "010" for 8, as C does. @return what is wrong with it
+std::string to_decimal(std::string& text) {
+  const bool is_signed = text.starts_with("-") || text.starts_with("+");
+  const std::string digits = is_signed ? text.substr(1) : text;
+  if (digits.starts_with("0x")) return "";
+  if (digits.empty() || !std::ranges::all_of(digits, is_digit))
+    return fmt::format("'{}' is not a whole number; options are written -n 5, --iters 5 or --iters=5", text);
+  text = text.substr(0, is_signed ? 1 : 0) +
+         digits.substr(std::min(digits.find_first_not_of('0'), digits.size() - 1));
+  return "";
 }
 
 }  // namespace
@@ -31,7 +36,8 @@ std::string without_zeros_in_front(std::string text) {
 void read_numbers_as_decimal(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
     const std::string type = option->get_type_name();
-    if (type.starts_with("UINT") || type.starts_with("INT")) option->transform(without_zeros_in_front);
+    if (type.starts_with("UINT") || type.starts_with("INT"))
+      option->transform(CLI::Validator(to_decimal, ""));
   }
   for (CLI::App* below : command.get_subcommands([](const CLI::App*) { return true; }))
     read_numbers_as_decimal(*below);
