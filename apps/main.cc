@@ -1,5 +1,7 @@
 // uroce: one program, several commands.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cctype>
@@ -12,6 +14,7 @@
 #include "apps/commands.h"
 #include "apps/common/cli.h"
 #include "apps/common/stop.h"
+#include "apps/common/tell.h"
 
 namespace {
 
@@ -106,7 +109,7 @@ std::string what_is_wrong(const CLI::App& program, const Chosen& named, const CL
 int finish(const CLI::App& program, const CLI::ParseError& error) {
   if (error.get_exit_code() == 0) return program.exit(error);
   const Chosen named = chosen(program);
-  fmt::print(stderr, "uroce: {}; see `{} --help`\n", what_is_wrong(program, named, error), named.words);
+  uroce::apps::tell("uroce: {}; see `{} --help`\n", what_is_wrong(program, named, error), named.words);
   return uroce::apps::kUsageExit;
 }
 
@@ -118,6 +121,14 @@ int with_output(int exit_code) {
   if (is_written || exit_code != 0) return exit_code;
   return uroce::apps::fail(
       {.code = uroce::Errc::kSystem, .text = "stdout cannot be written: what was printed is not all there"});
+}
+
+/// What was closed would be what is opened next: messages would go into a file of ours. Writing to stdout
+/// goes on failing.
+void open_closed_descriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (::fcntl(fd, F_GETFD) < 0) (void)::open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY);
+  }
 }
 
 int run(int argc, char** argv) {
@@ -143,7 +154,7 @@ int run(int argc, char** argv) {
     return finish(program, error);
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0) return 0;  // with_output() tells that
-    fmt::print(stderr, "uroce: {}\n", error.what());
+    uroce::apps::tell("uroce: {}\n", error.what());
     return 1;
   }
   return exit_code;
@@ -152,6 +163,7 @@ int run(int argc, char** argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  open_closed_descriptors();
   uroce::apps::stop_on_signals();
   const int exit_code = with_output(run(argc, argv));
   return uroce::apps::is_stopped() ? kStopped + uroce::apps::stop_signal : exit_code;

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "apps/common/stop.h"
+#include "apps/common/tell.h"
 #include "uroce/device.h"
 
 namespace uroce::apps {
@@ -146,7 +147,7 @@ Origin SharedOptions::origin(const ConfigKey& key) const {
 }
 
 int fail(const Error& error) {
-  if (!is_stopped()) fmt::print(stderr, "uroce: {}\n", error.text);
+  if (!is_stopped()) tell("uroce: {}\n", error.text);
   return exit_code(error.code);
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "apps/common/stop.h"
+#include "apps/common/tell.h"
 
 namespace uroce::apps {
 
@@ -148,9 +149,8 @@ void tell_of_lost_frames(const Device& device) {
   if (device.config().pcap.empty()) return;
   for (const Counter& counter : device.counters()) {
     if (counter.name != "port_capture_lost" || counter.value == 0) continue;
-    fmt::print(stderr,
-               "uroce: note: {} frames are missing in {}: it could not be written, is the disk full?\n",
-               counter.value, device.config().pcap);
+    tell("uroce: note: {} frames are missing in {}: it could not be written, is the disk full?\n",
+         counter.value, device.config().pcap);
   }
 }
 

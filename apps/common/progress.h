@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <string_view>
 
+#include "apps/common/tell.h"
+
 namespace uroce::apps {
 
 class Progress {
@@ -19,7 +21,7 @@ class Progress {
   /// Something that replaces the line before it. Not shown where lines cannot be replaced.
   void step(std::string_view text) {
     if (quiet_ || !terminal_) return;
-    fmt::print(stderr, "\r\x1b[K{:.100}", text);
+    tell("\r\x1b[K{:.100}", text);
     std::fflush(stderr);
     dirty_ = true;
   }
@@ -27,10 +29,10 @@ class Progress {
   void note(std::string_view text) {
     if (quiet_) return;
     clear();
-    fmt::print(stderr, "{}\n", text);
+    tell("{}\n", text);
   }
   void clear() {
-    if (dirty_) fmt::print(stderr, "\r\x1b[K");
+    if (dirty_) tell("\r\x1b[K");
     std::fflush(stderr);
     dirty_ = false;
   }

@@ -12,6 +12,7 @@
 #include "apps/common/cm_address.h"
 #include "apps/common/cores.h"
 #include "apps/common/progress.h"
+#include "apps/common/tell.h"
 #include "apps/perf/report.h"
 
 namespace uroce::apps {
@@ -72,7 +73,7 @@ int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
   std::string wrong = below_limit(local, results);
   if (results.data_errors() > 0) wrong = fmt::format("{} bytes or values were wrong", results.data_errors());
   if (wrong.empty()) return 0;
-  fmt::print(stderr, "uroce: {}\n", wrong);
+  tell("uroce: {}\n", wrong);
   return 1;
 }
 
@@ -292,7 +293,7 @@ void add_test(CLI::App& perf, const TestSpec& spec, int& exit_code) {
     if (own->into_default_file && own->local.json_file.empty()) own->local.json_file = kJsonFile;
     own->spec.compare_swap = own->atomic_type == "CMP_AND_SWAP";
     if (const auto wrong = check_together(*own, shared->json()); !wrong.empty()) {
-      fmt::print(stderr, "uroce: {}\n", wrong);
+      tell("uroce: {}\n", wrong);
       exit_code = kUsageExit;
       return;
     }

@@ -13,6 +13,7 @@
 #include "apps/common/cm_address.h"
 #include "apps/common/cores.h"
 #include "apps/common/histogram.h"
+#include "apps/common/tell.h"
 #include "apps/common/worker.h"
 #include "apps/ping/rounds.h"
 
@@ -54,7 +55,7 @@ void stop_on_signals() {
 /// Lines of `--debug`, on stderr.
 template <typename... Args>
 void trace(const Options& options, fmt::format_string<Args...> text, Args&&... args) {
-  if (options.debug) fmt::print(stderr, "ping: {}\n", fmt::format(text, std::forward<Args>(args)...));
+  if (options.debug) tell("ping: {}\n", fmt::format(text, std::forward<Args>(args)...));
 }
 
 void print_text(const char* what, std::span<const std::byte> data) {
@@ -139,7 +140,7 @@ int run_client(Cm& cm, const Options& options, bool json) {
     fmt::print("{}", tally.text(options, *to));
   }
   if (tally.errors == 0) return 0;
-  fmt::print(stderr, "uroce: data mismatch: what came back is not what was sent\n");
+  tell("uroce: data mismatch: what came back is not what was sent\n");
   return 1;
 }
 

@@ -9,6 +9,7 @@
 #include "apps/common/cores.h"
 #include "apps/common/endpoint.h"
 #include "apps/common/stop.h"
+#include "apps/common/tell.h"
 
 namespace uroce::apps {
 namespace {
@@ -193,7 +194,7 @@ int report(const PingPongOptions& options, bool json, double seconds, std::uint6
     if (options.check) fmt::print("{} bytes of received data were wrong\n", data_errors);
   }
   if (data_errors == 0) return 0;
-  fmt::print(stderr, "uroce: invalid data received\n");
+  tell("uroce: invalid data received\n");
   return 1;
 }
 

@@ -10,6 +10,7 @@
 #include "apps/common/cli.h"
 #include "apps/common/cores.h"
 #include "apps/common/endpoint.h"
+#include "apps/common/tell.h"
 #include "apps/common/worker.h"
 #include "apps/pingpong/common.h"
 #include "apps/pingpong/payload.h"
@@ -131,7 +132,7 @@ bool PingPong::left_unacknowledged(const Wc& wc) const noexcept {
 /// A message goes out when the last one has completed and its answer is there.
 Status PingPong::on_completion(const Wc& wc) {
   if (left_unacknowledged(wc)) {
-    fmt::print(stderr, "uroce: note: the peer left without acknowledging the last message\n");
+    tell("uroce: note: the peer left without acknowledging the last message\n");
   } else if (!wc.ok()) {
     Error error = link_->failure(wc);
     const bool is_too_long = wc.status == WcStatus::kLocLenErr || wc.status == WcStatus::kRemInvReqErr;

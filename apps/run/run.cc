@@ -14,6 +14,7 @@
 
 #include "apps/commands.h"
 #include "apps/common/cli.h"
+#include "apps/common/tell.h"
 #include "uroce/device.h"
 
 namespace uroce::apps {
@@ -133,11 +134,11 @@ int run(const SharedOptions& options, std::vector<std::string>& words, bool only
   if (!set) return fail(set.error());
   if (only_print) return print_environment(*set);
   if (words.empty()) {
-    fmt::print(stderr, "uroce: run needs a program: uroce run [options] -- PROGRAM [arguments]\n");
+    tell("uroce: run needs a program: uroce run [options] -- PROGRAM [arguments]\n");
     return kUsageExit;
   }
   for (const Variable& variable : *set) setenv(variable.name.c_str(), variable.value.c_str(), 1);
-  fmt::print(stderr, "uroce: {}\n", describe(*config));
+  tell("uroce: {}\n", describe(*config));
   return become(words);
 }
 

@@ -16,7 +16,7 @@ import tempfile
 import time
 import unittest
 
-from cli_test import CONFIG, PEER, SECONDS, UROCE, Case, clean_environment, started, uroce
+from cli_test import CONFIG, PEER, SECONDS, UROCE, USAGE, Case, clean_environment, started, uroce
 
 NO_MEMORY, NO_HUGEPAGES, SYSTEM = 12, 17, 22
 
@@ -145,6 +145,26 @@ class Output(Case):
                 self.assertEqual(result.returncode, SYSTEM, result.stderr)
                 self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
                 self.assertIn("stdout", result.stderr)
+
+    def test_a_closed_or_full_stderr_changes_no_exit_code(self):
+        good = ["demo", "--quick", "--no-huge", "--port", self.link]
+        for redirection in ("2>&-", "2>/dev/full"):
+            for words, code in ((["config", "--mtu", "5"], CONFIG), (["perf"], USAGE), (good, 0)):
+                with self.subTest(redirection=redirection, words=words):
+                    line = ["bash", "-c", f'exec "$0" "$@" {redirection}', UROCE, *words]
+                    result = subprocess.run(line, stdout=subprocess.DEVNULL, env=clean_environment(),
+                                            timeout=SECONDS, check=False)
+                    self.assertEqual(result.returncode, code)
+
+    def test_messages_do_not_go_into_what_is_opened_in_place_of_stderr(self):
+        with tempfile.TemporaryDirectory() as folder:
+            line = ["bash", "-c", 'exec "$0" "$@" <&- >&- 2>&-', UROCE, "info", "--port", self.link,
+                    "--no-huge", "--pcap", f"{folder}/x", "--counters", "/dev/stderr"]
+            result = subprocess.run(line, env=clean_environment(), timeout=SECONDS, check=False)
+            self.assertEqual(result.returncode, SYSTEM)  # stdout cannot be written
+            capture = pathlib.Path(folder, "x").read_bytes()
+        self.assertNotIn(b"port_", capture)
+        self.assertNotIn(b"uroce", capture.removeprefix(b"\n\r\r\n"))
 
     def test_frames_that_a_capture_lacks_are_told(self):
         result = self.pair_of_processes("perf", "send_bw", "-n", 2000, "--pcap", "/dev/full")
