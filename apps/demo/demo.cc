@@ -21,6 +21,7 @@
 #include "apps/common/port_spec.h"
 #include "apps/common/progress.h"
 #include "apps/common/stop.h"
+#include "apps/common/tell.h"
 
 namespace uroce::apps {
 namespace {
@@ -42,8 +43,11 @@ struct Options {
 /// A directory for sockets that nobody else can use; removed at the end, however this process ends.
 class PrivateDirectory {
  public:
-  PrivateDirectory() : path_((std::filesystem::temp_directory_path() / "uroce-demo-XXXXXX").string()) {
-    if (::mkdtemp(path_.data()) == nullptr) path_.clear();
+  /// Its path() is empty if none can be made.
+  PrivateDirectory() {
+    std::error_code error;
+    path_ = (std::filesystem::temp_directory_path(error) / "uroce-demo-XXXXXX").string();
+    if (error || ::mkdtemp(path_.data()) == nullptr) path_.clear();
     if (!path_.empty()) start_keeper();
   }
   ~PrivateDirectory() {
@@ -274,7 +278,11 @@ int run(const SharedOptions& shared, const Options& options) {
     if (is_one_end(config->port)) return fail(one_end(config->port));
     links.push_back({config->port.substr(0, config->port.find(':')), config->port, false});
   } else {
-    links.push_back({"memif", fmt::format("memif:{}/demo.sock", directory.emplace().path()), true});
+    if (const std::string& path = directory.emplace().path(); !path.empty()) {
+      links.push_back({"memif", fmt::format("memif:{}/demo.sock", path), true});
+    } else {
+      tell("uroce: note: no memif, for no directory can be made for its socket; is TMPDIR right?\n");
+    }
     links.push_back({"shm", fmt::format("shm:demo-{}", ::getpid()), false});
   }
   if (config->seed == 0) config->seed = 1;
@@ -287,7 +295,7 @@ int run(const SharedOptions& shared, const Options& options) {
     print_text(*result, demo.rows(), "uroce");
   }
   if (result->at("verified").get<bool>()) return 0;
-  fmt::print(stderr, "uroce: verification failed; {}\n", result->at("failure").get<std::string>());
+  tell("uroce: verification failed; {}\n", result->at("failure").get<std::string>());
   return kFailedExit;
 }
 

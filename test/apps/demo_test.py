@@ -70,6 +70,14 @@ class Demo(unittest.TestCase):
                     demo.wait(SECONDS)
                 until(lambda: not os.listdir(folder), "its directory is left")
 
+    def test_without_a_directory_for_sockets_shm_is_left(self):
+        os.environ["TMPDIR"] = "/nonexistent"
+        self.addCleanup(os.environ.pop, "TMPDIR")
+        result = run("demo", "--quick", "--json", "--no-huge")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual({row["link"] for row in json.loads(result.stdout)["rows"]}, {"shm"})
+        self.assertIn("TMPDIR", result.stderr)
+
     def test_the_environment_names_the_port(self):
         os.environ["UROCE_PORT"] = self.port
         self.addCleanup(os.environ.pop, "UROCE_PORT")
