@@ -8,6 +8,8 @@ import json
 import mmap
 import os
 import pathlib
+import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -349,6 +351,20 @@ class Hints(Case):
                 _, err = server.communicate(timeout=SECONDS)
                 self.assertEqual(server.returncode, PEER, err)
                 self.assertIn("the peer has ended", err)
+
+    @unittest.skipUnless(shutil.which("ib_send_lat"), "no perftest here")
+    def test_each_option_of_perftest_is_taken_or_told_what_to_do_instead(self):
+        unknown = re.compile("dci_stream|aes|encrypt|sig_before|data_enc|kek|credentials")  # DC, encryption
+        for test in ("send_lat", "write_bw", "read_bw", "atomic_lat"):
+            told = subprocess.run([f"ib_{test}", "--help"], capture_output=True, text=True, timeout=SECONDS,
+                                  check=False).stdout
+            lines = re.findall(r"(?m)^\s+(?:(-\w), )?(--[\w-]+)", told)
+            names = {name for line in lines for name in line if name} - {"-h", "--help"}
+            self.assertGreater(len(names), 40)
+            for name in sorted(name for name in names if not unknown.search(name)):
+                with self.subTest(test=test, name=name):
+                    err = uroce("perf", test, name, "--port", "no such port").stderr
+                    self.assertNotRegex(err, "does not take [^:]*; see")
 
     def first_failure(self, *processes):
         """What is said by the first one that ends, and by the other, which may wait for ever, soon after."""
