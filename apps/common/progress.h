@@ -1,9 +1,10 @@
 /// What is going on, on stderr: one line that changes on a terminal, plain lines elsewhere.
 #pragma once
 
-#include <fmt/format.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <string_view>
 
@@ -21,7 +22,7 @@ class Progress {
   /// Something that replaces the line before it. Not shown where lines cannot be replaced.
   void step(std::string_view text) {
     if (quiet_ || !terminal_) return;
-    tell("\r\x1b[K{:.100}", text);
+    tell("\r\x1b[K{:.{}}", text, columns());
     std::fflush(stderr);
     dirty_ = true;
   }
@@ -38,6 +39,14 @@ class Progress {
   }
 
  private:
+  /// What fits into a line: one that went on in the next could not be replaced.
+  static int columns() noexcept {
+    constexpr int kMost = 100;
+    winsize size{};
+    if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return kMost;
+    return std::min(kMost, size.ws_col - 1);
+  }
+
   bool quiet_;
   bool terminal_;
   bool dirty_ = false;

@@ -3,13 +3,17 @@
 
 Usage: demo_test.py UROCE_PROGRAM
 """
+import contextlib
+import fcntl
 import json
 import os
 import pathlib
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -69,6 +73,22 @@ class Demo(unittest.TestCase):
                     demo.send_signal(how)
                     demo.wait(SECONDS)
                 until(lambda: not os.listdir(folder), "its directory is left")
+
+    def test_its_progress_fits_a_narrow_terminal(self):
+        for columns in (20, 1):
+            master, slave = os.openpty()
+            fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+            demo = subprocess.Popen([UROCE, "demo", "--quick", "--no-huge", "--port", self.port], stderr=slave,
+                                    stdout=subprocess.DEVNULL)
+            os.close(slave)
+            seen = b""
+            with contextlib.suppress(OSError), open(master, "rb", buffering=0) as terminal:
+                while more := terminal.read(4096):
+                    seen += more
+            self.assertEqual(demo.wait(SECONDS), 0)
+            steps = [line for line in seen.split(b"\r\x1b[K") if b"\n" not in line]
+            self.assertGreater(len(steps), 10)
+            self.assertLess(max(map(len, steps)), columns)
 
     def test_without_a_directory_for_sockets_shm_is_left(self):
         os.environ["TMPDIR"] = "/nonexistent"
