@@ -79,12 +79,12 @@ std::string unexpected(const CLI::App& program, const Chosen& named) {
       return fmt::format("options follow the command: {} {}", named.words, fmt::join(words, " "));
   }
   const std::string words = fmt::format("{}", fmt::join(named.last->remaining(), " "));
-  if (named.last->get_name() == "run")
-    return fmt::format("a program with its options follows --: {} -- PROGRAM {}", named.words, words);
   const std::string text = fmt::format("{} does not take {}", named.words, words);
   const std::string first = named.last->remaining().front();
   if (const std::string likely = likely_option(*named.last, first); !likely.empty())
     return fmt::format("{}: did you mean {}?", text, likely);
+  if (named.last->get_name() == "run")
+    return fmt::format("a program with its options follows --: {} -- PROGRAM {}", named.words, words);
   if (!named.words.starts_with("uroce perf ")) return text;
   const std::string instead = uroce::apps::instead_of_perftest_option(named.last->get_name(), first);
   return instead.empty() ? text : text + ": " + instead;

@@ -109,6 +109,7 @@ class CommandLine(Case):
                              (["perf", "ib_send-lat"], "did you mean `uroce perf send_lat`?"),
                              (["send_lat", "localhost"], "did you mean `uroce perf send_lat`?"),
                              (["info", "--no_huge"], "does not take --no_huge: did you mean --no-huge?"),
+                             (["run", "--no_huge", "--", "ls"], "did you mean --no-huge?"),
                              (["perf", "send_bw", "--Iter=5"], "did you mean --iters?"),
                              (["perf", "send_bw", "-size", 64], "--size: 'ize' is not a whole number"),
                              (["pingpong", "-s=64"], "--size: '=64' is not a whole number"),
