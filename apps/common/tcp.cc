@@ -88,6 +88,11 @@ Result<Socket> listen_on(const addrinfo& address, std::uint16_t port) {
     return Error{.code = Errc::kNameInUse,
                  .text = fmt::format("TCP port {} is in use; choose another with -p", port)};
   }
+  if (code == EACCES) {
+    return Error{
+        .code = Errc::kPermission,
+        .text = fmt::format("TCP port {} is not for this user; choose one above 1023 with -p", port)};
+  }
   return system_error(fmt::format("TCP port {}", port), code);
 }
 

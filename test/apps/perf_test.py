@@ -18,7 +18,7 @@ import tempfile
 import time
 import unittest
 
-from cli_test import CONFIG, PEER, SECONDS, UROCE, USAGE, Case, clean_environment, started, uroce
+from cli_test import CONFIG, PEER, PERMISSION, SECONDS, UROCE, USAGE, Case, clean_environment, started, uroce
 
 NO_MEMORY, NO_HUGEPAGES, SYSTEM = 12, 17, 22
 
@@ -391,6 +391,20 @@ class Hints(Case):
             server.stdout.readline()
             client = uroce(*common, self.link + "-other", "localhost")
             self.assert_fails(client, PEER, "programs of one user")
+
+    @unittest.skipUnless(os.geteuid() == 0, "not root")
+    def test_ports_of_root_are_told(self):
+        first = int(pathlib.Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text())
+        if first <= 80:
+            self.skipTest("here they are everybody's")
+        nobody = 65534
+        words = [UROCE, "perf", "send_lat", "-p", "80", "--port", self.link, "--no-huge"]
+        try:
+            result = subprocess.run(words, user=nobody, group=nobody, extra_groups=[], capture_output=True,
+                                    text=True, env=clean_environment(), timeout=SECONDS, check=False)
+        except PermissionError:
+            self.skipTest("nobody may not run the program")
+        self.assert_fails(result, PERMISSION, "above 1023 with -p")
 
     def test_missing_hugepages_are_told_before_anybody_waits(self):
         with all_hugepages():
