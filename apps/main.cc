@@ -101,6 +101,8 @@ std::string what_is_wrong(const CLI::App& program, const Chosen& named, const CL
   }
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return unexpected(program, named);
   std::string text = error.what();
+  if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && text.ends_with(" missing"))
+    return text.substr(0, text.find(':')) + " needs a value";
   for (auto& c : text) c = c == '\n' ? ' ' : c;
   return text;
 }
@@ -147,7 +149,7 @@ int run(int argc, char** argv) {
   add_info(program, exit_code);
   add_config(program, exit_code);
   add_run(program, exit_code);
-  read_numbers_as_decimal(program);
+  set_conventions(program);
   try {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -34,14 +34,17 @@ std::string to_decimal(std::string& text) {
 
 }  // namespace
 
-void read_numbers_as_decimal(CLI::App& command) {
+void set_conventions(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
     const std::string type = option->get_type_name();
     if (type.starts_with("UINT") || type.starts_with("INT"))
       option->transform(CLI::Validator(to_decimal, ""));
+    const bool takes_one = option->get_items_expected_max() == 1;
+    if (takes_one && option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw)
+      option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   }
   for (CLI::App* below : command.get_subcommands([](const CLI::App*) { return true; }))
-    read_numbers_as_decimal(*below);
+    set_conventions(*below);
 }
 
 std::string check_port(const std::string& text) {

@@ -51,9 +51,9 @@ class SharedOptions {
   std::map<std::string, std::string, std::less<>> flags_;               ///< the same for keys without a value
 };
 
-/// Numbers that options of this command and of those below it take are decimal, whatever zeros are in front;
-/// to be called once they have all their options.
-void read_numbers_as_decimal(CLI::App& command);
+/// Of the options of this command and of those below it: numbers are decimal, whatever zeros are in front,
+/// and of one that is given twice the last holds. To be called once they have all their options.
+void set_conventions(CLI::App& command);
 
 /// For Option::check(): the number of a port at which the other end is to find this one.
 /// @return what is wrong with it; empty: nothing.

@@ -113,6 +113,7 @@ class CommandLine(Case):
                              (["perf", "send_bw", "--Iter=5"], "did you mean --iters?"),
                              (["perf", "send_bw", "-size", 64], "--size: 'ize' is not a whole number"),
                              (["pingpong", "-s=64"], "--size: '=64' is not a whole number"),
+                             (["perf", "send_bw", "-s"], "uroce: --size needs a value; see"),
                              (["bench", "scale", "--qps", "1k"], "--qps: '1k' is not a whole number"),
                              (["perf", "send_bw", "-n", "-5"], "--iters: Value -5 not in range 1 to"),
                              (["bench"], "uroce bench needs a command: scale, link"),
@@ -551,7 +552,7 @@ class PerfOptions(Case):
 
     def test_numbers_are_decimal(self):
         """-s 010 was 8, as in C; perftest and `--mtu 01500` have it as users do."""
-        row = self.result("send_bw", "-s", "010", "-m", "01024", "-D", "01")["results"][0]
+        row = self.result("send_bw", "-s", 7, "-s", "010", "-m", "01024", "-D", "01")["results"][0]
         self.assertEqual(row["MsgSize"], 10)
 
 
