@@ -260,8 +260,10 @@ void add_test_options(CLI::App& command, Command& own) {
   command.add_option("-n,--iters", spec.iterations, "operations (per QP)")
       ->check(CLI::Range(1U, most::kIterations));
   command.add_option("-D,--duration", spec.seconds, "seconds to run, instead of -n")
+      ->default_str("")
       ->check(CLI::Range(1U, most::kSeconds));
   command.add_option("-m,--path-mtu", spec.path_mtu, "path MTU (default: what both ports allow)")
+      ->default_str("")
       ->check(CLI::IsMember({256U, 512U, 1024U, 2048U, 4096U}));
   command.add_option("-t,--tx-depth", spec.tx_depth, "depth of the send queue")->check(depth);
   command.add_option("-r,--rx-depth", spec.rx_depth, "receives posted")->check(CLI::Range(2U, most::kDepth));
@@ -286,8 +288,10 @@ void add_test(CLI::App& perf, const TestSpec& spec, int& exit_code) {
       spec.name(),
       fmt::format("{} {}", spec.latency ? "latency of" : "bandwidth of",
                   spec.verb == Verb::kAtomic ? "atomics" : spec.name().substr(0, spec.name().find('_'))));
+  command->option_defaults()->always_capture_default();
   add_local_options(*command, *own);
   add_test_options(*command, *own);
+  command->option_defaults()->always_capture_default(false);
   const auto shared = std::make_shared<SharedOptions>(*command);
   command->callback([=, &exit_code] {
     if (own->into_default_file && own->local.json_file.empty()) own->local.json_file = kJsonFile;

@@ -201,8 +201,8 @@ Status Session::exchange() {
       .depth = static_cast<std::uint8_t>(std::min(spec_.outstanding_reads, device_->limits().max_rd_atomic)),
       .timeout = static_cast<std::uint8_t>(spec_.timeout),
       .gid_index = *gid_index,
-      .service_level = local_.service_level,
-      .traffic_class = local_.traffic_class};
+      .service_level = static_cast<std::uint8_t>(local_.service_level),
+      .traffic_class = static_cast<std::uint8_t>(local_.traffic_class)};
   if (auto connected = control_->connect(qps_, with, now_ns() + kAnswerNs); !connected) return connected;
   gid_ = device_->gids().at(*gid_index).gid;
   const Json mine = {{"addr", memory_->addr()}, {"rkey", raw(memory_->rkey())}, {"gid", to_string(gid_)}};

@@ -71,8 +71,8 @@ struct LocalOptions {
   bool cycles = false;         ///< latency: in cycles of the time stamp counter, not in microseconds
   double least_bandwidth = 0;  ///< the test fails below that, in the unit in which it is reported
   double least_rate = 0;       ///< likewise, Mpps
-  std::uint8_t service_level = 0;
-  std::uint8_t traffic_class = 0;
+  std::uint32_t service_level = 0;
+  std::uint32_t traffic_class = 0;
   std::string json_file;
 
   [[nodiscard]] bool is_client() const noexcept { return !host.empty(); }

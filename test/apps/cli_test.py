@@ -90,6 +90,12 @@ class CommandLine(Case):
                            "--json", "--config"):
                 self.assertIn(option, result.stdout, words)
 
+    def test_defaults_are_told(self):
+        told = uroce("perf", "send_bw", "--help").stdout
+        for part in ("--tcp-port UINT=18515", "--iters UINT", "=5000", "=65536"):
+            self.assertIn(part, told)
+        self.assertNotIn("\0", told)
+
     def test_a_senseless_command_line_is_one_line_and_exit_code_2(self):
         for words in ([], ["fly"], ["info", "--wings"], ["perf"], ["perf", "send_lat", "-s", "zero"],
                       ["perf", "send_lat", "-s", "0"], ["pingpong", "-m", "1000"],
