@@ -5,27 +5,29 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 
 namespace uroce::test {
 
-/// Nothing can be opened while it lives.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
-    const int next = dup(0);
-    REQUIRE(next >= 0);
-    close(next);
-    rlimit none = before_;
-    none.rlim_cur = static_cast<rlim_t>(next);
-    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
-  }
-  ~NoDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
-  NoDescriptors(const NoDescriptors&) = delete;
-  NoDescriptors& operator=(const NoDescriptors&) = delete;
-
- private:
-  rlimit before_{};
-};
+/// Makes a call while nothing can be opened. It checks nothing by itself: the sanitizer of undefined
+/// behaviour takes an object that it has no descriptor to look at for a wrong one.
+/// @param call  answers whether it went well
+/// @return      0, or what it has left in errno
+template <typename Call>
+int errno_without_descriptors(Call&& call) {
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_NOFILE, &before) == 0);
+  const int next = dup(0);
+  REQUIRE(next >= 0);
+  close(next);
+  rlimit none = before;
+  none.rlim_cur = static_cast<rlim_t>(next);
+  const int limited = setrlimit(RLIMIT_NOFILE, &none);
+  errno = 0;
+  const int error = call() ? 0 : errno;
+  setrlimit(RLIMIT_NOFILE, &before);
+  REQUIRE(limited == 0);
+  return error;
+}
 
 }  // namespace uroce::test

@@ -294,11 +294,12 @@ TEST_CASE("a command that finds no descriptor says so, and can be given again", 
   const Own own;
   const File file;
   const std::uint32_t id = file.create(1);
-  {
-    const NoDescriptors none;
-    CHECK(file.bind(id, own.ip, 7000) == EMFILE);
-  }
-  CHECK(file.bind(id, own.ip, 7000) == 0);
+  rdma_ucm_bind_ip bind{};
+  bind.id = id;
+  bind.addr = address(own.ip, 7000);
+  const auto is_bound = [&] { return file.say(RDMA_USER_CM_CMD_BIND_IP, bind) == 0; };
+  CHECK(errno_without_descriptors(is_bound) == EMFILE);
+  CHECK(is_bound());
 }
 
 TEST_CASE("addresses of the loopback interface stand for the port's, and for the other end's",
