@@ -62,7 +62,8 @@ TEST_CASE("a receiver that posts slowly sends no RNR NAK if both ends use credit
   CHECK(counter(link.b.device, "responder_rnr_naks") == 0);
   CHECK(counter(link.b.device, "responder_credit_updates") >= kMessages / 2);
   CHECK(counter(link.a.device, "requester_limited_messages") == 1);
-  CHECK(counter(link.a.device, "requester_go_backs") == 0);
+  // None but those of an end that the system has kept waiting.
+  CHECK(counter(link.a.device, "requester_go_backs") == counter(link.a.device, "requester_probes"));
 }
 
 TEST_CASE("an end without credits gets on with one that has them", "[credits]") {
