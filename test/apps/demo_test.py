@@ -78,8 +78,8 @@ class Demo(unittest.TestCase):
         for columns in (20, 1):
             master, slave = os.openpty()
             fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-            demo = subprocess.Popen([UROCE, "demo", "--quick", "--no-huge", "--port", self.port], stderr=slave,
-                                    stdout=subprocess.DEVNULL)
+            demo = subprocess.Popen([UROCE, "demo", "--quick", "--no-huge", "--port", self.port],
+                                    stdout=subprocess.DEVNULL, stderr=slave)
             os.close(slave)
             seen = b""
             with contextlib.suppress(OSError), open(master, "rb", buffering=0) as terminal:

@@ -18,9 +18,11 @@ import tempfile
 import time
 import unittest
 
-from cli_test import CONFIG, PEER, PERMISSION, SECONDS, UROCE, USAGE, Case, clean_environment, started, uroce
+from cli_test import (CONFIG, PEER, PERMISSION, SECONDS, TIMEOUT, UROCE, USAGE, Case, clean_environment,
+                      started, uroce)
 
 NO_MEMORY, NO_HUGEPAGES, SYSTEM = 12, 17, 22
+WIRE_SIZE = len("0000:000000:000000:" + "0" * 32) + 1  # bytes, with the terminating zero
 
 
 @contextlib.contextmanager
@@ -179,6 +181,107 @@ class Output(Case):
             self.assertEqual(client.returncode, 0, client.stderr)
             server.communicate(timeout=SECONDS)
         return client
+
+
+class PingPong(Case):
+    def test_two_of_them_exchange_messages(self):
+        for size, iterations in ((1, 50), (4096, 1000), (100001, 20)):
+            out, server = self.pair("pingpong", "-c", "-s", size, "-n", iterations)
+            self.assertIn(f"{2 * size * iterations} bytes in", out)
+            self.assertIn("0 bytes of received data were wrong", out)
+            local = [line.split(":", 1)[1].strip() for line in out.splitlines() if "local" in line]
+            remote = [line.split(":", 1)[1].strip() for line in server.splitlines() if "remote" in line]
+            self.assertEqual(local, remote)
+
+    def test_sizes_that_differ_are_told(self):
+        words = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge"]
+        for here, there in ((4096, 1024), (1024, 4096)):
+            with started(*words, "-s", here) as server:
+                self.assert_fails(uroce(*words, "-s", there, "localhost"), PEER, "same -s")
+                _, err = server.communicate(timeout=SECONDS)
+                self.assertIn("same -s", err)
+
+    def test_many_qps_share_their_receives(self):
+        for qps, size, iterations in ((16, 1000, 500), (1, 4096, 100), (256, 64, 1000)):
+            words = ["--type", "srq", "-q", qps, "-c", "-s", size, "-n", iterations]
+            out, server = self.pair("pingpong", *words)
+            self.assertIn(f"{2 * size * iterations} bytes in", out)
+            self.assertIn("0 bytes of received data were wrong", out)
+            self.assertEqual(out.count("local address"), qps)
+            self.assertEqual(server.count("remote address"), qps)
+
+    def test_it_can_sleep_on_events(self):
+        for mode in ("app", "auto"):
+            out, _ = self.pair("pingpong", "-e", "-c", "-n", 200, "--mode", mode)
+            self.assertIn("200 iters in", out)
+
+    def test_json_tells_the_result(self):
+        out, _ = self.pair("pingpong", "-n", 100, "-m", 4096, "--json", "-c")
+        result = json.loads(out)
+        self.assertEqual((result["role"], result["iterations"], result["data_errors"]), ("client", 100, 0))
+
+    def test_a_last_message_that_nobody_acknowledged_is_no_failure(self):
+        """The client drops its ACKs, and ends as soon as it has all messages."""
+        _, server = self.pair("pingpong", "-n", 1, client_words=["--fault", "tx.drop aeth=ack"])
+        self.assertIn("1 iters in", server)
+
+    def test_the_server_speaks_the_text_of_the_stock_tool(self):
+        words = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge", "--give-up", 1]
+        with started(*words) as server:
+            server.stdout.readline()
+            peer = self.connect()
+            with peer:
+                text = "0000:000011:a5b6c7:0000000000000000" + "0000ffff0a4d0063"
+                peer.sendall(text.encode() + b"\0")
+                answer = self.receive(peer, WIRE_SIZE)
+                self.assertRegex(answer, rb"^0000:[0-9a-f]{6}:[0-9a-f]{6}:[0-9a-f]{32}\0$")
+                peer.sendall(b"done\0")
+            out, err = server.communicate(timeout=SECONDS)
+        self.assertIn("QPN 0x000011, PSN 0xa5b6c7, GID ::ffff:10.77.0.99", out)
+        self.assertEqual(server.returncode, TIMEOUT, err)
+
+    def test_the_client_speaks_the_text_of_the_stock_tool(self):
+        words = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge", "--give-up", 1, "127.0.0.1"]
+        with socket.create_server(("127.0.0.1", self.port)) as listener, started(*words) as client:
+            listener.settimeout(SECONDS)
+            peer, _ = listener.accept()
+            with peer:
+                peer.settimeout(SECONDS)
+                address = self.receive(peer, WIRE_SIZE)
+                self.assertRegex(address, rb"^0000:[0-9a-f]{6}:[0-9a-f]{6}:[0-9a-f]{32}\0$")
+                peer.sendall(b"0000:000012:000034:0000000000000000" + b"0000ffff0a4d0063\0")
+                self.assertEqual(self.receive(peer, 5), b"done\0")
+            _, err = client.communicate(timeout=SECONDS)
+        self.assertIn(client.returncode, (TIMEOUT, PEER), err)
+
+    def test_a_peer_without_gid_is_told_to_use_g(self):
+        words = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge"]
+        with started(*words) as server:
+            server.stdout.readline()
+            with self.connect() as peer:
+                peer.sendall(b"0000:000011:a5b6c7:" + b"0" * 32 + b"\0")
+                _, err = server.communicate(timeout=SECONDS)
+        self.assertEqual(server.returncode, PEER)
+        self.assertIn("-g", err)
+
+    def connect(self):
+        """The server may still be about to listen."""
+        for _ in range(200):
+            with contextlib.suppress(ConnectionRefusedError):
+                peer = socket.create_connection(("localhost", self.port), timeout=SECONDS)
+                return peer
+            signal.sigtimedwait([], 0.02)
+        self.fail("nobody listens")
+
+    @staticmethod
+    def receive(peer, count):
+        data = b""
+        while len(data) < count:
+            more = peer.recv(count - len(data))
+            if not more:
+                break
+            data += more
+        return data
 
 
 class StrangePeer(Case):
