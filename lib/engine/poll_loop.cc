@@ -159,7 +159,7 @@ void PollLoop::note_sent(QueuePair& qp) noexcept {
 /// Where posts lie further apart they left at some time before `now`: no timer that started with them is due
 /// earlier than it should be, and they do not tell how long a round trip takes.
 [[gnu::noinline]] void PollLoop::date_posts(Ticks now) noexcept {
-  for (QueuePair* const qp : undated_.close(now_, now)) qp->postdate(now_, now);
+  for (QueuePair* const qp : undated_.settle(now_, now)) qp->postdate(now_, now);
 }
 
 void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {

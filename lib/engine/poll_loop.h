@@ -206,8 +206,9 @@ class PollLoop {
   void date_post(transport::QueuePair& qp, Ticks now) noexcept;
   /// The clock has been read.
   void advance_to(Ticks now) noexcept {
-    if (undated_.is_open()) [[unlikely]]
+    if (!undated_.empty()) [[unlikely]]
       date_posts(now);
+    undated_.close();
     now_ = now;
   }
   void date_posts(Ticks now) noexcept;

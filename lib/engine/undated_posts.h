@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "base/time.h"
 #include "transport/queue_pair.h"
@@ -20,29 +21,29 @@ class UndatedPosts {
   static constexpr std::uint64_t kApartNs = 10'000;  ///< a tenth of the least margin before a probe
   static constexpr std::uint32_t kMost = 7;          ///< between two looks
 
-  /// There are some, or may be.
-  [[nodiscard]] bool is_open() const noexcept { return room_ != 0; }
+  [[nodiscard]] bool empty() const noexcept { return count_ == 0; }
   /// A post to `qp` has left. @return false if the clock must tell when
   [[nodiscard]] bool take(transport::QueuePair& qp) noexcept {
     if (count_ == room_) return false;
     qps_[count_++] = &qp;
     return true;
   }
-  /// Takes those that left since `last`, if that is not what the clock tells `now`.
-  [[nodiscard]] std::span<transport::QueuePair* const> close(Ticks last, Ticks now) noexcept {
-    const std::uint32_t count = count_;
-    count_ = room_ = 0;
-    if (count == 0 || now <= last + kApartNs) return {};
-    to_look_ = kLooks;
-    return std::span{qps_}.first(count);
-  }
-  /// Behind close(): a post has looked.
+  /// A post has looked: others may follow it.
   void open() noexcept {
     if (to_look_ == 0) [[likely]] {
       room_ = kMost;
     } else {
       --to_look_;
     }
+  }
+  /// None may follow. @pre empty()
+  void close() noexcept { room_ = 0; }
+  /// Takes those that left since `last`, if that is not what the clock tells `now`.
+  [[nodiscard]] std::span<transport::QueuePair* const> settle(Ticks last, Ticks now) noexcept {
+    const std::uint32_t count = std::exchange(count_, 0);
+    if (now <= last + kApartNs) return {};
+    to_look_ = kLooks;
+    return std::span{qps_}.first(count);
   }
 
  private:
