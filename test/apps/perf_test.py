@@ -465,8 +465,10 @@ class Hints(Case):
             names = {name for line in lines for name in line if name} - {"-h", "--help"}
             self.assertGreater(len(names), 40)
             for name in sorted(name for name in names if not unknown.search(name)):
-                with self.subTest(test=test, name=name):
-                    err = uroce("perf", test, name, "--port", "no such port").stderr
+                with self.subTest(test=test, name=name), tempfile.TemporaryDirectory() as folder:
+                    words = [UROCE, "perf", test, name, "--port", "no such port"]  # or a file "--port"
+                    err = subprocess.run(words, capture_output=True, text=True, cwd=folder, timeout=SECONDS,
+                                         env=clean_environment(), check=False).stderr
                     self.assertNotRegex(err, "does not take [^:]*; see")
 
     def first_failure(self, *processes):
