@@ -121,6 +121,12 @@ class Hugepages(Scripts):
         self.put("bin/cat", 'n=$(/bin/cat "$1"); [ "$n" -le 300 ] || n=300; echo "$n"')
         for name in ("nr_hugepages", "free_hugepages"):
             (self.folder / name).write_text("100\n")
+        (self.folder / "nr_overcommit_hugepages").write_text("7\n")
+        # As libhugetlbfs does: the most that there may be stays.
+        self.put("bin/hugeadm", f'cd "{self.folder}"; [ "$1" = --pool-pages-min ] || exit 1; n=${{2#2MB:}}\n'
+                                'over=$(($(cat nr_hugepages) + $(cat nr_overcommit_hugepages) - n))\n'
+                                'echo "$n" >nr_hugepages\n[ "$over" -ge 0 ] || over=0\n'
+                                'echo "$over" >nr_overcommit_hugepages\n')
 
     def run_it(self, *words):
         return self.run_script(ROOT / "config/hugepages", *words, UROCE_HUGEPAGE_POOL=str(self.folder))
@@ -132,6 +138,11 @@ class Hugepages(Scripts):
         self.assertEqual((self.run_it(200).returncode, self.pages()), (0, "200"))
         self.assertEqual((self.run_it(0).returncode, self.pages()), (0, "0"))
         self.assertEqual((self.run_it().returncode, self.pages()), (0, "256"))
+
+    def test_what_is_given_back_is_not_made_again(self):
+        for count in (200, 0, 50):
+            self.assertEqual((self.run_it(count).returncode, self.pages()), (0, str(count)))
+            self.assertEqual((self.folder / "nr_overcommit_hugepages").read_text().strip(), "7")
 
     def test_more_than_fit_are_given_back(self):
         result = self.run_it(400)
