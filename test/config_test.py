@@ -29,6 +29,11 @@ class Scripts(unittest.TestCase):
         file.write_text("#!/bin/sh\n" + text)
         file.chmod(0o755)
 
+    def copy_of_config(self, *names):
+        (self.folder / "config").mkdir(exist_ok=True)
+        for name in names:
+            shutil.copy(ROOT / "config" / name, self.folder / "config" / name)
+
     def run_script(self, script, *words, **more):
         env = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", **more}
         return subprocess.run([script, *map(str, words)], cwd=self.folder, env=env, stdin=subprocess.DEVNULL,
@@ -38,9 +43,7 @@ class Scripts(unittest.TestCase):
 class Quickstart(Scripts):
     def setUp(self):
         super().setUp()
-        for name in ("quickstart", "common.sh", "uroce.toml"):
-            (self.folder / "config").mkdir(exist_ok=True)
-            shutil.copy(ROOT / "config" / name, self.folder / "config" / name)
+        self.copy_of_config("quickstart", "common.sh", "uroce.toml")
         self.put("config/setup", "echo setup >>log")
         self.put("config/hugepages", "exit 0")
         self.put("config/train", "echo train >>log; exit ${TRAIN:-0}")
@@ -77,9 +80,7 @@ class Quickstart(Scripts):
 class Check(Scripts):
     def setUp(self):
         super().setUp()
-        for name in ("check", "common.sh", "tally.py"):
-            (self.folder / "config").mkdir(exist_ok=True)
-            shutil.copy(ROOT / "config" / name, self.folder / "config" / name)
+        self.copy_of_config("check", "common.sh", "tally.py")
         self.put("config/setup", "echo setup >>log; exit ${SETUP:-0}")
         self.put("config/train", "exit 0")
         self.put("bin/ninja", "exit 0")
