@@ -85,7 +85,6 @@ void QueuePair::housekeeping(Ticks now) noexcept {
 void QueuePair::keep_alive(std::uint64_t silence_ns, Ticks now) noexcept {
   keepalive_ns_ = silence_ns / (kSilentLooks + 1);  // the first look finds the last sign of life
   keepalive_due_ = keepalive_ns_ == 0 ? Ticks{} : now + keepalive_ns_;
-  silent_looks_ = 0;
   ctx_.heard = true;
   recheck_at(error_recheck_);
 }
