@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/bounded_time.h"
 #include "cm/service.h"
 #include "verbs/gsi.h"
 
@@ -58,8 +59,7 @@ bool CmChannel::next(CmEvent& event) {
 }
 
 bool CmChannel::wait(CmEvent& event, std::chrono::nanoseconds timeout) {
-  const auto end = std::chrono::steady_clock::now() +
-                   std::min<std::chrono::nanoseconds>(timeout, std::chrono::hours(24 * 365));
+  const auto end = std::chrono::steady_clock::now() + bounded(timeout);
   if (impl_->cm.device.config().mode == Mode::kApp) {
     while (impl_->count == 0 && std::chrono::steady_clock::now() < end) {
       impl_->cm.device.progress();

@@ -2,18 +2,13 @@
 
 #include <algorithm>
 
+#include "base/bounded_time.h"
+
 namespace uroce {
 
 namespace {
 
 constexpr auto kEndPatience = std::chrono::milliseconds(2500);  // until the peer is no longer told
-
-/// A year is for ever, and can be added to the clock.
-template <typename Duration>
-std::chrono::nanoseconds bounded(Duration timeout) noexcept {
-  constexpr std::chrono::hours kYear(24 * 365);
-  return timeout < kYear ? std::chrono::nanoseconds(timeout) : std::chrono::nanoseconds(kYear);
-}
 
 std::chrono::steady_clock::time_point after(std::chrono::nanoseconds timeout) noexcept {
   return std::chrono::steady_clock::now() + bounded(timeout);

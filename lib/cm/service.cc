@@ -10,6 +10,7 @@
 #include <cstring>
 #include <random>
 
+#include "base/bounded_time.h"
 #include "verbs/counters_file.h"
 #include "verbs/gsi.h"
 
@@ -248,7 +249,7 @@ void Cm::Impl::on_established(CmId id) {
   holders[raw(id)].qpn = c->mine.qpn;
   by_qpn[raw(c->mine.qpn)] = id;
   if (options.keepalive.count() > 0 && (c->is_uroce || options.keepalive_all)) {
-    keep_alive(device, c->mine.qpn, options.keepalive);
+    keep_alive(device, c->mine.qpn, bounded(options.keepalive));
   }
   // It may have failed before anybody asked to hear of it.
   if (std::string why = failure_of(device, c->mine.qpn); !why.empty())
@@ -395,8 +396,7 @@ Result<AhAttr> Cm::resolve(const Gid& to, const Gid& from, std::chrono::millisec
   if (!pd) return pd.error();
   auto ah = Ah::create(*pd, *path);
   if (!ah) return ah.error();
-  constexpr std::chrono::milliseconds kYear = std::chrono::hours(24 * 365);  // can be added to the clock
-  const auto end = std::chrono::steady_clock::now() + std::min(timeout, kYear);
+  const auto end = std::chrono::steady_clock::now() + bounded(timeout);
   while (!is_resolved(impl_->device, *ah)) {
     if (std::chrono::steady_clock::now() >= end) {
       return Error{Errc::kTimeout,

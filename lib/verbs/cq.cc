@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "base/asymmetric_barrier.h"
+#include "base/bounded_time.h"
 #include "engine/signal.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
@@ -214,9 +215,7 @@ bool Cq::take_event() noexcept {
 }
 
 bool Cq::wait(std::chrono::nanoseconds timeout) {
-  // A year is for ever, and can be added to the clock.
-  const auto end = std::chrono::steady_clock::now() +
-                   std::min<std::chrono::nanoseconds>(timeout, std::chrono::hours(24 * 365));
+  const auto end = std::chrono::steady_clock::now() + bounded(timeout);
   if (impl_->runner.mode() == Mode::kApp) {
     while (impl_->ring.is_empty()) {
       impl_->runner.run_from_application();

@@ -379,6 +379,18 @@ TEST_CASE("a time without measure is one without end", "[cm][limits]") {
   CHECK(accepted);
 }
 
+TEST_CASE("a time of less than nothing is over at once", "[cm][limits]") {
+  Pair pair(Mode::kAuto, "", {.keepalive = std::chrono::milliseconds::max()});
+  Side client(pair.a, QpType::kRc);
+  Side server(pair.b, QpType::kRc);
+  auto [connection, served] = join(pair, client, server);
+  CHECK_FALSE(connection.wait_end(std::chrono::nanoseconds::min()));
+  Listener listener = must(Listener::create(pair.cm_b, {}));
+  CHECK_FALSE(listener.wait(std::chrono::nanoseconds::min()).has_value());
+  const Gid absent = Gid::from_v4({10, 77, 0, 99});
+  CHECK(pair.cm_a.resolve(absent, {}, std::chrono::milliseconds::min()).error().code == Errc::kTimeout);
+}
+
 TEST_CASE("what accept() refuses leaves the QP as it was", "[cm][limits]") {
   Pair pair(Mode::kAuto);
   CmChannel server = must(CmChannel::create(pair.cm_b));

@@ -161,6 +161,15 @@ TEST_CASE("a moderated CQ has its event after so much time", "[api][cq][moderati
   line.take(2, 1);
 }
 
+TEST_CASE("a wait of less than nothing is over at once", "[api][cq][limits]") {
+  Joined link(GENERATE(Mode::kAuto, Mode::kLcore));
+  Line line(link);
+  CHECK_FALSE(line.recv_cq.wait(std::chrono::nanoseconds::min()));
+  line.send(1);
+  REQUIRE(line.recv_cq.wait(std::chrono::nanoseconds::max()));
+  CHECK(line.recv_cq.wait(std::chrono::nanoseconds::min()));
+}
+
 TEST_CASE("an error does not wait for other completions", "[api][cq][moderation]") {
   Joined link(Mode::kAuto);
   Line line(link);
