@@ -128,6 +128,9 @@ class CqRing {
     if (tail_ - head > mask + 1) return false;
     auto slots = std::make_unique<Cqe[]>(std::size_t{mask} + 1);
     for (std::uint32_t i = head; i != tail_; ++i) slots[i & mask].take(slots_[i & mask_], i + 1);
+    // That of nothing, 0, is one of an entry, too.
+    for (std::uint32_t i = tail_; i != head + mask + 1; ++i)
+      slots[i & mask].sequence.store(i, std::memory_order_relaxed);
     slots_ = std::move(slots);
     mask_ = mask;
     cached_head_ = head;

@@ -1,5 +1,6 @@
-// All 2^24 PSNs of a QP, really sent, with losses all the way.
+// All 2^24 PSNs of a QP, really sent, with losses all the way; all 2^32 indices of a CQ.
 #include <catch2/catch.hpp>
+#include <vector>
 
 #include "sim/pair.h"
 
@@ -54,4 +55,25 @@ TEST_CASE("a QP goes through all of its PSNs", "[sim][T6]") {
   CHECK(b.counters.get(Count::kResponderMessages) == kMessages);
   CHECK(a.pipe.sent > kMessages);
   CHECK(a.qp.requester().next_psn() == Psn{0x12'3456 + static_cast<std::uint32_t>(kMessages)});
+}
+
+TEST_CASE("a CQ goes through all of its indices, and is resized before the last ones",
+          "[transport][cq][T6]") {
+  constexpr std::uint64_t kIndices = std::uint64_t{1} << 32;
+  constexpr std::uint64_t kBefore = 128;
+  transport::CqRing cq(256);
+  std::vector<Wc> out(256);
+  std::uint64_t pushed = 0;
+  for (std::uint64_t polled = 0; polled != kIndices - kBefore; polled += cq.poll(out)) {
+    for (std::uint64_t i = 0; i < kBefore; ++i) {
+      if (!cq.push({.wr_id = pushed++}, false)) FAIL("the ring is full");
+    }
+  }
+  REQUIRE(cq.resize(512));
+  for (std::uint64_t i = 0; i < 2 * kBefore; ++i) {
+    REQUIRE(cq.poll(out) == 0);
+    REQUIRE(cq.push({.wr_id = pushed}, false));
+    REQUIRE(cq.poll(out) == 1);
+    REQUIRE(out[0].wr_id == pushed++);
+  }
 }
