@@ -2,6 +2,7 @@
 // ibv_modify_qp(3).
 #include <algorithm>
 #include <array>
+#include <new>
 #include <optional>
 #include <span>
 
@@ -199,8 +200,10 @@ Status QueuePair::modify(const QpAttr& attr, std::uint32_t mask, const QpBounds&
   return {};
 }
 
+/// Throws bad_alloc, and nothing has changed then.
 void QueuePair::apply(const QpAttr& attr, std::uint32_t mask) {
   QpAttr& own = ctx_.attr;
+  const QpAttr before = own;
   const auto take = [mask](std::uint32_t bit, auto& to, const auto& from) {
     if ((mask & bit) != 0) to = from;
   };
@@ -223,10 +226,16 @@ void QueuePair::apply(const QpAttr& attr, std::uint32_t mask) {
     own.hop_limit = attr.hop_limit;
     own.flow_label = attr.flow_label;
     own.sl = attr.sl;
-    ctx_.resolved = false;
   }
   ctx_.take_attributes();
-  resize_halves();
+  try {
+    resize_halves();
+  } catch (const std::bad_alloc&) {
+    own = before;
+    ctx_.take_attributes();
+    throw;
+  }
+  if ((mask & kAv) != 0) ctx_.resolved = false;
 }
 
 }  // namespace uroce::transport

@@ -13,6 +13,7 @@ void ResponderResources::resize(std::size_t depth) {
     const std::size_t place = order_[(order_head_ + i) % old_size];
     order[i] = static_cast<std::uint32_t>((place + old_size - newest_) % old_size);
   }
+  entries_.reserve(depth);  // from here on nothing fails
   std::rotate(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(newest_), entries_.end());
   entries_.resize(depth);
   order_ = std::move(order);

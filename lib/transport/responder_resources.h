@@ -42,7 +42,8 @@ struct ResponderResource {
 /// Threads: loop.
 class ResponderResources {
  public:
-  /// Room for `depth` requests. Grows only, and keeps what is remembered.
+  /// Room for `depth` requests. Grows only, and keeps what is remembered, also if there is no memory: throws
+  /// bad_alloc.
   void resize(std::size_t depth);
   /// Lets add_part() remember parts. Control: allocates.
   void make_room_for_parts() { parts_.reserve(kParts); }

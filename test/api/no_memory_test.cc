@@ -3,6 +3,7 @@
 #include <new>
 
 #include "api/ends.h"
+#include "transport/responder_resources.h"
 #include "uroce/ah.h"
 #include "uroce/ece.h"
 
@@ -149,6 +150,49 @@ TEST_CASE("a QP that has no memory for what it is to remember stays in Init", "[
   fail_until_changed([&] { return qp.modify(attr, qp_attr::kRtrMask); },
                      [&] { return qp.query().state == QpState::kInit; });
   CHECK(qp.query().state == QpState::kRtr);
+}
+
+TEST_CASE("a QP that has no memory for more READs in flight keeps the attributes that it has",
+          "[api][memory][sqd]") {
+  Joined link(Mode::kApp);
+  Cq cq = must(Cq::create(link.a.device, 16));
+  Qp qp = must(Qp::create(link.a.pd, cq, cq, {}));
+  QpAttr attr = towards(link.b, qp);
+  attr.max_rd_atomic = attr.max_dest_rd_atomic = 2;
+  REQUIRE(qp.connect(attr));
+  REQUIRE(qp.modify({.state = QpState::kSqd}, qp_attr::kState));
+  attr.max_rd_atomic = attr.max_dest_rd_atomic = 16;
+  fail_until_changed([&] { return qp.modify(attr, qp_attr::kMaxQpRdAtomic | qp_attr::kMaxDestRdAtomic); },
+                     [&] {
+                       const QpAttr kept = qp.query();
+                       return kept.max_rd_atomic == 2 && kept.max_dest_rd_atomic == 2;
+                     });
+  CHECK(qp.query().max_dest_rd_atomic == 16);
+}
+
+TEST_CASE("a responder that has no memory to remember more requests remembers the newest ones", "[memory]") {
+  transport::ResponderResources remembered;
+  remembered.resize(2);
+  const auto add = [&remembered](std::uint32_t psn) {
+    transport::ResponderResource& request = *remembered.add();
+    request.first_psn = Psn{psn};
+    request.packets = 1;
+  };
+  for (std::uint32_t psn = 0; psn < 3; ++psn) add(psn);
+  for (long n = 0; n < 2; ++n) {
+    allocations_left = n;
+    bool is_resized = false;
+    try {
+      remembered.resize(4);
+      is_resized = true;
+    } catch (const std::bad_alloc&) {
+    }
+    allocations_left = -1;
+    REQUIRE_FALSE(is_resized);
+  }
+  add(3);
+  CHECK(remembered.find(Psn{2}) != nullptr);
+  CHECK(remembered.find(Psn{1}) == nullptr);
 }
 
 TEST_CASE("a QP that goes or is reset takes its completions along where there is no memory",
