@@ -1,6 +1,7 @@
 #include "engine/groups.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace uroce::engine {
 
@@ -21,11 +22,13 @@ const Group* Groups::find(const Gid& gid) const noexcept {
 
 void Groups::attach(const Gid& gid, unsigned owner, transport::QueuePair* member) {
   auto place = place_of(groups_, gid);
-  if (place == groups_.end() || place->gid != gid) {
-    place =
-        groups_.insert(place, {.gid = gid, .members = {}, .attached = std::vector<std::uint32_t>(loops_, 0)});
+  if (place != groups_.end() && place->gid == gid) {
+    if (member != nullptr) place->members.push_back(member);
+  } else {
+    Group made{.gid = gid, .members = {}, .attached = std::vector<std::uint32_t>(loops_, 0)};
+    if (member != nullptr) made.members.push_back(member);
+    place = groups_.insert(place, std::move(made));
   }
-  if (member != nullptr) place->members.push_back(member);
   ++place->attached[owner];
 }
 

@@ -30,6 +30,7 @@ class Groups {
   [[nodiscard]] const Group* find(const Gid& gid) const noexcept;
 
   /// A QP of loop `owner` is attached; `member` is that QP if it is one of this loop. Not twice for one QP.
+  /// Throws bad_alloc, and nothing has changed then.
   void attach(const Gid& gid, unsigned owner, transport::QueuePair* member);
   /// The reverse. Does nothing if it was not attached.
   void detach(const Gid& gid, unsigned owner, transport::QueuePair* member) noexcept;

@@ -3,6 +3,7 @@
 #include <new>
 
 #include "api/ends.h"
+#include "engine/groups.h"
 #include "transport/responder_resources.h"
 #include "uroce/ah.h"
 #include "uroce/ece.h"
@@ -193,6 +194,26 @@ TEST_CASE("a responder that has no memory to remember more requests remembers th
   add(3);
   CHECK(remembered.find(Psn{2}) != nullptr);
   CHECK(remembered.find(Psn{1}) == nullptr);
+}
+
+TEST_CASE("a group that there is no memory for is none", "[memory][multicast]") {
+  alignas(64) std::byte somewhere[64];
+  auto* const member = static_cast<transport::QueuePair*>(static_cast<void*>(somewhere));
+  const Gid gid = *Gid::parse("239.1.2.3");
+  engine::Groups groups(2);
+  bool is_attached = false;
+  for (long n = 0; !is_attached; ++n) {
+    allocations_left = n;
+    try {
+      groups.attach(gid, 0, member);
+      is_attached = true;
+    } catch (const std::bad_alloc&) {
+      is_attached = false;
+    }
+    allocations_left = -1;
+    CHECK(groups.is_empty() != is_attached);
+  }
+  CHECK(groups.find(gid)->members.size() == 1);
 }
 
 TEST_CASE("a QP that goes or is reset takes its completions along where there is no memory",
