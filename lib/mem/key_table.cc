@@ -1,5 +1,6 @@
 #include "mem/key_table.h"
 
+#include <algorithm>
 #include <new>
 
 namespace uroce::mem {
@@ -158,13 +159,11 @@ void KeyTable::erase(std::uint32_t key) {
   slot->key.store(kRemoved, std::memory_order_release);
   retire(key);
   --live_;
-  std::vector<std::unique_ptr<WindowCount>> unused;  // before the loops pass a boundary
-  std::erase_if(orphans_, [&unused](auto& orphan) {
-    if (orphan->has_windows()) return false;
-    unused.push_back(std::move(orphan));
-    return true;
-  });
+  const auto unused =  // before the loops pass a boundary
+      std::partition(orphans_.begin(), orphans_.end(),
+                     [](const auto& orphan) { return orphan->has_windows(); });
   quiesce_();
+  orphans_.erase(unused, orphans_.end());
 }
 
 void KeyTable::adopt(std::unique_ptr<WindowCount> orphan) {

@@ -1,6 +1,7 @@
 #include "uroce/mr.h"
 
 #include <bit>
+#include <new>
 #include <optional>
 
 #include "mem/hugepage.h"
@@ -81,7 +82,12 @@ Result<Mr> Mr::reg(Pd& pd, std::span<std::byte> memory, std::uint32_t access_fla
   const mem::Region region = region_of(memory, addr, pd.number(), access_flags);
   auto key = pd.device().keys.insert(region);
   if (!key) return key.error();
-  return Mr(std::make_unique<Impl>(pd.device(), memory, region, *key));
+  try {
+    return Mr(std::make_unique<Impl>(pd.device(), memory, region, *key));
+  } catch (const std::bad_alloc&) {
+    pd.device().keys.remove(*key);
+    return Error{Errc::kNoMemory, "no memory for another memory region"};
+  }
 }
 
 Result<Mr> Mr::alloc(Pd& pd, std::size_t bytes, std::uint32_t access_flags) {

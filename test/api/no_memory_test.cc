@@ -1,12 +1,16 @@
 // What is left when memory runs out in the middle of a call: nothing, and everything else works on.
+#include <array>
+#include <bit>
 #include <cstdlib>
 #include <new>
 
 #include "api/ends.h"
 #include "engine/groups.h"
+#include "mem/key_table.h"
 #include "transport/responder_resources.h"
 #include "uroce/ah.h"
 #include "uroce/ece.h"
+#include "verbs/device_impl.h"
 
 namespace {
 
@@ -241,6 +245,43 @@ TEST_CASE("a QP that goes or is reset takes its completions along where there is
   REQUIRE(cq.poll({&wc, 1}) == 1);
   CHECK(wc.qpn == kept.qpn());
   CHECK(cq.poll({&wc, 1}) == 0);
+}
+
+TEST_CASE("a region that there is no memory for leaves no key behind", "[api][memory][mr]") {
+  Joined link(Mode::kApp);
+  std::vector<std::byte> bytes(4096);
+  const Mr region = fail_each_allocation([&] { return Mr::reg(link.a.pd, bytes, access::kAll); });
+  CHECK(link.a.device.impl().keys.size() == 1);
+}
+
+TEST_CASE("a region goes where there is no memory, behind one that its windows have outlived",
+          "[memory][mr][windows]") {
+  for (long n = 0; n < 8; ++n) {
+    mem::KeyTable keys(1, [] {});
+    std::array<std::byte, 64> bytes{};
+    const mem::Region region{.addr = std::bit_cast<std::uint64_t>(bytes.data()),
+                             .length = bytes.size(),
+                             .pd = 1,
+                             .access = access::kAll | access::kMwBind};
+    const std::uint32_t bound = keys.insert(region).value();
+    const std::uint32_t window = keys.insert_window(MwType::kType1, 1).value();
+    const MwBind to{
+        .mr = Lkey{bound}, .addr = region.addr, .length = region.length, .access = access::kRemoteRead};
+    REQUIRE(keys.bind(window + 1, {.pd = 1}, to) == mem::BindResult::kDone);
+    keys.remove(bound);
+    keys.remove_window(window);
+    const std::uint32_t last = keys.insert(region).value();
+    allocations_left = n;
+    bool is_gone = false;
+    try {
+      keys.remove(last);
+      is_gone = true;
+    } catch (const std::bad_alloc&) {
+      is_gone = false;
+    }
+    allocations_left = -1;
+    CHECK(is_gone);
+  }
 }
 
 TEST_CASE("a region that there is no memory to register anew goes as any other", "[api][memory][mr]") {
