@@ -51,12 +51,12 @@ Result<CmAddress> cm_address(const std::string& host, std::uint16_t port) {
 }
 
 std::string own_host(const Device& device) {
-  std::string own;
+  Gid own;
   for (const GidEntry& entry : device.gids()) {
-    if (entry.gid.is_zero() || (!own.empty() && entry.gid.is_link_local())) continue;
-    if (own.empty() || own.starts_with("fe80")) own = host_text(entry.gid);
+    if (entry.gid.is_zero() || (!own.is_zero() && entry.gid.is_link_local())) continue;
+    if (own.is_zero() || own.is_link_local()) own = entry.gid;
   }
-  return own;
+  return own.is_zero() ? "" : host_text(own);
 }
 
 Error no_server(Error error, const Device& device, const std::string& command) {

@@ -94,6 +94,14 @@ struct Gid {
   [[nodiscard]] constexpr bool is_multicast() const noexcept {
     return is_v4() ? (raw[12] & 0xf0) == 0xe0 : raw[0] == 0xff;
   }
+  /// 0.0.0.0 or ::, nobody's address: whoever has none yet, or all of the family. RFC 1122 3.2.1.3, RFC 4291
+  /// 2.5.2.
+  [[nodiscard]] constexpr bool is_unspecified() const noexcept { return is_zero() || *this == from_v4({}); }
+  /// Of one host: all but those that are unspecified, of groups, or 255.255.255.255. RFC 1122 3.2.1.3, RFC
+  /// 4291 2.4.
+  [[nodiscard]] constexpr bool is_unicast() const noexcept {
+    return !is_unspecified() && !is_multicast() && *this != from_v4({255, 255, 255, 255});
+  }
   [[nodiscard]] constexpr bool is_link_local() const noexcept {
     return raw[0] == 0xfe && (raw[1] & 0xc0) == 0x80;
   }

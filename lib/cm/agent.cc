@@ -98,7 +98,7 @@ Status Agent::bind(CmId id, const CmAddress& address) {
   auto c = in(id, State::kIdle, "only a new id is bound to an address");
   if (!c) return c.error();
   if ((*c)->is_bound) return Error{Errc::kBadState, "the id is bound to an address already"};
-  if (!Bindings::is_any(address.ip) && !host_.is_own(address.ip)) {
+  if (!address.ip.is_unspecified() && !host_.is_own(address.ip)) {
     return Error{Errc::kNotFound, to_string(address.ip) + " is no address of this port"};
   }
   auto port = bindings_.take((*c)->space, address, id, random_, (*c)->shares_port);

@@ -118,7 +118,7 @@ CmId Agent::listener_of(std::uint64_t service, const Gid& destination, bool is_d
     const Conversation* c = find(id);
     if (c == nullptr || c->state != State::kListen) return false;
     return c->local.ip.is_zero() || c->local.ip == destination ||
-           (Bindings::is_any(c->local.ip) && destination.is_v4());
+           (c->local.ip.is_unspecified() && destination.is_v4());
   });
 }
 

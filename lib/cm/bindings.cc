@@ -9,7 +9,7 @@ bool Bindings::is_free(PortSpace space, std::uint16_t port, const Holder& wanted
   if (found == ports_.end()) return true;
   return std::none_of(found->second.begin(), found->second.end(), [&](const Holder& holder) {
     if (holder.id == wanted.id || (holder.shares && wanted.shares)) return false;
-    return holder.ip == wanted.ip || is_any(holder.ip) || is_any(wanted.ip);
+    return holder.ip == wanted.ip || holder.ip.is_unspecified() || wanted.ip.is_unspecified();
   });
 }
 

@@ -37,11 +37,6 @@ class Bindings {
   }
   [[nodiscard]] std::size_t size() const noexcept { return ports_.size(); }
 
-  /// Whether an address stands for all of its kind.
-  [[nodiscard]] static bool is_any(const Gid& ip) noexcept {
-    return ip.is_zero() || ip == Gid::from_v4({0, 0, 0, 0});
-  }
-
  private:
   struct Holder {
     CmId id{};

@@ -61,12 +61,10 @@ Status set_port(Config& config, std::string_view text) {
   return {};
 }
 
-/// An address that a port can own: neither zero nor multicast.
+/// An address that a port can own.
 std::optional<Gid> unicast(std::string_view text) {
   const auto gid = Gid::parse(text);
-  if (!gid || gid->is_zero() || gid->is_multicast()) return std::nullopt;
-  const bool is_v4_unicast = *gid != Gid::from_v4({0, 0, 0, 0}) && *gid != Gid::from_v4({255, 255, 255, 255});
-  return is_v4_unicast ? gid : std::nullopt;
+  return gid && gid->is_unicast() ? gid : std::nullopt;
 }
 
 std::optional<unsigned> number(std::string_view text, unsigned low, unsigned high) {

@@ -160,8 +160,7 @@ std::optional<const char*> wrong_value(const QpAttr& attr, std::uint32_t mask, c
     return "path_mtu is larger than the port's active MTU: raise the link MTU (path MTU + 96 bytes)";
   }
   if (given(kAv) && attr.sgid_index >= bounds.gid_count) return "sgid_index is beyond the GID table";
-  if (given(kAv) && (attr.dgid.is_zero() || attr.dgid.is_multicast()))
-    return "dgid is not the address of a peer";
+  if (given(kAv) && !attr.dgid.is_unicast()) return "dgid is not the address of a peer";
   if (given(kAv) && attr.sl > 7) return "sl is 0 to 7";
   if (given(kTimeout) && attr.timeout > 31) return "timeout is 0 to 31";
   if (given(kRetryCnt) && attr.retry_cnt > 7) return "retry_cnt is 0 to 7";

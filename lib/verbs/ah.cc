@@ -98,7 +98,8 @@ namespace {
 
 Status check(Device::Impl& device, const AhAttr& attr) {
   const auto own = device.own_addresses();
-  if (attr.dgid.is_zero()) return Error{Errc::kInvalid, "dgid is not an address"};
+  if (!attr.dgid.is_unicast() && !attr.dgid.is_multicast())
+    return Error{Errc::kInvalid, "dgid is not an address"};
   if (attr.sgid_index >= own.size()) return Error{Errc::kInvalid, "sgid_index is beyond the GID table"};
   if (attr.sl > 7) return Error{Errc::kInvalid, "sl is 0 to 7"};
   if (!engine::can_reach(own[attr.sgid_index], attr.dgid)) {

@@ -25,7 +25,7 @@ void run_gsi_loop(Device& device) {
 
 Result<AhAttr> route_to(Device& device, const Gid& to, const Gid& source) {
   const auto own = device.impl().own_addresses();
-  const bool any = source.is_zero() || source == Gid::from_v4({0, 0, 0, 0});
+  const bool any = source.is_unspecified();
   std::optional<std::size_t> found;
   const auto is_usable = [&](const engine::Address& a) {
     return a.type == GidType::kRoceV2 && engine::can_reach(a, to) && (any || a.gid == source) &&

@@ -14,16 +14,9 @@ bool checksum_ok(const PacketView& packet) noexcept {
   return fold_sum(sum) == 0xffff;
 }
 
-/// Whether a node may have this address. RFC 1122 3.2.1.3.
-bool is_node(const Gid& gid) noexcept {
-  constexpr Gid kNobody = Gid::from_v4({});
-  constexpr Gid kEverybody = Gid::from_v4({255, 255, 255, 255});
-  return !gid.is_multicast() && !gid.is_zero() && gid != kNobody && gid != kEverybody;
-}
-
 bool is_unicast(const PacketView& packet) noexcept {
-  return !is_group(packet.dst_mac()) && !is_group(packet.src_mac()) && is_node(packet.dst_gid()) &&
-         is_node(packet.src_gid());
+  return !is_group(packet.dst_mac()) && !is_group(packet.src_mac()) && packet.dst_gid().is_unicast() &&
+         packet.src_gid().is_unicast();
 }
 
 /// The IP header of the reply. @return where the ICMP message goes.

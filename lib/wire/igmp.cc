@@ -76,7 +76,7 @@ std::optional<GroupMessage> parse_igmp(std::span<const std::byte> frame, std::si
     out.max_delay_ns = tenths * kTenthNs;
     if (group.is_multicast()) {
       out.group = group;
-    } else if (group != Gid::from_v4({})) {
+    } else if (!group.is_unspecified()) {
       return std::nullopt;
     }
   } else if ((type == raw(IgmpType::kReportV1) || type == raw(IgmpType::kReportV2)) && group.is_multicast()) {

@@ -208,6 +208,17 @@ TEST_CASE("addresses come and go while a port is open; indices and connections s
   CHECK(Ah::create(link.a.pd, {.dgid = there, .sgid_index = kIn5}).has_value());
 }
 
+TEST_CASE("an address that no host and no group has is no destination", "[api][ah]") {
+  Vlans link(Mode::kApp);
+  for (const char* nobodys : {"::", "0.0.0.0", "255.255.255.255"}) {
+    CAPTURE(nobodys);
+    const Gid dgid = *Gid::parse(nobodys);
+    const auto made = Ah::create(link.a.pd, {.dgid = dgid, .sgid_index = dgid.is_v4() ? kIn5 : kLinkLocal});
+    REQUIRE_FALSE(made.has_value());
+    CHECK(made.error().code == Errc::kInvalid);
+  }
+}
+
 TEST_CASE("service levels and VLANs out of range are refused", "[api][vlan]") {
   Vlans link(Mode::kApp);
   const Gid there = link.b.device.gids().at(kIn5).gid;

@@ -35,10 +35,6 @@ bool is_known(PortSpace space) noexcept {
          space == PortSpace::kIpoib;
 }
 
-bool is_any(const Gid& ip) noexcept {
-  return ip.is_zero() || ip == Gid::from_v4({0, 0, 0, 0});
-}
-
 /// The first of a family; a link-local one if there is no other. Zero: there is none.
 Gid address_of(const std::vector<GidEntry>& own, bool is_v4) noexcept {
   Gid found;
@@ -144,7 +140,7 @@ int Ucm::destroy_id(const Call& call) {
 /// nobody in this process listens at is the other end's.
 std::optional<CmAddress> Ucm::on_port(std::optional<CmAddress> address, bool is_remote) const {
   if (!address.has_value()) return address;
-  if (!address->ip.is_loopback() && !(is_remote && is_any(address->ip))) return address;
+  if (!address->ip.is_loopback() && !(is_remote && address->ip.is_unspecified())) return address;
   const Device& device = cm_->device();
   const Gid own = address_of(device.gids(), address->ip.is_v4());
   if (own.is_zero()) return address;
@@ -165,7 +161,7 @@ int Ucm::bind_id(UcmId& id, const CmAddress& address) {
   auto local = channel_->local(*id.cm);
   if (!local) return to_errno(local.error().code);
   id.local = *local;
-  id.has_device = !is_any(local->ip);
+  id.has_device = !local->ip.is_unspecified();
   return 0;
 }
 

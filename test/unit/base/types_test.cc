@@ -32,6 +32,30 @@ TEST_CASE("a GID is written in IPv6 notation, IPv4 as mapped address", "[base][g
   CHECK(to_string(Gid{}) == "::");
 }
 
+TEST_CASE("a GID knows whether it is nobody's, one host's or a group's", "[base][gid]") {
+  for (const auto* nobodys : {"::", "0.0.0.0"}) {
+    CAPTURE(nobodys);
+    CHECK(Gid::parse(nobodys)->is_unspecified());
+    CHECK_FALSE(Gid::parse(nobodys)->is_unicast());
+  }
+  for (const auto* hosts : {"10.0.0.1", "127.0.0.1", "223.255.255.255", "255.255.255.254", "0.0.0.1",
+                            "fe80::1", "fd00::e000:1", "::1", "::fffe:0:0"}) {
+    CAPTURE(hosts);
+    CHECK(Gid::parse(hosts)->is_unicast());
+    CHECK_FALSE(Gid::parse(hosts)->is_unspecified());
+  }
+  for (const auto* groups : {"224.0.0.0", "239.255.255.255", "ff00::", "ff02::1"}) {
+    CAPTURE(groups);
+    CHECK(Gid::parse(groups)->is_multicast());
+    CHECK_FALSE(Gid::parse(groups)->is_unicast());
+    CHECK_FALSE(Gid::parse(groups)->is_unspecified());
+  }
+  const Gid everybody = Gid::from_v4({255, 255, 255, 255});
+  CHECK_FALSE(everybody.is_unicast());
+  CHECK_FALSE(everybody.is_multicast());
+  CHECK_FALSE(everybody.is_unspecified());
+}
+
 TEST_CASE("a MAC address is read and written as six pairs of digits", "[base][mac]") {
   const MacAddress mac{{0x02, 0x99, 0x00, 0xab, 0xCD, 0xef}};
   CHECK(MacAddress::parse("02:99:00:ab:cd:ef") == mac);

@@ -155,6 +155,11 @@ TEST_CASE("a QP refuses values out of range and changes nothing", "[transport][q
        [](QpAttr& a) {
          a.dgid = Gid::from_v4({224, 0, 0, 1});
        }},
+      {QpState::kInit, QpState::kRtr, kRtrMask, [](QpAttr& a) { a.dgid = Gid::from_v4({}); }},
+      {QpState::kInit, QpState::kRtr, kRtrMask,
+       [](QpAttr& a) {
+         a.dgid = Gid::from_v4({255, 255, 255, 255});
+       }},
       {QpState::kInit, QpState::kRtr, kRtrMask, [](QpAttr& a) { a.dest_qpn = Qpn{0x100'0000}; }},
       {QpState::kInit, QpState::kRtr, kRtrMask, [](QpAttr& a) { a.min_rnr_timer = 32; }},
       {QpState::kInit, QpState::kRtr, kRtrMask, [](QpAttr& a) { a.max_dest_rd_atomic = 129; }},
