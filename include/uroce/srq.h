@@ -26,9 +26,9 @@ struct SrqInitAttr {
 /// to its own protection domain.
 class Srq {
  public:
-  /// @param loop  which of the device's loops it belongs to: that of the CQs of its QPs
+  /// Its QPs belong to one loop, which the first of them chooses.
   /// @return kInvalid if `attr` exceeds Device::limits().
-  static Result<Srq> create(Pd& pd, const SrqInitAttr& attr, unsigned loop = 0);
+  static Result<Srq> create(Pd& pd, const SrqInitAttr& attr);
   /// Receives for whatever the QPs of an XRC domain deliver to number(); they complete in `cq`, which must be
   /// of the domain's loop. RDMA requests that name it use the rights of `pd`.
   static Result<Srq> create(Pd& pd, Xrcd& domain, Cq& cq, const SrqInitAttr& attr);
@@ -58,7 +58,7 @@ class Srq {
   [[nodiscard]] Impl& impl() const noexcept { return *impl_; }
 
  private:
-  static Result<Srq> make(Pd& pd, const SrqInitAttr& attr, unsigned loop, Xrcd* domain, Cq* cq);
+  static Result<Srq> make(Pd& pd, const SrqInitAttr& attr);
   explicit Srq(std::unique_ptr<Impl> impl) noexcept;
   std::unique_ptr<Impl> impl_;
 };

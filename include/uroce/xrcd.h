@@ -15,9 +15,9 @@ namespace uroce {
 /// processes.
 class Xrcd {
  public:
-  /// @param loop  which of the device's loops it and all that is made with it belong to
-  /// @return kInvalid if there is no such loop; kNoMemory.
-  static Result<Xrcd> create(Device& device, unsigned loop = 0);
+  /// All that is made with it belongs to one loop: that of the first Cq, or any if a QP is first.
+  /// @return kNoMemory.
+  static Result<Xrcd> create(Device& device);
   Xrcd(Xrcd&&) noexcept;
   Xrcd& operator=(Xrcd&&) noexcept;
   ~Xrcd();

@@ -202,6 +202,7 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
   bool is_target = false;                      // of its XRC domain
   std::vector<Gid> groups;                     // attached to; guarded by device.multicast
   std::shared_ptr<QpWhereabouts> whereabouts;  // once somebody else has to know
+  SharedLoop::User user;                       // of the loop of its SRQ or XRC domain
 
  private:
   void detach(const Gid& group, std::size_t loops);
@@ -363,11 +364,15 @@ Result<Qp> Qp::create(Pd& pd, Cq& send_cq, Cq& recv_cq, const QpInitAttr& attr) 
 }
 
 Result<Qp> Qp::create(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq& srq, const QpInitAttr& attr) {
-  if (&srq.impl().runner != &recv_cq.impl().runner) {
+  SharedLoop& place = srq.impl().place;
+  auto user = place.is_of(recv_cq.impl().device) ? place.enter(recv_cq.impl().loop) : std::nullopt;
+  if (!user) {
     return Error{Errc::kInvalid,
-                 "the SRQ and the CQs of a QP must belong to the same loop of the same device"};
+                 "the CQs of QPs that share an SRQ must belong to the same loop of the same device"};
   }
-  return make(pd, send_cq, recv_cq, &srq, attr);
+  auto made = make(pd, send_cq, recv_cq, &srq, attr);
+  if (made) made->impl().user = std::move(*user);
+  return made;
 }
 
 Result<Qp> Qp::make(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq* srq, const QpInitAttr& attr) {
@@ -416,9 +421,14 @@ Result<Qp> Qp::create(Xrcd& domain, const QpInitAttr& attr) {
   // It has no queues; a receive that it takes may have as many SGEs as any SRQ of the domain allows.
   const QpInitAttr none{
       .type = attr.type, .max_send_wr = 1, .max_recv_wr = 1, .max_recv_sge = xrcd.device.limits.max_sge};
-  auto impl =
-      Impl::make({.device = xrcd.device, .runner = xrcd.runner, .loop = xrcd.loop, .xrcd = &xrcd}, none);
+  SharedLoop::User user = xrcd.place.enter();
+  auto impl = Impl::make({.device = xrcd.device,
+                          .runner = *xrcd.device.runners[user.loop()],
+                          .loop = user.loop(),
+                          .xrcd = &xrcd},
+                         none);
   if (!impl) return impl.error();
+  (*impl)->user = std::move(user);
   return Qp(std::move(*impl));
 }
 

@@ -16,6 +16,10 @@ Status check_depth(std::uint32_t max_wr, const Limits& limits) {
   return Error{Errc::kInvalid, "an SRQ has 1 to " + std::to_string(limits.max_qp_wr) + " receives"};
 }
 
+Error no_memory() {
+  return Error{Errc::kNoMemory, "no memory for a shared receive queue"};
+}
+
 }  // namespace
 
 Srq::Srq(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -23,39 +27,45 @@ Srq::Srq(Srq&&) noexcept = default;
 Srq& Srq::operator=(Srq&&) noexcept = default;
 Srq::~Srq() = default;
 
-Result<Srq> Srq::create(Pd& pd, const SrqInitAttr& attr, unsigned loop) {
-  return make(pd, attr, loop, nullptr, nullptr);
+Result<Srq> Srq::create(Pd& pd, const SrqInitAttr& attr) {
+  return make(pd, attr);
 }
 
 Result<Srq> Srq::create(Pd& pd, Xrcd& domain, Cq& cq, const SrqInitAttr& attr) {
-  if (&domain.impl().device != &pd.device() || &domain.impl().runner != &cq.impl().runner) {
+  Xrcd::Impl& xrcd = domain.impl();
+  const bool is_of_device = &xrcd.device == &pd.device() && &cq.impl().device == &pd.device();
+  auto user = is_of_device ? xrcd.place.enter(cq.impl().loop) : std::nullopt;
+  if (!user) {
     return Error{Errc::kInvalid,
-                 "the CQ and the XRC domain of an SRQ must belong to the same loop of the same device"};
+                 "the CQ of an SRQ and its XRC domain must belong to the same loop of the same device"};
   }
-  return make(pd, attr, domain.impl().loop, &domain, &cq);
+  auto made = make(pd, attr);
+  if (!made) return made;
+  Impl& impl = made->impl();
+  impl.in_domain = std::move(*user);
+  impl.in_place = std::move(*impl.place.enter(cq.impl().loop));
+  try {
+    impl.place.execute([&](engine::PollLoop&, Ticks) { xrcd.domain.add(impl.shared, cq.impl().ring); });
+  } catch (const std::bad_alloc&) {
+    return no_memory();
+  }
+  impl.domain = &xrcd.domain;
+  return made;
 }
 
-Result<Srq> Srq::make(Pd& pd, const SrqInitAttr& attr, unsigned loop, Xrcd* domain, Cq* cq) {
+Result<Srq> Srq::make(Pd& pd, const SrqInitAttr& attr) {
   Device::Impl& device = pd.device();
   if (Status fits = check_depth(attr.max_wr, device.limits); !fits) return fits.error();
   if (attr.max_sge > device.limits.max_sge) {
     return Error{Errc::kInvalid, "max_sge is at most " + std::to_string(device.limits.max_sge)};
   }
-  if (loop >= device.runners.size()) {
-    return Error{Errc::kInvalid,
-                 "the device has " + std::to_string(device.runners.size()) + " loops (--lcores)"};
-  }
   const SrqInitAttr granted{.max_wr = std::bit_ceil(attr.max_wr), .max_sge = std::max(attr.max_sge, 1U)};
   try {
-    auto impl = std::make_unique<Impl>(device, loop, pd.number(), granted);
+    auto impl = std::make_unique<Impl>(device, pd.number(), granted);
     if (impl->number.value() == 0) return Error{Errc::kLimit, "all numbers of SRQs are in use"};
-    if (domain == nullptr) return Srq(std::move(impl));
-    impl->runner.execute(
-        [&](engine::PollLoop&, Ticks) { domain->impl().domain.add(impl->shared, cq->impl().ring); });
-    impl->domain = &domain->impl().domain;
     return Srq(std::move(impl));
   } catch (const std::bad_alloc&) {
-    return Error{Errc::kNoMemory, "no memory for a shared receive queue"};
+    return no_memory();
   }
 }
 
@@ -72,9 +82,9 @@ Status Srq::resize(std::uint32_t max_wr) {
   const std::uint32_t depth = std::bit_ceil(max_wr);
   bool is_enough = false;
   try {
-    impl_->runner.execute([&](engine::PollLoop&, Ticks) { is_enough = impl_->shared.resize(depth); });
+    impl_->place.execute([&](engine::PollLoop&, Ticks) { is_enough = impl_->shared.resize(depth); });
   } catch (const std::bad_alloc&) {
-    return Error{Errc::kNoMemory, "no memory for a shared receive queue"};
+    return no_memory();
   }
   if (!is_enough) {
     return Error{Errc::kInvalid,
@@ -88,13 +98,13 @@ Status Srq::arm_limit(std::uint32_t limit) {
   if (limit > impl_->attr.max_wr) {
     return Error{Errc::kInvalid, "the limit is at most the capacity, " + std::to_string(impl_->attr.max_wr)};
   }
-  impl_->runner.execute([&](engine::PollLoop& loop, Ticks) { loop.arm_limit(impl_->shared, limit); });
+  impl_->place.execute([&](engine::PollLoop& loop, Ticks) { loop.arm_limit(impl_->shared, limit); });
   return {};
 }
 
 std::uint32_t Srq::limit() const {
   std::uint32_t limit = 0;
-  impl_->runner.execute([&](engine::PollLoop&, Ticks) { limit = impl_->shared.limit(); });
+  impl_->place.execute([&](engine::PollLoop&, Ticks) { limit = impl_->shared.limit(); });
   return limit;
 }
 

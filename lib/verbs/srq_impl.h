@@ -1,10 +1,10 @@
 /// The inside of an Srq.
 #pragma once
 
-#include "engine/loop_runner.h"
 #include "transport/receives.h"
 #include "uroce/srq.h"
 #include "verbs/device_impl.h"
+#include "verbs/shared_loop.h"
 #include "verbs/xrcd_impl.h"
 
 namespace uroce {
@@ -31,26 +31,28 @@ class SrqNumber {
 };
 
 struct Srq::Impl {
-  Impl(Device::Impl& device, unsigned loop_index, std::uint32_t pd, const SrqInitAttr& granted)
+  Impl(Device::Impl& device, std::uint32_t pd, const SrqInitAttr& granted)
       : limits(device.limits),
-        runner(*device.runners[loop_index]),
+        place(device),
         number(device),
-        loop(loop_index),
         attr(granted),
         shared(number.value(), pd, granted.max_wr, granted.max_sge) {}
   ~Impl() {
-    if (domain != nullptr) runner.execute([this](engine::PollLoop&, Ticks) { domain->remove(shared); });
+    if (domain != nullptr) place.execute([this](engine::PollLoop&, Ticks) { domain->remove(shared); });
   }
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
   const Limits& limits;
-  engine::LoopRunner& runner;
+  SharedLoop place;  // of its QPs
   const SrqNumber number;
-  const unsigned loop;
   SrqInitAttr attr;
   transport::SharedReceives shared;
-  transport::XrcDomain* domain = nullptr;  // that it is in
+
+  // That of XRC is where its domain is.
+  SharedLoop::User in_domain;
+  SharedLoop::User in_place;
+  transport::XrcDomain* domain = nullptr;
 };
 
 }  // namespace uroce

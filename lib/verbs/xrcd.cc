@@ -2,7 +2,6 @@
 
 #include <new>
 
-#include "verbs/device_impl.h"
 #include "verbs/xrcd_impl.h"
 
 namespace uroce {
@@ -12,13 +11,9 @@ Xrcd::Xrcd(Xrcd&&) noexcept = default;
 Xrcd& Xrcd::operator=(Xrcd&&) noexcept = default;
 Xrcd::~Xrcd() = default;
 
-Result<Xrcd> Xrcd::create(Device& device, unsigned loop) {
-  auto& runners = device.impl().runners;
-  if (loop >= runners.size()) {
-    return Error{Errc::kInvalid, "the device has " + std::to_string(runners.size()) + " loops (--lcores)"};
-  }
+Result<Xrcd> Xrcd::create(Device& device) {
   try {
-    return Xrcd(std::make_unique<Impl>(device.impl(), *runners[loop], loop));
+    return Xrcd(std::make_unique<Impl>(device.impl()));
   } catch (const std::bad_alloc&) {
     return Error{Errc::kNoMemory, "no memory for an XRC domain"};
   }

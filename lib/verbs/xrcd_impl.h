@@ -1,19 +1,17 @@
 /// The inside of an Xrcd.
 #pragma once
 
-#include "engine/loop_runner.h"
 #include "transport/xrc_domain.h"
 #include "uroce/xrcd.h"
+#include "verbs/shared_loop.h"
 
 namespace uroce {
 
 struct Xrcd::Impl {
-  Impl(Device::Impl& device_impl, engine::LoopRunner& loop_runner, unsigned loop_index)
-      : device(device_impl), runner(loop_runner), loop(loop_index) {}
+  explicit Impl(Device::Impl& device_impl) : device(device_impl), place(device_impl) {}
 
   Device::Impl& device;
-  engine::LoopRunner& runner;
-  const unsigned loop;
+  SharedLoop place;  // of its SRQs and targets
   transport::XrcDomain domain;
 };
 

@@ -3,7 +3,7 @@
 #include <set>
 #include <vector>
 
-#include "api/ends.h"
+#include "api/side.h"
 #include "uroce/ah.h"
 #include "uroce/srq.h"
 
@@ -185,6 +185,33 @@ TEST_CASE("an SRQ has limits like a QP, and its QPs have no receives of their ow
   std::uint64_t posted = 0;
   while (crowd.srq.post_recv({.wr_id = posted})) ++posted;
   CHECK(posted == 64);
+}
+
+TEST_CASE("an SRQ is on the loop of its QPs, and on another one once they are gone", "[api][srq][loops]") {
+  End end = lone(Mode::kApp, "0,1");
+  Srq srq = must(Srq::create(end.pd, {.max_wr = 8}));
+  for (const unsigned loop : {1U, 0U}) {
+    CAPTURE(loop);
+    REQUIRE(srq.post_recv({.wr_id = loop}));
+    REQUIRE(srq.arm_limit(1));
+    Side from(end, QpInitAttr{}, 0);
+    Cq cq = must(Cq::create(end.device, 8, loop));
+    Qp to = must(Qp::create(end.pd, cq, cq, srq, {}));
+    Cq elsewhere = must(Cq::create(end.device, 8, 1 - loop));
+    const auto foreign = Qp::create(end.pd, elsewhere, elsewhere, srq, {});
+    REQUIRE_FALSE(foreign.has_value());
+    CHECK(foreign.error().code == Errc::kInvalid);
+    REQUIRE(join(end, from.qp, end, to));
+    REQUIRE(from.qp.post_send({.wr_id = 9}));
+    Wc wc;
+    REQUIRE(within(5s, [&] {
+      end.device.progress();
+      return cq.poll({&wc, 1}) == 1;
+    }));
+    CHECK(wc.ok());
+    CHECK(wc.wr_id == loop);
+    CHECK(srq.limit() == 0);  // none is left
+  }
 }
 
 }  // namespace uroce::api
