@@ -24,6 +24,7 @@ import links
 
 SECONDS = 60  # for one pair
 LONG_SECONDS = 240
+CORES = sorted(os.sched_getaffinity(0))
 GRACE = 5  # seconds that one end has when the other has failed
 IBV = ("ibv_devices", "ibv_devinfo -v")
 PINGPONG = (
@@ -42,6 +43,11 @@ VARIANTS = (
     "ib_atomic_bw -A CMP_AND_SWAP -n 500", "ib_write_bw -m 256 -n 500", "ib_send_bw -x 0 -n 500",
     "ib_send_bw -l 8 -n 512", "ib_send_bw --use_old_post_send -n 500",
     "ib_send_lat --use_old_post_send -n 500")
+# At both ends on the second of two loops, which that completion vector is.
+SECOND_LOOP = " -e -X 1 "
+LOOPS = tuple(f"ib_{what}{SECOND_LOOP}-n 500" for what in (
+    "send_bw", "read_bw -q 4", "send_bw --use-srq -q 2", "send_lat --use-srq", "send_bw -c XRC",
+    "send_lat -c UD"))
 # 200 messages of UC are 3200 frames: all of them fit into the ring of NEEDS_EVERY_FRAME.
 OTHER_TYPES = tuple(
     f"ib_{what}_{how} -c {kind} -n {200 if kind == 'UC' else 500}"
@@ -84,9 +90,9 @@ class Runner:
         self.wrapper = []  # a program around uroce run
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith("UROCE_")}
 
-    def start(self, side, words):
+    def start(self, side, words, *more):
         prefix, options = self.link.around(side)
-        command = [*prefix, *self.wrapper, self.uroce, "run", *options, "--", *words]
+        command = [*prefix, *self.wrapper, self.uroce, "run", *options, *more, "--", *words]
         return self.link.start(command, env=self.environment, cwd="/")
 
     @staticmethod
@@ -123,14 +129,16 @@ class Runner:
         port = free_port()
         words += ["-p", port]
         self.link.has_large_rings = NEEDS_EVERY_FRAME.match(command) is not None
-        server = self.start(0, words)
+        more = ("--lcores", ",".join(map(str, CORES[:2]))) if SECOND_LOOP in command else ()
+        server = self.start(0, words, *more)
         await_listener(port, server, end)
-        return self.finish_both(self.start(1, [*words, self.link.server]), server, end, 8)
+        return self.finish_both(self.start(1, [*words, self.link.server], *more), server, end, 8)
 
 
 def chosen(arguments):
     pairs = tuple("ibv_{}_pingpong {}".format(*case.split(" ", 1)) for case in PINGPONG)
-    for command in IBV + pairs + RC + VARIANTS + OTHER_TYPES + TIMED + (LONG if arguments.long else ()):
+    every = IBV + pairs + RC + VARIANTS + LOOPS + OTHER_TYPES + TIMED
+    for command in every + (LONG if arguments.long else ()):
         if not arguments.patterns or any(pattern in command for pattern in arguments.patterns):
             yield command
 
@@ -146,6 +154,8 @@ def obstacle(command):
     program = command.split()[0]
     if shutil.which(program) is None:
         return "install " + next(PACKAGES[start] for start in PACKAGES if program.startswith(start))
+    if SECOND_LOOP in command and len(CORES) < 2:
+        return "one core"
     return None
 
 

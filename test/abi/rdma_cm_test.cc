@@ -419,9 +419,12 @@ TEST_CASE("events that are not read move with their id", "[abi][rdmacm]") {
   CHECK(to.destroy(id) == 3);
 }
 
-TEST_CASE("a connection is asked for, accepted, established and ended", "[abi][rdmacm]") {
+TEST_CASE("a connection is asked for, accepted, established and ended, on one loop and between two",
+          "[abi][rdmacm]") {
+  const bool has_loops = GENERATE(false, true);
+  const Setting loops("UROCE_LCORES", has_loops ? "0,1" : "");
   const Own own;
-  const VerbsSide peer;
+  const VerbsSide peer(has_loops ? 1 : 0);
   const File file;
   const std::uint32_t listener = listening(file, 1, own.ip, 7000);
   const std::uint32_t id = resolved(file, 2, own.ip, 7000);

@@ -11,15 +11,6 @@ namespace {
 
 constexpr std::uint32_t kQkey = 0x1234;
 
-/// The device has addresses `ips` while it lives.
-class Addresses {
- public:
-  explicit Addresses(const char* ips) { setenv("UROCE_IP", ips, 1); }
-  ~Addresses() { unsetenv("UROCE_IP"); }
-  Addresses(const Addresses&) = delete;
-  Addresses& operator=(const Addresses&) = delete;
-};
-
 /// A UD QP in the place of the one of a side.
 void become_datagram(VerbsSide& side) {
   side.take_qp(IBV_QPT_UD, side.cq);
@@ -58,7 +49,7 @@ ibv_wc send_to_self(VerbsSide& side, ibv_ah* ah) {
 TEST_CASE("a datagram is answered in the VLAN that it came in, where its address may be in several",
           "[abi][ud][vlan]") {
   const char* const ips = GENERATE("10.9.0.1/24@5", "10.9.0.1/24,10.9.0.1/24@5,10.9.0.1/24@6");
-  const Addresses addresses(ips);
+  const Setting addresses("UROCE_IP", ips);
   VerbsSide side;
   become_datagram(side);
   ibv_port_attr port{};
@@ -95,7 +86,7 @@ TEST_CASE("a datagram is answered in the VLAN that it came in, where its address
 
 TEST_CASE("a datagram is answered also by a program that has lost what its completion told of the VLAN",
           "[abi][ud][vlan]") {
-  const Addresses addresses("10.9.0.1/24@5");
+  const Setting addresses("UROCE_IP", "10.9.0.1/24@5");
   VerbsSide side;
   become_datagram(side);
   ibv_ah_attr to{};

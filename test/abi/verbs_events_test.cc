@@ -19,13 +19,6 @@ bool is_readable(int fd, int timeout_ms) {
   return poll(&wanted, 1, timeout_ms) == 1;
 }
 
-void join(VerbsSide& a, VerbsSide& b) {
-  a.to_init();
-  b.to_init();
-  a.connect(b);
-  b.connect(a);
-}
-
 void receive(VerbsSide& side) {
   ibv_recv_wr* bad = nullptr;
   ibv_recv_wr wr{};
@@ -43,13 +36,13 @@ void send(VerbsSide& side, unsigned flags = 0) {
 
 /// From a QP at `a` to a shared queue at `b`, whose CQ has `entries`.
 struct Xrc {
-  Xrc(VerbsSide& a, VerbsSide& b, int entries) {
+  Xrc(VerbsSide& a, VerbsSide& b, int entries, int comp_vector = 0) {
     ibv_xrcd_init_attr domain_attr{};
     domain_attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
     domain_attr.fd = -1;
     domain_attr.oflags = O_CREAT;
     domain = ibv_open_xrcd(b.context, &domain_attr);
-    cq = ibv_create_cq(b.context, entries, nullptr, nullptr, 0);
+    cq = ibv_create_cq(b.context, entries, nullptr, nullptr, comp_vector);
     REQUIRE((domain != nullptr && cq != nullptr));
     ibv_srq_init_attr_ex srq_attr{};
     srq_attr.attr = {.max_wr = VerbsSide::kDepth, .max_sge = 1, .srq_limit = 0};
@@ -142,9 +135,11 @@ TEST_CASE("a CQ that overflows is named, not another one of the QP", "[abi][even
 }
 
 TEST_CASE("of an XRC target the CQ that overflows is that of a queue in its domain", "[abi][events][xrc]") {
+  const bool has_loops = GENERATE(false, true);
+  const Setting loops("UROCE_LCORES", has_loops ? "0,1" : "");
   VerbsSide a;
   VerbsSide b;
-  const Xrc xrc(a, b, 2);
+  const Xrc xrc(a, b, 2, has_loops ? 1 : 0);
   for (int i = 0; i < 4; ++i) xrc.pass_one();
   const ibv_async_event event = event_of(b.context);
   CHECK(event.event_type == IBV_EVENT_CQ_ERR);

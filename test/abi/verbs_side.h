@@ -4,20 +4,61 @@
 #include <infiniband/verbs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <string>
 
 namespace uroce::test {
+
+/// A setting of the device while this lives.
+class Setting {
+ public:
+  Setting(const char* name, const char* value) : name_(name) { setenv(name, value, 1); }
+  ~Setting() { unsetenv(name_); }
+  Setting(const Setting&) = delete;
+  Setting& operator=(const Setting&) = delete;
+
+ private:
+  const char* name_;
+};
+
+/// What is written to stderr while this lives.
+class Said {
+ public:
+  Said() : file_(std::tmpfile()), stderr_(dup(STDERR_FILENO)) {
+    REQUIRE(file_ != nullptr);
+    REQUIRE(dup2(fileno(file_), STDERR_FILENO) >= 0);
+  }
+  ~Said() {
+    dup2(stderr_, STDERR_FILENO);
+    close(stderr_);
+    std::fclose(file_);
+  }
+  Said(const Said&) = delete;
+  Said& operator=(const Said&) = delete;
+
+  [[nodiscard]] std::string text() const {
+    std::string text(1000, '\0');
+    text.resize(
+        static_cast<std::size_t>(std::max<ssize_t>(pread(fileno(file_), text.data(), text.size(), 0), 0)));
+    return text;
+  }
+
+ private:
+  std::FILE* file_;
+  int stderr_;
+};
 
 /// A context with a PD, a channel, a CQ and a QP made for ibv_wr_*; two of them talk within one device.
 class VerbsSide {
  public:
   static constexpr std::uint32_t kDepth = 16;
 
-  VerbsSide() {
+  explicit VerbsSide(int comp_vector = 0) {
     use_own_link();
     int count = 0;
     ibv_device** list = ibv_get_device_list(&count);
@@ -26,7 +67,8 @@ class VerbsSide {
     REQUIRE(context != nullptr);
     pd = ibv_alloc_pd(context);
     channel = ibv_create_comp_channel(context);
-    cq = ibv_create_cq(context, 2 * kDepth, this, channel, 0);
+    cq = ibv_create_cq(context, 2 * kDepth, this, channel, comp_vector);
+    REQUIRE(cq != nullptr);
     ibv_qp_init_attr_ex attr{};
     attr.send_cq = attr.recv_cq = cq;
     attr.cap = {.max_send_wr = kDepth,
@@ -132,5 +174,13 @@ class VerbsSide {
   ibv_mr* mr = nullptr;
   std::array<std::byte, 4096> memory{};
 };
+
+/// Connects the QPs of two sides.
+inline void join(const VerbsSide& a, const VerbsSide& b) {
+  a.to_init();
+  b.to_init();
+  a.connect(b);
+  b.connect(a);
+}
 
 }  // namespace uroce::test

@@ -17,12 +17,7 @@ struct Pair {
   VerbsSide a;
   VerbsSide b;
 
-  Pair() {
-    a.to_init();
-    b.to_init();
-    a.connect(b);
-    b.connect(a);
-  }
+  Pair() { join(a, b); }
 };
 
 void post_recv(VerbsSide& side, std::uint64_t wr_id, ibv_sge sge) {

@@ -51,6 +51,7 @@ struct Wanted {
   std::uint32_t entries = 0;
   void* cq_context = nullptr;
   ibv_comp_channel* channel = nullptr;
+  unsigned comp_vector = 0;
   bool timestamps = false;
   bool is_shared = true;
 };
@@ -58,9 +59,12 @@ struct Wanted {
 CompletionQueue* make(ibv_context* context, const Wanted& wanted) {
   if (!is_here(*context)) return fail_null(EIO);
   if (wanted.channel != nullptr && !is_of(*context, wanted.channel)) return fail_null(EINVAL);
+  if (wanted.comp_vector >= static_cast<unsigned>(context->num_comp_vectors)) return fail_null(EINVAL);
   return guarded([&]() -> CompletionQueue* {
     Device& device = Context::of(context).device();
-    auto made = Cq::create(device, CqAttr{.entries = wanted.entries, .timestamps = wanted.timestamps});
+    auto made = Cq::create(
+        device,
+        CqAttr{.entries = wanted.entries, .loop = wanted.comp_vector, .timestamps = wanted.timestamps});
     if (!made) return fail_null(to_errno(made.error().code));
     auto cq = std::make_unique<CompletionQueue>(wanted.is_shared);
     static_cast<ibv_cq_ex&>(*cq) = {};
@@ -100,10 +104,11 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
   const std::uint32_t flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attr->flags : 0;
   const bool has_pd = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
   if ((flags & ~kFlags) != 0) return fail_null(EOPNOTSUPP);
-  if (attr->comp_vector != 0 || (has_pd && !is_of(*context, attr->parent_domain))) return fail_null(EINVAL);
+  if (has_pd && !is_of(*context, attr->parent_domain)) return fail_null(EINVAL);
   CompletionQueue* cq = make(context, {.entries = attr->cqe,
                                        .cq_context = attr->cq_context,
                                        .channel = attr->channel,
+                                       .comp_vector = attr->comp_vector,
                                        .timestamps = (attr->wc_flags & kTimestamps) != 0,
                                        .is_shared = (flags & IBV_CREATE_CQ_ATTR_SINGLE_THREADED) == 0 &&
                                                     (!has_pd || is_shared(attr->parent_domain))});
@@ -181,9 +186,11 @@ int ibv_destroy_comp_channel(ibv_comp_channel* base) {
 
 ibv_cq* ibv_create_cq(ibv_context* context, int cqe, void* cq_context, ibv_comp_channel* channel,
                       int comp_vector) {
-  if (cqe < 1 || comp_vector < 0 || comp_vector >= context->num_comp_vectors) return fail_null(EINVAL);
-  CompletionQueue* cq = make(
-      context, {.entries = static_cast<std::uint32_t>(cqe), .cq_context = cq_context, .channel = channel});
+  if (cqe < 1) return fail_null(EINVAL);
+  CompletionQueue* cq = make(context, {.entries = static_cast<std::uint32_t>(cqe),
+                                       .cq_context = cq_context,
+                                       .channel = channel,
+                                       .comp_vector = static_cast<unsigned>(comp_vector)});
   return cq == nullptr ? nullptr : cq->base();
 }
 

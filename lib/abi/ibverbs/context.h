@@ -1,6 +1,8 @@
 /// An open context, and what stands behind its operations.
 #pragma once
 
+#include <cstddef>
+
 #include "abi/ibverbs/engine.h"
 #include "abi/ibverbs/event_queue.h"
 #include "abi/ibverbs/verbs.h"
@@ -23,6 +25,9 @@ class Context final : public verbs_context {
   /// Enters the engine. @return what is wrong otherwise.
   Status open();
   [[nodiscard]] Device& device() noexcept { return *device_; }
+  /// An object cannot be made, and errno says so. With several loops not all go together, which the program
+  /// cannot know: that is told.
+  std::nullptr_t refuse(const Error& error) const;
   /// In a child that was forked: operations that post and poll fail from now on. All others look whether the
   /// context is here.
   void die() noexcept;

@@ -63,7 +63,6 @@ Context::Context(ibv_device& of_device) : verbs_context{} {
   context.ops.post_recv = abi::post_recv;
   context.cmd_fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);  // programs pass it on
   context.async_fd = events.fd();
-  context.num_comp_vectors = 1;
   context.abi_compat = __VERBS_ABI_IS_EXTENDED;
   pthread_mutex_init(&context.mutex, nullptr);
 }
@@ -79,7 +78,15 @@ Status Context::open() {
   auto device = Engine::instance().enter(*this);
   if (!device) return device.error();
   device_ = *device;
+  context.num_comp_vectors = static_cast<int>(device_->loops());
   return {};
+}
+
+std::nullptr_t Context::refuse(const Error& error) const {
+  if (error.code == Errc::kInvalid && device_->loops() > 1) {
+    std::fprintf(stderr, "uroce: %s (comp_vector is the loop of a CQ)\n", error.text.c_str());
+  }
+  return fail_null(to_errno(error.code));
 }
 
 void Context::die() noexcept {

@@ -169,9 +169,6 @@ Status Engine::open() {
     return Error{Errc::kUnsupported,
                  "port " + config->port + " is open in the process that this was forked from"};
   }
-  if (const auto cores = parse_core_list(config->lcores); cores && cores->size() > 1) {
-    return Error{Errc::kConfig, "lcores: '" + config->lcores + "': all QPs are on one loop: name one core"};
-  }
   const NoSignals signals;
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
   if (stop_fd_ < 0) return Error{Errc::kSystem, "no descriptor is left for another eventfd"};
