@@ -86,6 +86,9 @@ class Qp {
 
   [[nodiscard]] Qpn qpn() const noexcept;                 ///< unique per Device
   [[nodiscard]] const QpInitAttr& attr() const noexcept;  ///< capacities as granted
+  /// Why nobody may be found at the address of its peer, known from RTR on: that is in no prefix of the port
+  /// and no gateway leads to it. It is asked for on the link. One sentence; empty if there is a route.
+  [[nodiscard]] std::string route_trouble() const;
   /// Why the QP is in Error, one sentence; empty otherwise.
   [[nodiscard]] std::string error_text() const;
 

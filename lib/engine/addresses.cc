@@ -52,10 +52,8 @@ bool Addresses::is_on_link(const Gid& destination, std::size_t sgid_index) const
 }
 
 NextHop Addresses::next_hop(const Gid& destination, std::size_t sgid_index) const noexcept {
-  const Address& from = own_[sgid_index];
-  const bool use_gateway = !is_on_link(destination, sgid_index) && from.type == GidType::kRoceV2 &&
-                           gateway_.has_value() && gateway_->is_v4() == destination.is_v4();
-  return {.gid = use_gateway ? *gateway_ : destination, .vlan = from.vlan};
+  const bool use_gateway = !is_on_link(destination, sgid_index) && leads_to(destination, sgid_index);
+  return {.gid = use_gateway ? *gateway_ : destination, .vlan = own_[sgid_index].vlan};
 }
 
 Gid Addresses::source_for(const NextHop& target) const noexcept {

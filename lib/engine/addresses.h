@@ -59,7 +59,11 @@ class Addresses {
   bool remove(const Gid& gid, std::uint16_t vlan) noexcept;
   /// Whether `destination` is in the prefix of an address that is in the VLAN of own()[`sgid_index`].
   [[nodiscard]] bool is_on_link(const Gid& destination, std::size_t sgid_index) const noexcept;
-  [[nodiscard]] bool has_gateway() const noexcept { return gateway_.has_value(); }
+  /// Whether that is so, or the gateway leads there: any other is asked for on the link, where nobody has to
+  /// answer for it.
+  [[nodiscard]] bool has_route(const Gid& destination, std::size_t sgid_index) const noexcept {
+    return is_on_link(destination, sgid_index) || leads_to(destination, sgid_index);
+  }
   /// Whom to ask for the Ethernet address when sending from own()[`sgid_index`] to `destination`. RoCE v1 is
   /// not routed.
   [[nodiscard]] NextHop next_hop(const Gid& destination, std::size_t sgid_index) const noexcept;
@@ -68,6 +72,12 @@ class Addresses {
   [[nodiscard]] Gid source_for(const NextHop& target) const noexcept;
 
  private:
+  /// Of the gateway, where `destination` is not on the link.
+  [[nodiscard]] bool leads_to(const Gid& destination, std::size_t sgid_index) const noexcept {
+    return own_[sgid_index].type == GidType::kRoceV2 && gateway_.has_value() &&
+           gateway_->is_v4() == destination.is_v4();
+  }
+
   std::vector<Address> own_;
   std::optional<Gid> gateway_;
 };

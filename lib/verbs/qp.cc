@@ -280,13 +280,17 @@ bool is_of(const Device::Impl& device, const Cq::Impl& cq) noexcept {
   return cq.loop < device.runners.size() && device.runners[cq.loop].get() == &cq.runner;
 }
 
+/// Empty if there is a route.
+std::string describe_route(const engine::Addresses& addresses, const AhAttr& to) {
+  if (addresses.has_route(to.dgid, to.sgid_index)) return "";
+  return host_text(to.dgid) +
+         " is in no prefix of this port (--ip) and there is no gateway to it: use --gateway";
+}
+
 /// Nobody has said where the peer is.
 std::string describe_unresolved(const engine::Addresses& addresses, const AhAttr& to) {
+  if (const std::string trouble = describe_route(addresses, to); !trouble.empty()) return "; " + trouble;
   const bool is_far = !addresses.is_on_link(to.dgid, to.sgid_index);
-  if (is_far && !addresses.has_gateway()) {
-    return "; " + host_text(to.dgid) +
-           " is in no prefix of this port (--ip) and there is no gateway to it: use --gateway";
-  }
   return "; nobody answers for the Ethernet address of " + (is_far ? "the gateway to " : std::string()) +
          host_text(to.dgid) + ": is it up, on this link and in this VLAN?";
 }
@@ -555,6 +559,16 @@ Qpn Qp::qpn() const noexcept {
 }
 const QpInitAttr& Qp::attr() const noexcept {
   return impl_->qp->context().init;
+}
+
+std::string Qp::route_trouble() const {
+  std::string text;
+  const engine::Addresses addresses = impl_->device.address_table();
+  impl_->runner.execute([&](engine::PollLoop&, Ticks) {
+    const auto& path = impl_->qp->context().path;
+    if (path != nullptr && !path->to.dgid.is_zero()) text = describe_route(addresses, path->to);
+  });
+  return text;
 }
 
 std::string Qp::error_text() const {

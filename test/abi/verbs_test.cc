@@ -1,4 +1,5 @@
 // Calls of libibverbs that need no peer: objects, their users, errors, events.
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -137,6 +138,28 @@ TEST_CASE("what another context has made is not there", "[abi][errors]") {
   CHECK(ibv_alloc_parent_domain(side.context, &domain) == nullptr);
   CHECK(ibv_rereg_mr(side.mr, IBV_REREG_MR_CHANGE_PD, other.pd, nullptr, 0, 0) != 0);
   CHECK(errno == EINVAL);
+}
+
+TEST_CASE("that no gateway leads to a peer which is in no prefix is told, once", "[abi][errors]") {
+  const VerbsSide side;
+  const Said said;
+  for (const char* peer : {"::ffff:10.77.0.9", "::ffff:192.0.2.1", "::ffff:192.0.2.2"}) {
+    side.to_init();
+    ibv_qp_attr attr{};
+    attr.qp_state = IBV_QPS_RTR;
+    attr.path_mtu = IBV_MTU_1024;
+    attr.ah_attr.is_global = 1;
+    attr.ah_attr.grh.sgid_index = 1;
+    REQUIRE(inet_pton(AF_INET6, peer, &attr.ah_attr.grh.dgid) == 1);
+    REQUIRE(ibv_modify_qp(side.qp, &attr,
+                          IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+                              IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
+    attr.qp_state = IBV_QPS_RESET;
+    REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE) == 0);
+  }
+  CHECK(
+      said.text() ==
+      "uroce: 192.0.2.1 is in no prefix of this port (--ip) and there is no gateway to it: use --gateway\n");
 }
 
 TEST_CASE("a path without an alternate one is where it migrated to, and nowhere else", "[abi][errors]") {

@@ -128,9 +128,11 @@ TEST_CASE("a peer whose Ethernet address nobody tells is named, with what may be
   config.arp_timeout_ms = 1;
   std::string wanted = "nobody answers for the Ethernet address of 10.7.0.9: is it up, on this link";
   std::string peer = "10.7.0.9";
+  bool has_route = true;
   SECTION("on the link") {}
   SECTION("elsewhere, without a gateway") {
     peer = "10.8.0.9";
+    has_route = false;
     wanted = "10.8.0.9 is in no prefix of this port (--ip) and there is no gateway to it: use --gateway";
   }
   SECTION("elsewhere, behind a gateway that does not answer") {
@@ -145,7 +147,9 @@ TEST_CASE("a peer whose Ethernet address nobody tells is named, with what may be
   attr.dgid = *Gid::parse(peer);
   attr.timeout = 8;  // 1 ms
   attr.retry_cnt = 1;
+  CHECK(qp.route_trouble().empty());  // it has no peer
   REQUIRE(qp.connect(attr));
+  CHECK(qp.route_trouble() == (has_route ? "" : wanted));
   REQUIRE(qp.post_send({.opcode = WrOpcode::kRdmaWrite, .flags = send_flag::kSignaled}));
   Wc wc;
   REQUIRE(cq.wait(10s));

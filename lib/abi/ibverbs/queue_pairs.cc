@@ -1,6 +1,9 @@
 // Queue pairs: creation, states, multicast, options.
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <cstring>
+#include <string>
 
 #include "abi/ibverbs/addresses.h"
 #include "abi/ibverbs/context.h"
@@ -182,6 +185,15 @@ ibv_qp_attr to_verbs(const QpAttr& attr, const ibv_qp_cap& cap) noexcept {
   return out;
 }
 
+/// On stderr: what the program is told later is only that nobody answers. Once: it may have many QPs.
+void tell_route_trouble(const Qp& qp) {
+  static std::atomic_flag told;
+  if (told.test(std::memory_order_relaxed)) return;
+  const std::string trouble = qp.route_trouble();
+  if (trouble.empty() || told.test_and_set(std::memory_order_relaxed)) return;
+  std::fprintf(stderr, "uroce: %s\n", trouble.c_str());
+}
+
 Gid gid_of(const ibv_gid& from) noexcept {
   Gid gid;
   std::memcpy(gid.raw.data(), from.raw, sizeof from.raw);
@@ -243,6 +255,7 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int attr_mask) {
   const unsigned mask = meant(base->qp_type, asked & ~unsigned{IBV_QP_PATH_MIG_STATE});
   const Status status = qp_of(base).qp->modify(to_engine(*attr, mask), mask);
   if (status && (mask & IBV_QP_STATE) != 0) base->state = attr->qp_state;
+  if (status && (mask & IBV_QP_AV) != 0) tell_route_trouble(*qp_of(base).qp);
   return answer(status);
 }
 

@@ -26,17 +26,21 @@ TEST_CASE("a destination on the link is asked for itself, any other behind the g
   for (const char* near :
        {"10.1.0.0", "10.1.15.255", "10.1.2.4", "fe80::77", "2001:db8:1:7f::9", "2001:db8:1::"}) {
     CHECK(addresses.next_hop(gid(near), 1) == NextHop{gid(near)});
+    CHECK(addresses.has_route(gid(near), 1));
   }
   for (const char* far : {"10.1.16.0", "10.0.255.255", "192.168.1.1", "8.8.8.8"}) {
     CHECK(addresses.next_hop(gid(far), 1) == NextHop{gid("10.1.0.1")});
+    CHECK(addresses.has_route(gid(far), 1));
   }
   CHECK(addresses.next_hop(gid("2001:db8:1:80::1"), 2) ==
         NextHop{gid("2001:db8:1:80::1")});  // no IPv6 gateway
+  CHECK_FALSE(addresses.has_route(gid("2001:db8:1:80::1"), 2));
 }
 
 TEST_CASE("without a gateway every destination is asked for itself", "[engine][addresses]") {
   const Addresses addresses({{gid("fe80::1"), 64}, {gid("10.1.2.3"), 24}}, std::nullopt);
   CHECK(addresses.next_hop(gid("8.8.8.8"), 1) == NextHop{gid("8.8.8.8")});
+  CHECK_FALSE(addresses.has_route(gid("8.8.8.8"), 1));
 }
 
 TEST_CASE("prefixes of all lengths are compared to the bit", "[engine][addresses]") {
@@ -115,6 +119,7 @@ TEST_CASE("RoCE v1 goes through no gateway, and to any group", "[engine][address
       gid("10.0.0.254"));
   CHECK(addresses.next_hop(gid("8.8.8.8"), 1) == NextHop{gid("10.0.0.254")});
   CHECK(addresses.next_hop(gid("8.8.8.8"), 2) == NextHop{gid("8.8.8.8")});
+  CHECK_FALSE(addresses.has_route(gid("8.8.8.8"), 2));
   const auto& own = addresses.own();
   CHECK(can_reach(own[2], gid("ff0e::ffff:e000:1")));
   CHECK_FALSE(can_reach(own[1], gid("ff0e::ffff:e000:1")));
