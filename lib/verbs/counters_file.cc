@@ -4,6 +4,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <cstdio>
 #include <cstring>
 
 namespace uroce {
@@ -13,6 +15,25 @@ namespace {
 int open_to_append(const std::string& path) noexcept {
   constexpr mode_t kMode = 0644;
   return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, kMode);
+}
+
+/// @return 0 or errno
+int append(const std::string& path, std::string_view text) noexcept {
+  const int fd = open_to_append(path);
+  if (fd < 0) return errno;
+  const ssize_t written = ::write(fd, text.data(), text.size());
+  int error = written < 0 ? errno : 0;
+  if (error == 0 && static_cast<std::size_t>(written) < text.size()) error = ENOSPC;
+  if (::close(fd) != 0 && error == 0) error = errno;  // of file systems that write late
+  return error;
+}
+
+/// On stderr: whoever runs the program has asked for the file, and the device has nobody left to answer to.
+/// The communication manager closes as well: one line is enough.
+void tell_once(const std::string& path, int error) noexcept {
+  static std::atomic_flag told;
+  if (told.test_and_set(std::memory_order_relaxed)) return;
+  std::fprintf(stderr, "uroce: counters: '%s': %s\n", path.c_str(), std::strerror(error));
 }
 
 }  // namespace
@@ -35,10 +56,7 @@ void append_counters(const std::string& path, const std::string& what, std::span
   for (const Counter& one : counters) {
     if (one.value != 0) text += one.name + " " + std::to_string(one.value) + "\n";
   }
-  const int fd = open_to_append(path);
-  if (fd < 0) return;  // it was there when the device opened
-  [[maybe_unused]] const auto written = ::write(fd, text.data(), text.size());
-  ::close(fd);
+  if (const int error = append(path, text); error != 0) tell_once(path, error);
 }
 
 }  // namespace uroce

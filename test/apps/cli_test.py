@@ -245,6 +245,19 @@ class Info(Case):
         self.assertEqual(text.returncode, 0)
         self.assertIn("path MTU", text.stdout)
 
+    def test_counters_that_cannot_be_written_are_told_once(self):
+        full = "uroce: counters: '/dev/full': No space left on device"
+        alone = uroce("info", "--port", self.link, "--no-huge", "--counters", "/dev/full")
+        self.assertEqual(alone.returncode, 0, alone.stderr)
+        self.assertEqual(alone.stderr.splitlines(), [full])
+        words = ["perf", "send_lat", "-R", "--port", self.link, "-p", self.port, "--no-huge", "-n", 10,
+                 "--counters", "/dev/full"]  # those of its communication manager, too
+        with started(*words, "--ip", "10.5.0.1/24") as server:
+            client = uroce(*words, "--ip", "10.5.0.2/24", "10.5.0.1")
+            _, err = server.communicate(timeout=SECONDS)
+        for said in (client.stderr, err):
+            self.assertEqual(said.splitlines(), [full])
+
 
 class Perf(Case):
     COLUMNS = ["#bytes", "#iterations", "t_min[usec]", "t_max[usec]", "t_typical[usec]", "t_avg[usec]",
