@@ -1,5 +1,6 @@
 // Latency tests.
 #include <algorithm>
+#include <cmath>
 
 #include "apps/perf/one_at_a_time.h"
 
@@ -9,6 +10,28 @@ namespace {
 // Operations that are not counted: so many or for so long, whichever comes first, but one at least.
 constexpr std::uint64_t kWarmUp = 500;
 constexpr std::uint64_t kWarmUpNs = 200 * kMillisecond;
+
+/// When operations are due: at once, or at the times that --rate gives.
+class Schedule {
+ public:
+  Schedule(const TickClock& clock, double rate) : interval_(rate > 0 ? 1e9 / rate / clock.ns(1) : 0) {}
+
+  [[nodiscard]] bool is_fixed() const noexcept { return interval_ > 0; }
+  /// Starts anew: the next operation is due now.
+  void begin(std::uint64_t now) noexcept {
+    origin_ = now;
+    number_ = 0;
+  }
+  /// Of the next operation. How late earlier ones were does not move it.
+  [[nodiscard]] std::uint64_t next_due() noexcept {
+    return origin_ + static_cast<std::uint64_t>(std::llround(interval_ * static_cast<double>(number_++)));
+  }
+
+ private:
+  double interval_;  // ticks
+  std::uint64_t origin_ = 0;
+  std::uint64_t number_ = 0;
+};
 
 /// Why the client's test ended before its time.
 Error interrupted(Session& session, const OneAtATime& test) {
@@ -31,14 +54,24 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size) {
   const std::uint64_t run = clock.from_ns(spec.seconds * kSecond);
   const std::uint64_t most = clock.from_ns(kWarmUpNs);
   const std::uint64_t warm = clock.ticks() + (run > 0 ? std::min(run / 10, most) : most);
+  Schedule schedule(clock, session.local().rate);
+  schedule.begin(clock.ticks());
   std::uint64_t start = 0;  // of what counts; 0: warming up
   for (std::uint64_t number = 0;; ++number) {
     if (is_stopped()) return stopped();
     if (spec.verify) test.fill(number);
-    const std::uint64_t begin = clock.ticks();
-    if (start == 0 && (number >= kWarmUp || (number > 0 && begin >= warm))) start = begin;
-    const bool is_over = run > 0 ? begin >= start + run : result.ticks->count() >= spec.iterations;
-    if (start > 0 && is_over) break;
+    const std::uint64_t now = clock.ticks();
+    if (start == 0 && (number >= kWarmUp || (number > 0 && now >= warm))) schedule.begin(start = now);
+    const bool is_over = run > 0 ? now >= start + run : result.ticks->count() >= spec.iterations;
+    if (start > 0 && is_over) {
+      result.rate = static_cast<double>(result.ticks->count()) * 1e9 / clock.ns(now - start);
+      break;
+    }
+    std::uint64_t begin = now;
+    if (schedule.is_fixed()) {
+      begin = schedule.next_due();
+      if (!test.wait_until(clock, begin)) return interrupted(session, test);
+    }
     if (!test.turn(number)) return interrupted(session, test);
     if (start > 0) {
       const std::uint64_t took = clock.ticks() - begin;

@@ -55,14 +55,22 @@ void OneAtATime::wait_for_news() noexcept {
   while (!is_over()) poll();
 }
 
+bool OneAtATime::wait_until(const TickClock& clock, std::uint64_t due) noexcept {
+  while (clock.ticks() < due && !is_over()) take_completion();
+  return !is_over();
+}
+
 bool OneAtATime::poll() noexcept {
+  if (take_completion()) return true;
+  has_news_ = watch_.has_news();
+  if (watch_.is_silent() && session_.is_client())
+    error_ = Error{.code = Errc::kTimeout, .text = "the peer is silent"};
+  return false;
+}
+
+bool OneAtATime::take_completion() noexcept {
   Wc wc;
-  if (session_.poll({&wc, 1}) == 0) {
-    has_news_ = watch_.has_news();
-    if (watch_.is_silent() && session_.is_client())
-      error_ = Error{.code = Errc::kTimeout, .text = "the peer is silent"};
-    return false;
-  }
+  if (session_.poll({&wc, 1}) == 0) return false;
   watch_.heard();
   if (!wc.ok()) {
     error_ = session_.failure(wc);

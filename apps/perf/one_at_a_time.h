@@ -21,6 +21,8 @@ class OneAtATime {
   [[nodiscard]] bool answer(std::uint64_t number) noexcept;
   /// Polls until the peer has news: a server of one-sided operations.
   void wait_for_news() noexcept;
+  /// Polls until then, on `clock`.
+  [[nodiscard]] bool wait_until(const TickClock& clock, std::uint64_t due) noexcept;
   /// --verify, outside the timed part: fills what turn() sends, checks what came back.
   void fill(std::uint64_t number) noexcept;
   void check(std::uint64_t number) noexcept;
@@ -31,6 +33,7 @@ class OneAtATime {
  private:
   /// @return whether something completed.
   bool poll() noexcept;
+  bool take_completion() noexcept;
   [[nodiscard]] bool is_over() const noexcept { return error_.has_value() || has_news_; }
   [[nodiscard]] bool post_message(std::uint64_t number, std::size_t from) noexcept;
   [[nodiscard]] bool post(std::uint64_t number, std::size_t from, bool signaled) noexcept;

@@ -52,11 +52,18 @@ Error unwritable(const std::string& file) {
   return {.code = Errc::kSystem, .text = fmt::format("{} cannot be written", file)};
 }
 
-/// Before the run whose result it is to hold; what is in the file stays there until then.
-Status check_result_file(const LocalOptions& local) {
-  if (!local.is_client() || local.json_file.empty()) return {};
-  if (std::ofstream(local.json_file, std::ios::app)) return {};
-  return unwritable(local.json_file);
+/// Before the run whose results they are to hold; what is in the files stays there until then.
+Status check_result_files(const LocalOptions& local) {
+  if (!local.is_client()) return {};
+  for (const auto& file : {local.json_file, local.hgrm_file}) {
+    if (!file.empty() && !std::ofstream(file, std::ios::app)) return unwritable(file);
+  }
+  return {};
+}
+
+Status write_file(const std::string& file, const std::string& text) {
+  if (file.empty() || std::ofstream(file) << text << std::flush) return {};
+  return unwritable(file);
 }
 
 int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
@@ -67,8 +74,10 @@ int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
   const auto as_json = results_json(spec, local, results).dump(2);
   print_samples(spec, local, results);
   fmt::print("{}", json ? as_json + "\n" : results_text(spec, local, results));
-  if (!local.json_file.empty() && !(std::ofstream(local.json_file) << as_json << std::endl))
-    return fail(unwritable(local.json_file));
+  if (const auto written = write_file(local.json_file, as_json + "\n"); !written)
+    return fail(written.error());
+  if (const auto written = write_file(local.hgrm_file, hgrm_text(results)); !written)
+    return fail(written.error());
   if (!driven) return fail(driven.error());
   std::string wrong = below_limit(local, results);
   if (results.data_errors() > 0) wrong = fmt::format("{} bytes or values were wrong", results.data_errors());
@@ -94,7 +103,7 @@ int run_test(const SharedOptions& shared, const LocalOptions& local, const TestS
   if (local.sleeps) base.mode = Mode::kAuto;  // in mode app nobody would wake it
   const auto config = shared.resolve(base);
   if (!config) return fail(config.error());
-  if (auto checked = check_result_file(local); !checked) return fail(checked.error());
+  if (auto checked = check_result_files(local); !checked) return fail(checked.error());
   if (auto pinned = pin_application(*config, most_loops(local, wish)); !pinned) return fail(pinned.error());
   const auto announce = [&](const Device& device) {
     if (local.is_client() || shared.json()) return;
@@ -166,6 +175,8 @@ std::string check_together(const Command& own, bool json) {
     return "-e: a WRITE that arrives brings no event; take send_lat or read_lat";
   if (local.by_cm && local.service_level != 0)
     return "-S: RDMA-CM takes no service level; leave out -S or -R, or take -T";
+  if (own.spec.all_sizes && !local.hgrm_file.empty())
+    return "--hgrm: a file has one distribution; take -s instead of -a";
   if (json && (local.sorted || local.as_it_came))
     return "-H and -U print text: leave --json out, and have it in a file by --out_json_file FILE";
   return "";
@@ -221,6 +232,18 @@ void add_latency_options(CLI::App& command, Command& own) {
   command.add_flag("-C,--report-cycles", own.local.cycles, "in cycles of the processor's time stamp counter");
   command.add_flag("-H,--report-histogram", own.local.sorted, "print all results, sorted, within 0.4 %");
   command.add_flag("-U,--report-unsorted", own.local.as_it_came, "print all results as they came");
+  command
+      .add_option("--rate", own.local.rate,
+                  "begin so many a second, at fixed times; a latency then counts from the time at which the "
+                  "operation was due, however late it begins")
+      ->default_str("")
+      ->type_name("N")
+      ->check(CLI::Range(1.0, most::kRate));
+  command
+      .add_option(
+          "--hgrm", own.local.hgrm_file,
+          "write the distribution of the whole round trips into FILE, as HdrHistogram's plotters read it")
+      ->type_name("FILE");
   if (!spec.is_ping_pong()) return;
   command
       .add_option("-Q,--cq-mod", spec.cq_mod,

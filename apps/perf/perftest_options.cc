@@ -29,9 +29,10 @@ constexpr std::array kAbsent = {
     Absent{.names = " --reversed ", .instead = "start the server at the other end, or take -b"},
     Absent{.names = " --rate_limit --rate_units --rate_limit_type --burst_size --typical_pkt_size ",
            .instead = "it sends as fast as it may; --congestion and --line-mbps slow it down"},
+    Absent{.names = " --latency_gap ", .instead = "--rate N begins one each 1/N s"},
     Absent{.names = " --dlid --pkey_index -L --hop_limit ", .instead = "leave it out, RoCE v2 needs none"},
     Absent{.names = " --odp --mmap --mmap-offset ", .instead = "leave it out, memory is uroce's own"},
-    Absent{.names = " -g --mcg -M --MGID -X --vector --use-srq --inline_recv --recv_post_list --latency_gap "
+    Absent{.names = " -g --mcg -M --MGID -X --vector --use-srq --inline_recv --recv_post_list "
                     "--retry_count --wait_destroy --cpu_util --report-both ",
            .instead = ""}};
 

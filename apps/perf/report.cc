@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "apps/common/percentiles.h"
 #include "apps/common/table.h"
 
 namespace uroce::apps::perf {
@@ -30,6 +31,7 @@ struct Figures {
   double stdev = 0;
   std::optional<double> p99;
   std::optional<double> p999;
+  std::optional<double> p9999;
 };
 
 /// @param part  1 for round trips, 0.5 for half of them
@@ -45,7 +47,8 @@ Figures figures_of(const LocalOptions& local, const Latency& latency, double par
           .average = ticks.mean() * unit,
           .stdev = ticks.stdev() * unit,
           .p99 = scaled(ticks.sound_percentile(99)),
-          .p999 = scaled(ticks.sound_percentile(99.9))};
+          .p999 = scaled(ticks.sound_percentile(99.9)),
+          .p9999 = scaled(ticks.sound_percentile(99.99))};
 }
 
 std::string figure_text(std::optional<double> value) {
@@ -65,6 +68,24 @@ std::string latency_table(const LocalOptions& local, const Results& results, dou
                figure_text(f.p99), figure_text(f.p999)});
   }
   return table.text();
+}
+
+/// Less than that of the rate that was asked for: the latencies are those of a queue that grows.
+constexpr double kSaturated = 0.99;
+
+bool is_saturated(const LocalOptions& local, const Latency& latency) {
+  return latency.rate < kSaturated * local.rate;
+}
+
+/// With --rate: how much of it there was.
+std::string rate_text(const LocalOptions& local, const Results& results) {
+  std::string text;
+  if (local.rate == 0) return text;
+  for (const auto& [size, latency] : results.latency)
+    text += fmt::format("{} bytes: {:.0f} of {:.0f} a second, each from the time when it was due{}\n", size,
+                        latency.rate, local.rate,
+                        is_saturated(local, latency) ? "; SATURATED: the link is not that fast" : "");
+  return text;
 }
 
 std::string latency_text(const TestSpec& spec, const LocalOptions& local, const Results& results) {
@@ -109,7 +130,8 @@ Json figures_json(const Figures& f) {
           {"t_avg", rounded(f.average)},
           {"t_stdev", rounded(f.stdev)},
           {"percentile_99", f.p99 ? rounded(*f.p99) : Json()},
-          {"percentile_99.9", f.p999 ? rounded(*f.p999) : Json()}};
+          {"percentile_99.9", f.p999 ? rounded(*f.p999) : Json()},
+          {"percentile_99.99", f.p9999 ? rounded(*f.p9999) : Json()}};
 }
 
 }  // namespace
@@ -149,7 +171,8 @@ std::string results_text(const TestSpec& spec, const LocalOptions& local, const 
       "{}: RC, path MTU {}, {} QP{}, {}{}{}\n", spec.name(), spec.path_mtu, spec.qps,
       spec.qps == 1 ? "" : "s", spec.latency ? "one at a time" : fmt::format("TX depth {}", spec.tx_depth),
       spec.bidirectional ? ", both directions" : "", spec.verify ? ", data verified" : "");
-  text += spec.latency ? latency_text(spec, local, results) : bandwidth_text(local, results);
+  text += spec.latency ? latency_text(spec, local, results) + rate_text(local, results)
+                       : bandwidth_text(local, results);
   if (spec.verify) text += fmt::format("{} data errors\n", results.data_errors());
   return text;
 }
@@ -169,6 +192,12 @@ std::string below_limit(const LocalOptions& local, const Results& results) {
   return "";
 }
 
+std::string hgrm_text(const Results& results) {
+  if (results.latency.empty()) return "";
+  const Latency& latency = results.latency.front().second;
+  return percentiles_text(*latency.ticks, latency.clock.ns(1) / 1000.0);
+}
+
 Json results_json(const TestSpec& spec, const LocalOptions& local, const Results& results) {
   Json rows = Json::array();
   for (const auto& [size, latency] : results.latency) {
@@ -178,6 +207,11 @@ Json results_json(const TestSpec& spec, const LocalOptions& local, const Results
     row["n_iterations"] = latency.ticks->count();
     row["rtt"] = figures_json(figures_of(local, latency, 1));
     row["half_rtt"] = figures_json(figures_of(local, latency, 0.5));
+    if (local.rate > 0) {
+      row["rate_offered"] = rounded(local.rate);
+      row["rate_achieved"] = rounded(latency.rate);
+      row["saturated"] = is_saturated(local, latency);
+    }
     rows.push_back(std::move(row));
   }
   for (const auto& [size, bandwidth] : results.bandwidth) {

@@ -23,6 +23,8 @@ void print_samples(const TestSpec& spec, const LocalOptions& local, const Result
                                        const Results& results);
 /// The first row that is below -w or -y; empty: none.
 [[nodiscard]] std::string below_limit(const LocalOptions& local, const Results& results);
+/// The round trips of the one size that was measured, usec.
+[[nodiscard]] std::string hgrm_text(const Results& results);
 [[nodiscard]] Json results_json(const TestSpec& spec, const LocalOptions& local, const Results& results);
 
 }  // namespace uroce::apps::perf

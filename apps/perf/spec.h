@@ -23,6 +23,7 @@ inline constexpr std::uint32_t kDepth = 32'768;
 inline constexpr std::uint32_t kList = 64;
 inline constexpr std::uint32_t kReads = 128;
 inline constexpr std::uint32_t kTimeout = 31;
+inline constexpr double kRate = 1e8;
 }  // namespace most
 
 /// The client's wishes; the server takes them over.
@@ -69,6 +70,8 @@ struct LocalOptions {
   bool sorted = false;         ///< latency: print each sample, in order of size ...
   bool as_it_came = false;     ///< ... or of time
   bool cycles = false;         ///< latency: in cycles of the time stamp counter, not in microseconds
+  double rate = 0;             ///< latency: operations due per second; 0: each when the one before it is done
+  std::string hgrm_file;       ///< latency: for the distribution
   double least_bandwidth = 0;  ///< the test fails below that, in the unit in which it is reported
   double least_rate = 0;       ///< likewise, Mpps
   std::uint32_t service_level = 0;

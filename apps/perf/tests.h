@@ -15,6 +15,7 @@ struct Latency {
   std::unique_ptr<Histogram> ticks = std::make_unique<Histogram>();
   std::vector<std::uint64_t> as_it_came{};  ///< the same one by one; empty unless asked for
   TickClock clock;
+  double rate = 0;  ///< operations per second
   std::uint64_t data_errors = 0;
 };
 

@@ -1,12 +1,15 @@
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <sstream>
 #include <vector>
 
 #include "apps/common/exchange.h"
 #include "apps/common/histogram.h"
 #include "apps/common/pattern.h"
+#include "apps/common/percentiles.h"
 #include "apps/common/port_spec.h"
 #include "apps/common/rate_meter.h"
 #include "apps/common/samples.h"
@@ -66,6 +69,47 @@ TEST_CASE("a histogram refuses percentiles with fewer than ten samples above", "
   for (int i = 0; i < 1000; ++i) histogram->add(1000);
   CHECK(histogram->sound_percentile(99).has_value());
   CHECK_FALSE(histogram->sound_percentile(99.9).has_value());
+}
+
+TEST_CASE("a distribution is written as HdrHistogram writes it", "[apps][histogram]") {
+  auto histogram = std::make_unique<Histogram>();
+  for (std::uint64_t value = 1; value <= 100; ++value) histogram->add(value);
+  std::istringstream lines(percentiles_text(*histogram, 0.5));
+  std::string line;
+  std::getline(lines, line);
+  CHECK(line == "       Value     Percentile TotalCount 1/(1-Percentile)");
+  std::getline(lines, line);
+  CHECK(line.empty());
+  double last = -1;
+  double value = 0;
+  double part = 0;
+  std::uint64_t count = 0;
+  std::size_t rows = 0;
+  while (lines.peek() != '#' && lines >> value >> part >> count) {
+    if (part < 1) {
+      double inverse = 0;
+      lines >> inverse;
+      CHECK(inverse == Approx(1 / (1 - part)).epsilon(0.01));
+      CHECK(static_cast<double>(count) >= 100 * part - 1e-9);
+    }
+    CHECK(value == static_cast<double>(count) / 2);  // of values 1 to 100
+    CHECK(part > last);
+    last = part;
+    std::getline(lines, line);
+    ++rows;
+  }
+  CHECK(last == 1);
+  CHECK(value == 50);
+  CHECK(rows > 5 * 6);
+  std::getline(lines, line);
+  CHECK(line == "#[Mean    =       25.250, StdDeviation   =       14.506]");
+  std::getline(lines, line);
+  CHECK(line == "#[Max     =       50.000, Total count    =          100]");
+}
+
+TEST_CASE("a distribution of nothing has no lines", "[apps][histogram]") {
+  const auto text = percentiles_text(*std::make_unique<Histogram>(), 1);
+  CHECK(std::ranges::count(text, '\n') == 4);
 }
 
 TEST_CASE("a rate is the median of its windows, not the mean", "[apps][rate]") {

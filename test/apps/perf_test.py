@@ -125,7 +125,44 @@ class OneCore(Case):
         self.assert_takes_turns(measure, 400)  # two round trips in each
 
 
+class Rate(Case):
+    def test_operations_begin_when_they_are_due(self):
+        out, _ = self.pair("perf", "send_lat", "-n", 300, "--rate", 3000, "--json")
+        row = json.loads(out)["results"][0]
+        self.assertEqual(row["rate_offered"], 3000)
+        self.assertLess(row["rate_achieved"], 3000 * 300 / 299 + 1)
+
+    def test_latencies_count_from_when_they_were_due(self):
+        """None is that fast, so each waits for all before it."""
+        for test in ("send_lat", "read_lat"):
+            with self.subTest(test=test):
+                out, _ = self.pair("perf", test, "-n", 1000, "--rate", 1e8, "-U")
+                samples = [float(value) for value in re.findall(r"(?m)^\d+, (\S+)$", out)]
+                self.assertEqual(len(samples), 1000)
+                self.assertEqual(samples, sorted(samples))
+                self.assertIn("SATURATED", out)
+
+    def test_without_a_rate_none_is_told(self):
+        out, _ = self.pair("perf", "send_lat", "-n", 10, "--json")
+        self.assertNotIn("rate_offered", json.loads(out)["results"][0])
+
+
 class Output(Case):
+    def test_a_distribution_is_written_for_plotters(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "rtt.hgrm")
+            out, _ = self.pair("perf", "read_lat", "-n", 2000, "--json", client_words=["--hgrm", file])
+            lines = file.read_text().splitlines()
+        self.assertEqual(lines[0].split(), ["Value", "Percentile", "TotalCount", "1/(1-Percentile)"])
+        rows = [line.split() for line in lines[2:] if not line.startswith("#")]
+        self.assertEqual(rows[-1][1:], ["1.000000000000", "2000"])
+        rtt = json.loads(out)["results"][0]["rtt"]
+        self.assertAlmostEqual(float(rows[-1][0]), rtt["t_max"], delta=0.001)
+        self.assertAlmostEqual(float(rows[0][0]), rtt["t_min"], delta=0.001)
+
+    def test_a_distribution_is_of_one_size(self):
+        self.assert_fails(uroce("perf", "send_lat", "-a", "--hgrm", "x", "localhost"), USAGE, "-s")
+
     def test_a_result_file_is_opened_before_the_run(self):
         with tempfile.TemporaryDirectory() as folder:
             nowhere = pathlib.Path(folder, "nowhere", "x")
