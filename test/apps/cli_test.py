@@ -594,18 +594,27 @@ class Examples(Case):
                                     env=self.environment(), timeout=SECONDS)
         self.assertEqual((result.returncode, result.stderr), (0, "jello"))
 
-    def test_they_meet_by_address_too(self):
-        server = subprocess.Popen([self.FOLDER / "example_connect"], env=self.environment(), text=True,
+    def by_address(self, name, *words):
+        """What the client prints."""
+        server = subprocess.Popen([self.FOLDER / f"example_{name}"], env=self.environment(), text=True,
                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:
             address = [server.stdout.readline().strip() for _ in range(2)][1].removeprefix("::ffff:")
-            client = self.example("connect", address)
-            self.assertEqual((client.returncode, client.stdout, client.stderr), (0, "jello\n", ""))
+            client = self.example(name, address, *words)
+            self.assertEqual((client.returncode, client.stderr), (0, ""))
             _, err = server.communicate(timeout=SECONDS)
             self.assertEqual((server.returncode, err), (0, ""))
         finally:
             server.kill()
             server.communicate()
+        return client.stdout
+
+    def test_they_meet_by_address_too(self):
+        self.assertEqual(self.by_address("connect"), "jello\n")
+
+    def test_messages_are_answered(self):
+        lines = self.by_address("messages", "1000").splitlines()
+        self.assertEqual([line.split(":")[0] for line in lines], ["50 %", "90 %", "99 %", "99.9 %", "100 %"])
 
     def test_they_say_why_they_end(self):
         for name in ("server", "client"):

@@ -1,0 +1,298 @@
+#include "uroce/message_channel.h"
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "base/endian.h"
+
+namespace uroce {
+namespace {
+
+constexpr std::uint32_t kCreditMask = 0x7fff'ffff;
+constexpr std::uint32_t kNoMessage = 0x8000'0000;  // in the immediate data
+/// SENDs that are no message and may lie at an end that does not poll. One is due when half of the receives
+/// have been released since credits were told last, and only `receives` can be before this end is heard
+/// again.
+constexpr std::uint32_t kCreditReceives = 2;
+constexpr std::uint32_t kUncounted = 8;  // send slots beside those of messages: for credits and drain()
+constexpr std::size_t kHelloBytes = 4;
+
+std::uint32_t stride_of(std::uint32_t message_bytes) noexcept {
+  constexpr std::uint32_t kLine = 64;
+  return std::max((message_bytes + kLine - 1) / kLine, 1U) * kLine;
+}
+
+}  // namespace
+
+struct MessageChannel::Impl {
+  Impl(const MessageChannelAttr& attr, Mr mr, Cq sends, Cq arrivals, Qp pair)
+      : cfg(attr),
+        stride(stride_of(attr.message_bytes)),
+        signal_every(std::max(attr.sends / 4, 1U)),
+        told_every((attr.receives + 1) / 2),
+        memory(std::move(mr)),
+        send_cq(std::move(sends)),
+        recv_cq(std::move(arrivals)),
+        qp(std::move(pair)) {
+    const auto hello = memory.memory().subspan(send_at(0) - stride).first<kHelloBytes>();
+    store_be<0, kHelloBytes>(hello, attr.message_bytes);
+  }
+
+  [[nodiscard]] std::uint32_t receive_slots() const noexcept { return cfg.receives + kCreditReceives; }
+  [[nodiscard]] std::size_t receive_at(std::uint32_t slot) const noexcept {
+    return std::size_t{slot} * stride;
+  }
+  /// Behind the receives and the slot of the first SEND, which is no message.
+  [[nodiscard]] std::size_t send_at(std::uint64_t number) const noexcept {
+    return (receive_slots() + 1 + number % cfg.sends) * stride;
+  }
+  [[nodiscard]] std::uint64_t granted() const noexcept { return released + cfg.receives; }
+
+  [[nodiscard]] bool post_receive(std::uint32_t slot) noexcept {
+    const Sge sge = memory.sge(receive_at(slot), cfg.message_bytes);
+    return qp.post_recv({.wr_id = slot, .sges = {&sge, 1}});
+  }
+  /// What this end grants goes with each SEND.
+  [[nodiscard]] bool post(SendWr wr, std::uint32_t kind) noexcept {
+    wr.opcode = WrOpcode::kSendWithImm;
+    wr.imm_data = network_order((static_cast<std::uint32_t>(granted()) & kCreditMask) | kind);
+    if (!qp.post_send(wr)) return false;
+    told = granted();
+    return true;
+  }
+
+  void tell_credits() noexcept;
+  void take_sends() noexcept;
+  void fail(const Wc& wc) noexcept;
+  [[nodiscard]] bool take_arrival(const Wc& wc, Message& message) noexcept;
+
+  MessageChannelAttr cfg;
+  std::uint32_t stride;
+  std::uint32_t signal_every;
+  std::uint32_t told_every;
+  Mr memory;
+  Cq send_cq;
+  Cq recv_cq;
+  Qp qp;
+
+  std::uint64_t done = 0;      // messages that have arrived, as far as it is known
+  std::uint64_t limit = 0;     // messages that may be sent in all
+  std::uint64_t released = 0;  // messages whose receives are posted again
+  std::uint64_t told = 0;      // granted() when the peer was told last; 0: never
+  std::size_t claimed = 0;     // bytes
+  std::uint32_t peer_bytes = 0;
+  bool ended = false;
+  std::uint8_t vendor_err = 0;
+  MessageCounts counts;
+};
+
+/// The first time also how long messages may be.
+void MessageChannel::Impl::tell_credits() noexcept {
+  const bool is_first = told == 0;
+  if (ended || (!is_first && granted() - told < told_every)) return;
+  const Sge hello = memory.sge(send_at(0) - stride, kHelloBytes);
+  const SendWr wr{.sges = {&hello, is_first ? 1U : 0U}};
+  if (post(wr, kNoMessage)) ++counts.credit_messages;  // else when there is room, or a connection
+}
+
+void MessageChannel::Impl::fail(const Wc& wc) noexcept {
+  if (!ended || wc.status != WcStatus::kWrFlushErr) vendor_err = wc.vendor_err;
+  ended = true;
+}
+
+void MessageChannel::Impl::take_sends() noexcept {
+  std::array<Wc, 16> wcs;
+  for (std::size_t i = 0, taken = send_cq.poll(wcs); i < taken; ++i) {
+    if (wcs[i].ok()) {
+      done = wcs[i].wr_id;
+    } else {
+      fail(wcs[i]);
+    }
+  }
+}
+
+/// @return whether it is a message.
+bool MessageChannel::Impl::take_arrival(const Wc& wc, Message& message) noexcept {
+  const auto slot = static_cast<std::uint32_t>(wc.wr_id);
+  const std::span<const std::byte> data = memory.memory().subspan(receive_at(slot), wc.byte_len);
+  const std::uint32_t word = network_order(wc.imm_data);
+  limit += (word - limit) & kCreditMask;
+  if ((word & kNoMessage) == 0) {
+    message = {.data = data, .number = counts.received++, .slot = slot};
+    return true;
+  }
+  if (data.size() == kHelloBytes) peer_bytes = load_be<0, kHelloBytes>(data.first<kHelloBytes>());
+  if (!post_receive(slot)) ended = true;
+  return false;
+}
+
+Result<MessageChannel> MessageChannel::create(Pd& pd, Device& device, const MessageChannelAttr& attr) {
+  const Limits& limits = device.limits();
+  if (attr.message_bytes < kHelloBytes || attr.message_bytes > limits.max_msg_bytes || attr.sends == 0 ||
+      attr.sends > limits.max_qp_wr - kUncounted || attr.receives == 0 ||
+      attr.receives > limits.max_qp_wr - kCreditReceives)
+    return Error{Errc::kInvalid,
+                 "a message channel has from 1 to " + std::to_string(limits.max_qp_wr - kUncounted) +
+                     " sends and receives, and messages from " + std::to_string(kHelloBytes) + " bytes"};
+  const std::uint32_t receives = attr.receives + kCreditReceives;
+  auto memory = Mr::alloc(pd, std::size_t{stride_of(attr.message_bytes)} * (receives + 1 + attr.sends),
+                          access::kLocalWrite);
+  if (!memory) return memory.error();
+  auto send_cq = Cq::create(device, attr.sends + kUncounted, attr.loop);
+  if (!send_cq) return send_cq.error();
+  auto recv_cq = Cq::create(device, receives, attr.loop);
+  if (!recv_cq) return recv_cq.error();
+  auto qp =
+      Qp::create(pd, *send_cq, *recv_cq, {.max_send_wr = attr.sends + kUncounted, .max_recv_wr = receives});
+  if (!qp) return qp.error();
+  if (Status init =
+          qp->modify({.state = QpState::kInit, .access_flags = access::kRemoteWrite}, qp_attr::kInitMask);
+      !init)
+    return init.error();
+  auto impl = std::make_unique<Impl>(attr, std::move(*memory), std::move(*send_cq), std::move(*recv_cq),
+                                     std::move(*qp));
+  for (std::uint32_t slot = 0; slot < receives; ++slot) {
+    if (!impl->post_receive(slot)) return Error{Errc::kNoMemory, "the receives of a message channel"};
+  }
+  return MessageChannel(std::move(impl));
+}
+
+MessageChannel::MessageChannel(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+MessageChannel::MessageChannel(MessageChannel&&) noexcept = default;
+MessageChannel& MessageChannel::operator=(MessageChannel&&) noexcept = default;
+MessageChannel::~MessageChannel() = default;
+
+Qp& MessageChannel::qp() noexcept {
+  return impl_->qp;
+}
+
+Sent MessageChannel::claim(std::size_t bytes, std::span<std::byte>& to) noexcept {
+  Impl& own = *impl_;
+  if (own.ended) return Sent::kEnded;
+  if (own.told == 0 || own.limit == own.counts.sent) {
+    own.tell_credits();  // the peer tells its own when it polls, and may wait for this end as well
+    ++own.counts.no_credit;
+    return Sent::kNoCredit;
+  }
+  if (bytes > max_message()) return Sent::kTooLong;
+  if (own.counts.sent - own.done == own.cfg.sends) own.take_sends();
+  if (own.counts.sent - own.done == own.cfg.sends) {
+    ++own.counts.no_slot;
+    return own.ended ? Sent::kEnded : Sent::kNoSlot;
+  }
+  own.claimed = bytes;
+  to = own.memory.memory().subspan(own.send_at(own.counts.sent), bytes);
+  return Sent::kOk;
+}
+
+Sent MessageChannel::commit(std::size_t bytes) noexcept {
+  Impl& own = *impl_;
+  if (own.ended) return Sent::kEnded;
+  if (bytes > own.claimed) return Sent::kTooLong;
+  const std::uint64_t number = own.counts.sent;
+  const Sge sge = own.memory.sge(own.send_at(number), static_cast<std::uint32_t>(bytes));
+  const bool is_signaled = (number + 1) % own.signal_every == 0;
+  const SendWr wr{.wr_id = number + 1,
+                  .sges = {&sge, bytes > 0 ? 1U : 0U},
+                  .flags = is_signaled ? send_flag::kSignaled : std::uint8_t{0}};
+  if (!own.post(wr, 0)) {
+    own.take_sends();
+    return own.ended ? Sent::kEnded : Sent::kNoSlot;
+  }
+  ++own.counts.sent;
+  own.claimed = 0;
+  return Sent::kOk;
+}
+
+Sent MessageChannel::send(std::span<const std::byte> message) noexcept {
+  std::span<std::byte> to;
+  if (const Sent claimed = claim(message.size(), to); claimed != Sent::kOk) return claimed;
+  std::ranges::copy(message, to.begin());
+  return commit(message.size());
+}
+
+std::size_t MessageChannel::poll(std::span<Message> out) noexcept {
+  Impl& own = *impl_;
+  std::size_t filled = 0;
+  std::array<Wc, 16> wcs;
+  while (filled < out.size()) {
+    const std::size_t taken =
+        own.recv_cq.poll(std::span(wcs).first(std::min(wcs.size(), out.size() - filled)));
+    for (std::size_t i = 0; i < taken; ++i) {
+      if (!wcs[i].ok()) {
+        own.fail(wcs[i]);
+      } else if (own.take_arrival(wcs[i], out[filled])) {
+        ++filled;
+      }
+    }
+    if (taken == 0) break;
+  }
+  own.tell_credits();
+  return filled;
+}
+
+void MessageChannel::release(const Message& message) noexcept {
+  Impl& own = *impl_;
+  if (!own.post_receive(message.slot)) return;  // the QP has ended
+  ++own.released;
+  own.tell_credits();
+}
+
+bool MessageChannel::wait(std::chrono::nanoseconds timeout) {
+  impl_->tell_credits();
+  return impl_->ended || impl_->recv_cq.wait(timeout);
+}
+
+Cq& MessageChannel::arrivals() noexcept {
+  return impl_->recv_cq;
+}
+
+Status MessageChannel::drain(std::chrono::nanoseconds timeout) {
+  Impl& own = *impl_;
+  const auto end = std::chrono::steady_clock::now() + timeout;
+  bool is_posted = false;
+  while (own.done < own.counts.sent && !own.ended) {
+    // A WRITE of nothing: it is acknowledged after all before it, and takes no receive.
+    if (!is_posted)
+      is_posted = own.qp.post_send(
+          {.wr_id = own.counts.sent, .opcode = WrOpcode::kRdmaWrite, .flags = send_flag::kSignaled});
+    const auto left = end - std::chrono::steady_clock::now();
+    if (left.count() <= 0) return Error{Errc::kTimeout, "not all messages have arrived in time"};
+    (void)own.send_cq.wait(left);
+    own.take_sends();
+  }
+  if (!own.ended) return {};
+  return Error{Errc::kPeer, end_text()};
+}
+
+std::uint32_t MessageChannel::max_message() const noexcept {
+  return std::min(impl_->cfg.message_bytes, impl_->peer_bytes);
+}
+
+std::uint32_t MessageChannel::credits() const noexcept {
+  return static_cast<std::uint32_t>(impl_->limit - impl_->counts.sent);
+}
+
+const MessageCounts& MessageChannel::counts() const noexcept {
+  return impl_->counts;
+}
+
+bool MessageChannel::has_ended() const noexcept {
+  return impl_->ended;
+}
+
+std::string MessageChannel::end_text() const {
+  if (!impl_->ended) return "";
+  if (std::string text = impl_->qp.error_text(); !text.empty()) return text;
+  return std::string(describe_vendor_err(impl_->vendor_err));
+}
+
+std::string_view to_string(Sent sent) noexcept {
+  constexpr std::array<std::string_view, 5> kNames = {"sent", "the peer has no room for more messages",
+                                                      "as many messages as may be are under way",
+                                                      "the message is too long", "the connection has ended"};
+  return kNames[static_cast<std::size_t>(sent)];
+}
+
+}  // namespace uroce
