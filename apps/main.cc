@@ -148,6 +148,7 @@ int run(int argc, char** argv) {
   add_bench(program, exit_code);
   add_info(program, exit_code);
   add_config(program, exit_code);
+  add_doctor(program, exit_code);
   add_run(program, exit_code);
   set_conventions(program);
   try {

@@ -5,11 +5,8 @@
 
 #include <algorithm>
 #include <fstream>
-#include <vector>
 
 namespace uroce::apps {
-namespace {
-
 std::vector<int> allowed_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
@@ -20,6 +17,8 @@ std::vector<int> allowed_cores() {
   }
   return cores;
 }
+
+namespace {
 
 std::string topology(int core, const char* file) {
   std::ifstream in(fmt::format("/sys/devices/system/cpu/cpu{}/topology/{}", core, file));

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "uroce/config.h"
 #include "uroce/result.h"
@@ -17,6 +18,9 @@ struct CorePair {
 
   [[nodiscard]] std::string text() const;
 };
+
+/// Those that this process may use.
+[[nodiscard]] std::vector<int> allowed_cores();
 
 /// Two allowed cores, on two physical cores of one package where the machine has them and not core 0 if
 /// others are left; one core for both if there is no second.

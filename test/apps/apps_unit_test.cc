@@ -1,8 +1,12 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <vector>
 
@@ -15,6 +19,7 @@
 #include "apps/common/samples.h"
 #include "apps/common/table.h"
 #include "apps/common/tcp.h"
+#include "apps/doctor/machine.h"
 #include "apps/pingpong/payload.h"
 
 namespace uroce::apps {
@@ -110,6 +115,102 @@ TEST_CASE("a distribution is written as HdrHistogram writes it", "[apps][histogr
 TEST_CASE("a distribution of nothing has no lines", "[apps][histogram]") {
   const auto text = percentiles_text(*std::make_unique<Histogram>(), 1);
   CHECK(std::ranges::count(text, '\n') == 4);
+}
+
+namespace {
+
+/// A folder with files as a kernel has them; gone at the end.
+class FakeRoot {
+ public:
+  FakeRoot() : path_(std::filesystem::temp_directory_path() / ("uroce-root-" + std::to_string(getpid()))) {}
+  FakeRoot(const FakeRoot&) = delete;
+  FakeRoot& operator=(const FakeRoot&) = delete;
+  ~FakeRoot() { std::filesystem::remove_all(path_); }
+  void write(const std::string& file, const std::string& text) const {
+    std::filesystem::create_directories((path_ / file).parent_path());
+    std::ofstream(path_ / file) << text << '\n';
+  }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+};
+
+const Finding& finding(const std::vector<Finding>& all, const std::string& what) {
+  const auto found = std::ranges::find(all, what, &Finding::what);
+  REQUIRE(found != all.end());
+  return *found;
+}
+
+}  // namespace
+
+TEST_CASE("a machine is read from its files", "[apps][doctor]") {
+  const FakeRoot root;
+  root.write("proc/cpuinfo",
+             "processor\t: 0\nmodel name\t: A CPU\nflags\t\t: fpu hypervisor nonstop_tsc\n\nprocessor\t: 1");
+  root.write("proc/sys/kernel/osrelease", "6.1.0");
+  root.write("sys/devices/system/cpu/isolated", "2-3,5");
+  root.write("sys/devices/system/cpu/cpu2/topology/thread_siblings_list", "2,10");
+  root.write("sys/devices/system/cpu/cpu2/cpufreq/scaling_governor", "powersave");
+  root.write("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc");
+  root.write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never");
+  root.write("sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages", "100");
+  root.write("sys/devices/system/node/node0/x", "");
+  root.write("sys/devices/system/node/node1/x", "");
+  root.write("sys/class/net/lo/mtu", "65536");
+  root.write("sys/class/net/eth7/mtu", "1500");
+  root.write("sys/class/net/eth7/operstate", "up");
+  const Machine machine = read_machine(root.path(), {2, 4});
+  CHECK(machine.cpu == "A CPU");
+  CHECK(machine.kernel == "6.1.0");
+  CHECK(machine.isolated == std::vector{2, 3, 5});
+  CHECK(machine.siblings == std::vector<std::string>{"2,10", ""});
+  CHECK(machine.governor == "powersave");
+  CHECK(machine.clock_source == "tsc");
+  CHECK(machine.transparent_hugepages == "madvise");
+  CHECK(machine.is_virtual);
+  CHECK(machine.has_invariant_tsc);
+  CHECK_FALSE(machine.has_wide_crc);
+  CHECK(machine.numa_nodes == 2);
+  CHECK(machine.free_hugepages == 100);
+  REQUIRE(machine.interfaces.size() == 1);
+  CHECK(machine.interfaces[0].name == "eth7");
+  CHECK(machine.interfaces[0].mtu == 1500);
+  CHECK(machine.interfaces[0].is_up);
+
+  const auto findings = judge(machine);
+  CHECK(finding(findings, "isolation").grade == Grade::kGood);
+  CHECK(finding(findings, "governor").mend == "cpupower frequency-set -g performance");
+  CHECK(finding(findings, "hugepages").grade == Grade::kGood);
+  CHECK(finding(findings, "interface eth7").grade == Grade::kCouldBeBetter);
+}
+
+TEST_CASE("what a machine lacks is told with what mends it", "[apps][doctor]") {
+  Machine machine{.cores = {0, 1, 2, 3}, .siblings = {"0,1", "0,1", "2,3", "2,3"}};
+  CHECK(finding(judge(machine), "cores").grade == Grade::kGood);
+  CHECK(finding(judge(machine), "isolation").mend == "boot with isolcpus=2,3 nohz_full=2,3 rcu_nocbs=2,3");
+  CHECK(finding(judge(machine), "hugepages").mend.starts_with("config/hugepages"));
+  machine.isolated = {7};
+  CHECK(finding(judge(machine), "isolation").mend == "taskset -c 7 uroce ...");
+  machine.siblings = {"0,1", "0,1", "0,1", "0,1"};
+  CHECK(finding(judge(machine), "cores").grade == Grade::kCouldBeBetter);
+  machine.cores = {0};
+  CHECK(finding(judge(machine), "cores").grade == Grade::kCouldBeBetter);
+}
+
+TEST_CASE("a machine without any of the files is judged, too", "[apps][doctor]") {
+  const Machine machine = read_machine("/nonesuch", {0, 1});
+  CHECK(machine.cpu.empty());
+  CHECK_FALSE(machine.free_hugepages.has_value());
+  CHECK_FALSE(judge(machine).empty());
+}
+
+TEST_CASE("hiccups are looked for as long as one is told", "[apps][doctor]") {
+  const Hiccups hiccups = look_for_hiccups(20'000'000);
+  CHECK(hiccups.seconds >= 0.0199);
+  CHECK(hiccups.lost_percent <= 100);
+  CHECK(judge({.seconds = 1, .over_10us = 10}).grade == Grade::kGood);
+  CHECK(judge({.seconds = 1, .over_10us = 11}).grade == Grade::kCouldBeBetter);
 }
 
 TEST_CASE("a rate is the median of its windows, not the mean", "[apps][rate]") {

@@ -80,8 +80,8 @@ class CommandLine(Case):
 
     def test_every_command_explains_itself(self):
         tests = [f"{verb}_{what}" for verb in ("send", "write", "read", "atomic") for what in ("lat", "bw")]
-        commands = (["demo"], ["ping"], ["pingpong"], ["info"], ["config"], ["bench", "link"],
-                    ["bench", "scale"])
+        commands = (["demo"], ["ping"], ["pingpong"], ["info"], ["config"], ["doctor"],
+                    ["bench", "link"], ["bench", "scale"])
         for words in (*commands, *(["perf", test] for test in tests)):
             result = uroce(*words, "--help")
             self.assertEqual(result.returncode, 0, words)
@@ -573,6 +573,27 @@ class PerfOptions(Case):
         """-s 010 was 8, as in C; perftest and `--mtu 01500` have it as users do."""
         row = self.result("send_bw", "-s", 7, "-s", "010", "-m", "01024", "-D", "01")["results"][0]
         self.assertEqual(row["MsgSize"], 10)
+
+
+class Doctor(Case):
+    def test_the_machine_is_told(self):
+        result = uroce("doctor", "--json", "--spin-ms", 20, "--port", self.link, "--no-huge")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        told = json.loads(result.stdout)
+        self.assertEqual(told["schema"], "uroce.doctor/1")
+        self.assertEqual(set(told["machine"]["cores"]), os.sched_getaffinity(0))
+        self.assertEqual(told["machine"]["kernel"], os.uname().release)
+        self.assertEqual([one["grade"] for one in told["findings"] if one["what"] == "port"], ["ok"])
+        self.assertIn("hiccups", [one["what"] for one in told["findings"]])
+
+    def test_a_port_that_does_not_open_is_told_and_counts(self):
+        words = ["--port", "af_packet:no-such-if", "--no-huge"]
+        alone = uroce("info", *words)
+        self.assertNotEqual(alone.returncode, 0)
+        result = uroce("doctor", "--spin-ms", 0, *words)
+        self.assertEqual(result.returncode, alone.returncode, result.stderr)
+        self.assertIn(alone.stderr.strip().removeprefix("uroce: "), result.stdout)
+        self.assertNotIn("hiccups", result.stdout)
 
 
 class Examples(Case):

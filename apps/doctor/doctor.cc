@@ -1,0 +1,111 @@
+// uroce doctor: whether the port opens, and what on this machine costs latency; for reports of figures also
+// what it is like.
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "apps/commands.h"
+#include "apps/common/cli.h"
+#include "apps/common/clock.h"
+#include "apps/common/cores.h"
+#include "apps/common/table.h"
+#include "apps/common/worker.h"
+#include "apps/doctor/machine.h"
+#include "uroce/device.h"
+
+namespace uroce::apps {
+namespace {
+
+const char* mark(Grade grade) {
+  constexpr std::array<const char*, 3> kMarks = {"ok", "!", "WRONG"};
+  return kMarks[static_cast<std::size_t>(grade)];
+}
+
+/// Opens it once, as any command does.
+/// @param code  changes if it does not open
+Finding port_finding(const Config& config, int& code) {
+  const auto device = Device::open(config);
+  if (!device) {
+    code = exit_code(device.error().code);
+    return {"port", Grade::kWrong, config.port + " does not open", device.error().text};
+  }
+  return {"port", Grade::kGood,
+          fmt::format("{} opens, path MTU {}", config.port, bytes(device->active_mtu())), ""};
+}
+
+Json machine_json(const Machine& machine) {
+  Json interfaces = Json::array();
+  for (const auto& one : machine.interfaces)
+    interfaces.push_back({{"name", one.name}, {"driver", one.driver}, {"mtu", one.mtu}, {"up", one.is_up}});
+  return {{"cpu", machine.cpu},
+          {"kernel", machine.kernel},
+          {"command_line", machine.command_line},
+          {"cores", machine.cores},
+          {"isolated", machine.isolated},
+          {"siblings", machine.siblings},
+          {"governor", machine.governor},
+          {"clock_source", machine.clock_source},
+          {"transparent_hugepages", machine.transparent_hugepages},
+          {"virtual", machine.is_virtual},
+          {"invariant_tsc", machine.has_invariant_tsc},
+          {"vpclmulqdq", machine.has_wide_crc},
+          {"numa_nodes", machine.numa_nodes},
+          {"free_hugepages", machine.free_hugepages ? Json(*machine.free_hugepages) : Json()},
+          {"interfaces", std::move(interfaces)},
+          {"uroce", UROCE_VERSION},
+          {"compiler", __VERSION__}};
+}
+
+Json findings_json(const std::vector<Finding>& findings) {
+  Json all = Json::array();
+  for (const auto& one : findings)
+    all.push_back({{"what", one.what}, {"grade", mark(one.grade)}, {"found", one.found}, {"mend", one.mend}});
+  return all;
+}
+
+std::string findings_text(const std::vector<Finding>& findings) {
+  Table table({"", "", "found", "what to do"}, 4);
+  for (const auto& one : findings) table.add({mark(one.grade), one.what, one.found, one.mend});
+  return table.text();
+}
+
+int examine(const SharedOptions& options, unsigned spin_ms) {
+  const auto config = options.resolve();
+  if (!config) return fail(config.error());
+  const Machine machine = read_machine("/", allowed_cores());
+  int code = 0;
+  std::vector<Finding> findings = {port_finding(*config, code)};
+  for (auto& one : judge(machine)) findings.push_back(std::move(one));
+  if (spin_ms > 0) {
+    if (auto pinned = pin_to_core(choose_cores().client); !pinned) return fail(pinned.error());
+    findings.push_back(judge(look_for_hiccups(spin_ms * kMillisecond)));
+  }
+  if (options.json()) {
+    fmt::print("{}\n", Json{{"schema", "uroce.doctor/1"},
+                            {"machine", machine_json(machine)},
+                            {"findings", findings_json(findings)}}
+                           .dump(2));
+  } else {
+    fmt::print("{}, Linux {}{}\n{}", machine.cpu, machine.kernel,
+               machine.is_virtual ? ", a virtual machine: its host takes the cores at times" : "",
+               findings_text(findings));
+  }
+  return code;
+}
+
+}  // namespace
+
+void add_doctor(CLI::App& program, int& exit_code) {
+  CLI::App* command = program.add_subcommand(
+      "doctor", "whether the port opens; what costs latency on this machine, and what mends it");
+  const auto spin_ms = std::make_shared<unsigned>(500);
+  command->add_option("--spin-ms", *spin_ms, "look for so long how often a core is taken away; 0: not")
+      ->capture_default_str()
+      ->check(CLI::Range(0U, 600'000U));
+  const auto options = std::make_shared<SharedOptions>(*command);
+  command->callback([=, &exit_code] { exit_code = examine(*options, *spin_ms); });
+}
+
+}  // namespace uroce::apps
