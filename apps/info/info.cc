@@ -20,6 +20,8 @@ Json limits_json(const Limits& limits) {
           {"max_inline", limits.max_inline},
           {"max_cqe", limits.max_cqe},
           {"max_rd_atomic", limits.max_rd_atomic},
+          {"max_mcast_grp", limits.max_mcast_grp},
+          {"max_mcast_qp_attach", limits.max_mcast_qp_attach},
           {"max_msg_bytes", limits.max_msg_bytes}};
 }
 
