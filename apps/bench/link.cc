@@ -15,6 +15,7 @@
 #include "apps/common/endpoint.h"
 #include "apps/common/port_spec.h"
 #include "apps/common/progress.h"
+#include "apps/doctor/machine_json.h"
 
 namespace uroce::apps {
 namespace {
@@ -92,7 +93,8 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
     rows.insert(rows.end(), measured->begin(), measured->end());
     for (const auto& text : std::exchange(link->notes, {})) progress.note(text);
   }
-  return Json{{"port", config.port},
+  return Json{{"machine", machine_json()},
+              {"port", config.port},
               {"path_mtu", link->path_mtu},
               {"cores", cores.text()},
               {"interruptions", link->interruptions},

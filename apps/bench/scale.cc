@@ -9,6 +9,7 @@
 #include "apps/common/cli.h"
 #include "apps/common/port_spec.h"
 #include "apps/common/progress.h"
+#include "apps/doctor/machine_json.h"
 
 namespace uroce::apps {
 namespace {
@@ -60,7 +61,8 @@ int run(const SharedOptions& shared, const ScaleOptions& options) {
   progress.clear();
   if (!ran && figures.empty()) return fail(ran.error());
   if (shared.json()) {
-    fmt::print("{}\n", Json{{"port", config->port},
+    fmt::print("{}\n", Json{{"machine", machine_json()},
+                            {"port", config->port},
                             {"cores", cores->text()},
                             {"qps", options.qps},
                             {"regions", options.regions},

@@ -22,6 +22,7 @@
 #include "apps/common/progress.h"
 #include "apps/common/stop.h"
 #include "apps/common/tell.h"
+#include "apps/doctor/machine_json.h"
 
 namespace uroce::apps {
 namespace {
@@ -113,7 +114,8 @@ class Demo {
       if (is_stopped()) return stopped();
     }
     progress_.clear();
-    return Json{{"verified", errors_ == 0 && operations_ > 0},
+    return Json{{"machine", machine_json()},
+                {"verified", errors_ == 0 && operations_ > 0},
                 {"errors", errors_},
                 {"rows", rows_json(rows_)},
                 {"operations", operations_},

@@ -12,7 +12,7 @@
 #include "apps/common/cores.h"
 #include "apps/common/table.h"
 #include "apps/common/worker.h"
-#include "apps/doctor/machine.h"
+#include "apps/doctor/machine_json.h"
 #include "uroce/device.h"
 
 namespace uroce::apps {
@@ -33,29 +33,6 @@ Finding port_finding(const Config& config, int& code) {
   }
   return {"port", Grade::kGood,
           fmt::format("{} opens, path MTU {}", config.port, bytes(device->active_mtu())), ""};
-}
-
-Json machine_json(const Machine& machine) {
-  Json interfaces = Json::array();
-  for (const auto& one : machine.interfaces)
-    interfaces.push_back({{"name", one.name}, {"driver", one.driver}, {"mtu", one.mtu}, {"up", one.is_up}});
-  return {{"cpu", machine.cpu},
-          {"kernel", machine.kernel},
-          {"command_line", machine.command_line},
-          {"cores", machine.cores},
-          {"isolated", machine.isolated},
-          {"siblings", machine.siblings},
-          {"governor", machine.governor},
-          {"clock_source", machine.clock_source},
-          {"transparent_hugepages", machine.transparent_hugepages},
-          {"virtual", machine.is_virtual},
-          {"invariant_tsc", machine.has_invariant_tsc},
-          {"vpclmulqdq", machine.has_wide_crc},
-          {"numa_nodes", machine.numa_nodes},
-          {"free_hugepages", machine.free_hugepages ? Json(*machine.free_hugepages) : Json()},
-          {"interfaces", std::move(interfaces)},
-          {"uroce", UROCE_VERSION},
-          {"compiler", __VERSION__}};
 }
 
 Json findings_json(const std::vector<Finding>& findings) {

@@ -231,7 +231,10 @@ std::vector<Finding> judge(const Machine& machine) {
   std::vector<Finding> found = {cores_finding(machine), isolation_finding(machine), governor_finding(machine),
                                 clock_finding(machine), hugepages_finding(machine), crc_finding(machine),
                                 rights_finding(machine)};
-  for (const auto& interface : machine.interfaces) found.push_back(interface_finding(interface));
+  for (const auto& interface : machine.interfaces) {
+    const bool may_be_used = interface.is_up || !interface.driver.empty();
+    if (may_be_used) found.push_back(interface_finding(interface));
+  }
   return found;
 }
 

@@ -7,6 +7,7 @@
 
 #include "apps/common/percentiles.h"
 #include "apps/common/table.h"
+#include "apps/doctor/machine_json.h"
 
 namespace uroce::apps::perf {
 namespace {
@@ -229,6 +230,7 @@ Json results_json(const TestSpec& spec, const LocalOptions& local, const Results
   const char* bandwidth_name = local.gigabits ? "Gb/sec" : "MB/sec (2^20 bytes)";
   info["unit"] = spec.latency ? latency_unit(local, {}).name : bandwidth_name;
   return {{"schema", "uroce.perf/1"},
+          {"machine", machine_json()},
           {"test_info", std::move(info)},
           {"results", std::move(rows)},
           {"verified", spec.verify ? Json(results.data_errors() == 0) : Json()},

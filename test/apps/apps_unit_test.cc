@@ -194,6 +194,9 @@ TEST_CASE("what a machine lacks is told with what mends it", "[apps][doctor]") {
   CHECK(finding(judge(machine), "isolation").mend == "taskset -c 7 uroce ...");
   machine.siblings = {"0,1", "0,1", "0,1", "0,1"};
   CHECK(finding(judge(machine), "cores").grade == Grade::kCouldBeBetter);
+  const auto without = judge(machine).size();
+  machine.interfaces = {{.name = "ifb0", .mtu = 1500}};  // virtual, and not in use
+  CHECK(judge(machine).size() == without);
   machine.cores = {0};
   CHECK(finding(judge(machine), "cores").grade == Grade::kCouldBeBetter);
 }

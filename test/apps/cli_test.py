@@ -581,6 +581,8 @@ class Doctor(Case):
         self.assertEqual(result.returncode, 0, result.stderr)
         told = json.loads(result.stdout)
         self.assertEqual(told["schema"], "uroce.doctor/1")
+        result, _ = self.pair("perf", "read_lat", "-n", 10, "--json")  # figures come with it
+        self.assertEqual(json.loads(result)["machine"]["cpu"], told["machine"]["cpu"])
         self.assertEqual(set(told["machine"]["cores"]), os.sched_getaffinity(0))
         self.assertEqual(told["machine"]["kernel"], os.uname().release)
         self.assertEqual([one["grade"] for one in told["findings"] if one["what"] == "port"], ["ok"])

@@ -1,0 +1,13 @@
+/// The machine as part of results: figures mean little without it.
+#pragma once
+
+#include "apps/common/worker.h"
+#include "apps/doctor/machine.h"
+
+namespace uroce::apps {
+
+[[nodiscard]] Json machine_json(const Machine& machine);
+/// The one that this runs on.
+[[nodiscard]] Json machine_json();
+
+}  // namespace uroce::apps
