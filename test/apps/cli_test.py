@@ -639,6 +639,10 @@ class Examples(Case):
         lines = self.by_address("messages", "1000").splitlines()
         self.assertEqual([line.split(":")[0] for line in lines], ["50 %", "90 %", "99 %", "99.9 %", "100 %"])
 
+    def test_each_tick_that_calls_for_an_order_gets_one(self):
+        told = self.by_address("trade", "2000", "20000")
+        self.assertRegex(told, r"(?m)^tick to trade, 200 times, us:  50 % ")
+
     def test_they_say_why_they_end(self):
         for name in ("server", "client"):
             result = self.example(name)  # there is nobody at the other end of its input
