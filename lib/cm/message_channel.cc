@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/bounded_time.h"
 #include "base/endian.h"
 
 namespace uroce {
@@ -250,7 +251,7 @@ Cq& MessageChannel::arrivals() noexcept {
 
 Status MessageChannel::drain(std::chrono::nanoseconds timeout) {
   Impl& own = *impl_;
-  const auto end = std::chrono::steady_clock::now() + timeout;
+  const auto end = std::chrono::steady_clock::now() + bounded(timeout);
   bool is_posted = false;
   while (own.done < own.counts.sent && !own.ended) {
     // A WRITE of nothing: it is acknowledged after all before it, and takes no receive.
