@@ -1,8 +1,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "base/bounded_time.h"
 #include "cm/service.h"

@@ -1,6 +1,6 @@
 #include "uroce/connection.h"
 
-#include <algorithm>
+#include <utility>
 
 #include "base/bounded_time.h"
 

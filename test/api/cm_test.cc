@@ -194,6 +194,26 @@ TEST_CASE("events are told at the channel that an id was moved to, and its descr
   CHECK_FALSE(readable(second, 0));
 }
 
+TEST_CASE("an id that is closed takes its own events along, and nobody else's", "[cm][channel]") {
+  Pair pair(Mode::kAuto);
+  CmChannel channel = must(CmChannel::create(pair.cm_a));
+  CmChannel later = must(CmChannel::create(pair.cm_a));
+  const auto ask_nobody = [&](CmChannel& from) {
+    const CmId id = must(from.create_id(PortSpace::kTcp));
+    REQUIRE(from.connect(id, {.to = pair.at_b(9), .terms = {.qpn = Qpn{0x100}}}));
+    return id;
+  };
+  const CmId closed = ask_nobody(channel);
+  const CmId kept = ask_nobody(channel);
+  ask_nobody(later);
+  CmEvent event;
+  REQUIRE(later.wait(event, 5s));  // answers come in the order of the requests
+  channel.close(closed);
+  REQUIRE(channel.next(event));
+  CHECK(event.id == kept);
+  CHECK_FALSE(channel.next(event));
+}
+
 TEST_CASE("a UD service is found by address and port, with the Q_Key to use", "[cm][sidr][ud]") {
   Pair pair(Mode::kAuto);
   CmChannel server = must(CmChannel::create(pair.cm_b));
