@@ -1,0 +1,11 @@
+# find_package(uroce) for programs that are built by CMake: the target uroce::uroce has what uroce.pc says.
+find_package(PkgConfig REQUIRED QUIET)
+get_filename_component(_uroce_libdir "${CMAKE_CURRENT_LIST_DIR}/../.." ABSOLUTE)
+set(_uroce_path "$ENV{PKG_CONFIG_PATH}")
+set(ENV{PKG_CONFIG_PATH} "${_uroce_libdir}/pkgconfig:${_uroce_path}")
+pkg_check_modules(uroce_pc REQUIRED QUIET IMPORTED_TARGET GLOBAL uroce)
+set(ENV{PKG_CONFIG_PATH} "${_uroce_path}")
+if(NOT TARGET uroce::uroce)
+  add_library(uroce::uroce ALIAS PkgConfig::uroce_pc)
+endif()
+set(uroce_FOUND TRUE)
