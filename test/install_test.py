@@ -59,6 +59,8 @@ def check_cmake(folder, prefix):
     (folder / "CMakeLists.txt").write_text(CMAKE)
     config = next(prefix.rglob("uroceConfig.cmake")).parent
     tree = folder / "by-cmake"
+    # Some packages name the system's own headers, which then are looked for below the root, too.
+    (folder / "root/usr/include").mkdir(exist_ok=True)
     run("cmake", "-S", folder, "-B", tree, f"-Duroce_DIR={config}", PKG_CONFIG_SYSROOT_DIR=folder / "root")
     run("cmake", "--build", tree)
     check_program(tree / "main")
