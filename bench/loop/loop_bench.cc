@@ -191,21 +191,24 @@ void BM_SendBatch(benchmark::State& state) {
 }
 BENCHMARK(BM_SendBatch)->Arg(64);
 
-/// RDMA WRITE of a large message: copy and ICRC on both sides included. Arg: message bytes.
-void BM_Write(benchmark::State& state) {
+/// One request after the other, into or out of the peer's memory. Arg: message bytes.
+void one_at_a_time(benchmark::State& state, WrOpcode opcode) {
   const auto bytes = static_cast<std::uint32_t>(state.range(0));
   Pair pair;
   Wc wc[8];
   const std::uint64_t target = pair.b->sge(0).addr;
   measure_pair(state, pair, packets_of(bytes), [&] {
-    pair.a->post({.opcode = WrOpcode::kRdmaWrite,
-                  .flags = send_flag::kSignaled,
-                  .remote_addr = target,
-                  .rkey = Rkey{pair.b->key}},
-                 bytes);
+    pair.a->post(
+        {.opcode = opcode, .flags = send_flag::kSignaled, .remote_addr = target, .rkey = Rkey{pair.b->key}},
+        bytes);
     while (pair.a->cq.poll(wc) == 0) pair.step();
   });
   state.SetBytesProcessed(state.iterations() * bytes);
+}
+
+/// RDMA WRITE of a large message: copy and ICRC on both sides included.
+void BM_Write(benchmark::State& state) {
+  one_at_a_time(state, WrOpcode::kRdmaWrite);
 }
 BENCHMARK(BM_Write)->Arg(64)->Arg(4096)->Arg(65536);
 
@@ -239,21 +242,9 @@ void BM_WriteInTurns(benchmark::State& state) {
 }
 BENCHMARK(BM_WriteInTurns)->Arg(128)->Arg(10'000);
 
-/// RDMA READ, request to data. Arg: message bytes.
+/// RDMA READ, request to data.
 void BM_Read(benchmark::State& state) {
-  const auto bytes = static_cast<std::uint32_t>(state.range(0));
-  Pair pair;
-  Wc wc[8];
-  const std::uint64_t target = pair.b->sge(0).addr;
-  measure_pair(state, pair, packets_of(bytes), [&] {
-    pair.a->post({.opcode = WrOpcode::kRdmaRead,
-                  .flags = send_flag::kSignaled,
-                  .remote_addr = target,
-                  .rkey = Rkey{pair.b->key}},
-                 bytes);
-    while (pair.a->cq.poll(wc) == 0) pair.step();
-  });
-  state.SetBytesProcessed(state.iterations() * bytes);
+  one_at_a_time(state, WrOpcode::kRdmaRead);
 }
 BENCHMARK(BM_Read)->Arg(64)->Arg(65536);
 

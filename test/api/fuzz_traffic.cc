@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "api/fuzz_world.h"
+#include "support/completion_opcode.h"
 
 namespace uroce::api {
 
@@ -12,34 +13,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint8_t kNotInline = send_flag::kFence | send_flag::kSignaled | send_flag::kSolicited;
-
-WcOpcode completion_of(WrOpcode opcode) noexcept {
-  switch (opcode) {
-    case WrOpcode::kRdmaWrite:
-    case WrOpcode::kRdmaWriteWithImm:
-      return WcOpcode::kRdmaWrite;
-    case WrOpcode::kRdmaRead:
-      return WcOpcode::kRdmaRead;
-    case WrOpcode::kAtomicCmpAndSwp:
-      return WcOpcode::kCompSwap;
-    case WrOpcode::kAtomicFetchAndAdd:
-      return WcOpcode::kFetchAdd;
-    case WrOpcode::kFlush:
-      return WcOpcode::kFlush;
-    case WrOpcode::kAtomicWrite:
-      return WcOpcode::kAtomicWrite;
-    case WrOpcode::kMaskedCmpAndSwp:
-      return WcOpcode::kMaskedCompSwap;
-    case WrOpcode::kMaskedFetchAndAdd:
-      return WcOpcode::kMaskedFetchAdd;
-    case WrOpcode::kBindMw:
-      return WcOpcode::kBindMw;
-    case WrOpcode::kLocalInv:
-      return WcOpcode::kLocalInv;
-    default:
-      return WcOpcode::kSend;
-  }
-}
 
 bool is_atomic(WrOpcode opcode) noexcept {
   return opcode == WrOpcode::kAtomicCmpAndSwp || opcode == WrOpcode::kAtomicFetchAndAdd ||
@@ -182,7 +155,8 @@ void World::post_send(Side& on) {
   if (taken < count) ++totals_.errors;
   for (std::size_t i = 0; i < taken; ++i) {
     const bool signaled = qp.attr().sq_sig_all || (wrs[i].flags & send_flag::kSignaled) != 0;
-    object->sends.push_back({wrs[i].wr_id, signaled, completion_of(wrs[i].opcode), total(wrs[i].sges)});
+    object->sends.push_back(
+        {wrs[i].wr_id, signaled, test::completion_opcode(wrs[i].opcode), total(wrs[i].sges)});
   }
   if (object->has_sends()) object->uses.send_cq->add(static_cast<std::uint32_t>(taken));
   if (is_tame_ && taken > 0) progress(on);

@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "api/ends.h"
+#include "uroce/ah.h"
 
 namespace uroce::api {
 
@@ -25,6 +26,16 @@ struct Side {
   void receive(std::uint64_t wr_id, std::uint32_t at, std::uint32_t bytes) {
     const Sge sge = memory.sge(at, bytes);
     REQUIRE(qp.post_recv({.wr_id = wr_id, .sges = {&sge, 1}}));
+  }
+  /// The first `bytes` of the memory, signaled.
+  void send_datagram(std::uint64_t wr_id, std::uint32_t bytes, const Ah& there, Qpn to, std::uint32_t qkey) {
+    const Sge sge = memory.sge(0, bytes);
+    REQUIRE(qp.post_send({.wr_id = wr_id,
+                          .sges = {&sge, 1},
+                          .flags = send_flag::kSignaled,
+                          .ah = there.id(),
+                          .remote_qpn = to,
+                          .remote_qkey = qkey}));
   }
 
   End& end;

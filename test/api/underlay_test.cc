@@ -123,13 +123,7 @@ TEST_CASE("a datagram tells its VLAN, and is answered there, by the same version
     b.receive(0, 0, kGrhBytes + 100);
     const Ah there =
         must(Ah::create(link.a.pd, {.dgid = to.gid, .sgid_index = index, .traffic_class = 0x68, .sl = 3}));
-    const Sge sge = a.memory.sge(0, 100);
-    REQUIRE(a.qp.post_send({.wr_id = 3,
-                            .sges = {&sge, 1},
-                            .flags = send_flag::kSignaled,
-                            .ah = there.id(),
-                            .remote_qpn = b.qp.qpn(),
-                            .remote_qkey = kQkey}));
+    a.send_datagram(3, 100, there, b.qp.qpn(), kQkey);
     const Wc received = b.next();
     REQUIRE(received.ok());
     CHECK(received.vlan == from.vlan);

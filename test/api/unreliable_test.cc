@@ -31,13 +31,7 @@ TEST_CASE("a datagram is answered to where it came from", "[api][ud]") {
   a.receive(2, 1000, kGrhBytes + 100);
 
   const Ah there = must(Ah::create(link.a.pd, {.dgid = link.b.gid()}));
-  const Sge sge = a.memory.sge(0, 100);
-  REQUIRE(a.qp.post_send({.wr_id = 3,
-                          .sges = {&sge, 1},
-                          .flags = send_flag::kSignaled,
-                          .ah = there.id(),
-                          .remote_qpn = b.qp.qpn(),
-                          .remote_qkey = kQkey}));
+  a.send_datagram(3, 100, there, b.qp.qpn(), kQkey);
   const Wc received = b.next();
   REQUIRE(received.ok());
   CHECK(received.byte_len == kGrhBytes + 100);

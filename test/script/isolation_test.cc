@@ -59,6 +59,17 @@ Packet write_packet(const Lease& lease, std::uint32_t i, std::uint32_t bytes) {
           .data = from(kData, i * kMtu)};
 }
 
+/// A message of several packets, of which `good` come before its key ends.
+struct Cut {
+  std::uint32_t bytes;
+  std::uint32_t good;
+};
+Cut cut_somewhere(Random& random) {
+  const auto bytes = static_cast<std::uint32_t>(kMtu + 1 + random.below(3000));
+  const std::uint32_t packets = (bytes + kMtu - 1) / kMtu;
+  return {bytes, static_cast<std::uint32_t>(random.below(packets))};
+}
+
 }  // namespace
 
 TEST_CASE("a WRITE whose key ends anywhere in it is NAKed there and writes nothing more",
@@ -67,9 +78,7 @@ TEST_CASE("a WRITE whose key ends anywhere in it is NAKed there and writes nothi
   const End how = GENERATE(End::kDeregistered, End::kInvalidated, End::kReplacedByOtherDomain);
   Random random(raw(how) + 1);
   for (int run = 0; run < kRuns; ++run) {
-    const auto bytes = static_cast<std::uint32_t>(kMtu + 1 + random.below(3000));
-    const std::uint32_t packets = (bytes + kMtu - 1) / kMtu;
-    const auto good = static_cast<std::uint32_t>(random.below(packets));
+    const auto [bytes, good] = cut_somewhere(random);
     CAPTURE(how, run, bytes, good);
     RcScript qp{{.mtu = kMtu, .area_bytes = 4096}};
     Lease lease(qp, bytes);
@@ -88,9 +97,7 @@ TEST_CASE("a READ whose key ends anywhere in it is NAKed there and reads nothing
   const End how = GENERATE(End::kDeregistered, End::kInvalidated, End::kReplacedByOtherDomain);
   Random random(raw(how) + 11);
   for (int run = 0; run < kRuns; ++run) {
-    const auto bytes = static_cast<std::uint32_t>(kMtu + 1 + random.below(3000));
-    const std::uint32_t packets = (bytes + kMtu - 1) / kMtu;
-    const auto good = static_cast<std::uint32_t>(random.below(packets));
+    const auto [bytes, good] = cut_somewhere(random);
     CAPTURE(how, run, bytes, good);
     RcScript qp{{.mtu = kMtu, .area_bytes = 4096}};
     Lease lease(qp, bytes);

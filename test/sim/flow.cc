@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "support/completion_opcode.h"
+
 namespace uroce::sim {
 
 namespace {
@@ -19,34 +21,6 @@ std::uint64_t load_word(std::span<const std::byte> bytes) {
 
 std::span<const std::byte> bytes_of(const std::uint64_t& word) {
   return std::as_bytes(std::span{&word, 1});
-}
-
-WcOpcode wc_opcode(WrOpcode opcode) {
-  switch (opcode) {
-    case WrOpcode::kRdmaWrite:
-    case WrOpcode::kRdmaWriteWithImm:
-      return WcOpcode::kRdmaWrite;
-    case WrOpcode::kRdmaRead:
-      return WcOpcode::kRdmaRead;
-    case WrOpcode::kAtomicCmpAndSwp:
-      return WcOpcode::kCompSwap;
-    case WrOpcode::kAtomicFetchAndAdd:
-      return WcOpcode::kFetchAdd;
-    case WrOpcode::kMaskedCmpAndSwp:
-      return WcOpcode::kMaskedCompSwap;
-    case WrOpcode::kMaskedFetchAndAdd:
-      return WcOpcode::kMaskedFetchAdd;
-    case WrOpcode::kBindMw:
-      return WcOpcode::kBindMw;
-    case WrOpcode::kLocalInv:
-      return WcOpcode::kLocalInv;
-    case WrOpcode::kFlush:
-      return WcOpcode::kFlush;
-    case WrOpcode::kAtomicWrite:
-      return WcOpcode::kAtomicWrite;
-    default:
-      return WcOpcode::kSend;
-  }
 }
 
 /// Field by field, each up to a set bit of `boundary` or the end.
@@ -307,7 +281,7 @@ void Flow::on_send_completion(const Wc& wc) {
   const Message& message = plan_.messages[index];
   require(is_signaled(index), name("completed although it was not signaled", index));
   const WrOpcode opcode = message.is_local() && running_[index].binds ? WrOpcode::kBindMw : message.opcode;
-  require(wc.opcode == wc_opcode(opcode), name("wrong opcode in the completion", index));
+  require(wc.opcode == test::completion_opcode(opcode), name("wrong opcode in the completion", index));
   const bool reads = message.is_read() || message.is_atomic();
   require(wc.byte_len == (reads ? message.length : 0), name("wrong byte_len in the completion", index));
   while (completed_ <= index) finish(completed_++);
