@@ -13,10 +13,11 @@
 namespace uroce {
 
 struct MessageChannelAttr {
-  std::uint32_t message_bytes = 2048;  ///< of the largest message that is received; sent: see max_message()
-  std::uint32_t sends = 256;           ///< messages that may be under way
-  std::uint32_t receives = 256;        ///< messages that may have arrived and not been released
-  unsigned loop = 0;                   ///< which of the device's loops it belongs to
+  std::uint32_t message_bytes =
+      2048;                      ///< of the largest message that is received, from 4; sent: max_message()
+  std::uint32_t sends = 256;     ///< messages that may be under way
+  std::uint32_t receives = 256;  ///< messages that may have arrived and not been released
+  unsigned loop = 0;             ///< which of the device's loops it belongs to
 };
 
 /// A message that has arrived, where it has arrived.
@@ -31,7 +32,7 @@ enum class Sent : std::uint8_t {
   kOk,
   kNoCredit,  ///< the peer has no room until it releases messages: poll, and try again
   kNoSlot,    ///< MessageChannelAttr::sends are under way: poll, and try again
-  kTooLong,   ///< longer than max_message()
+  kTooLong,   ///< longer than max_message(), or than what was claimed
   kEnded,     ///< see MessageChannel::end_text()
 };
 
@@ -59,7 +60,8 @@ struct MessageCounts {
 /// Threads: one at a time. Lifetime: the Pd and its Device outlive it; its Connection ends before it.
 class MessageChannel {
  public:
-  /// @return kInvalid if `attr` exceeds Device::limits(), kNoMemory, kNoHugepages.
+  /// @return kInvalid if something of `attr` is none, or exceeds Device::limits(), with a few of its work
+  ///   requests for credits; kNoMemory, kNoHugepages.
   static Result<MessageChannel> create(Pd& pd, Device& device, const MessageChannelAttr& attr);
   static Result<MessageChannel> create(Pd& pd, Device& device) { return create(pd, device, {}); }
   MessageChannel(MessageChannel&&) noexcept;
@@ -74,7 +76,9 @@ class MessageChannel {
   /// @param to  of that size if the answer is kOk
   [[nodiscard]] Sent claim(std::size_t bytes, std::span<std::byte>& to) noexcept;
   /// Sends the first `bytes` of what was claimed last.
-  /// @return kOk; kTooLong: more than was claimed; kEnded.
+  /// @return kOk; kTooLong: more than was claimed, as anything is that was not; kEnded; kNoSlot, where
+  /// credits
+  ///   that are under way have taken the slots: what was claimed stays so.
   [[nodiscard]] Sent commit(std::size_t bytes) noexcept;
   /// The same with a copy.
   [[nodiscard]] Sent send(std::span<const std::byte> message) noexcept;
@@ -84,9 +88,10 @@ class MessageChannel {
   /// room in `out`.
   /// @return how many entries of `out` were filled.
   [[nodiscard]] std::size_t poll(std::span<Message> out) noexcept;
-  /// Lets the peer send more, in any order.
+  /// Lets the peer send more. In any order, each message once.
   void release(const Message& message) noexcept;
-  /// Blocks until poll() may have something to do, or the time is over.
+  /// Blocks until poll() may have something to do, or the time is over. That there are slots again, after
+  /// Sent::kNoSlot, does not end it.
   /// @return false when the time was over.
   [[nodiscard]] bool wait(std::chrono::nanoseconds timeout);
   /// For poll(2) and epoll, with Cq::arm() before and Cq::clear_event() after.
@@ -94,6 +99,7 @@ class MessageChannel {
 
   /// Waits until all that was sent is in the peer's memory. The peer's QP must allow remote WRITEs, as those
   /// of a Connection do.
+  /// @param timeout  0: only looks
   /// @return kTimeout; kPeer if the connection has ended.
   Status drain(std::chrono::nanoseconds timeout);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <array>
+#include <new>
+#include <optional>
 #include <utility>
 
 #include "base/bounded_time.h"
@@ -18,6 +20,17 @@ constexpr std::uint32_t kNoMessage = 0x8000'0000;  // in the immediate data
 constexpr std::uint32_t kCreditReceives = 2;
 constexpr std::uint32_t kUncounted = 8;  // send slots beside those of messages: for credits and drain()
 constexpr std::size_t kHelloBytes = 4;
+
+/// The 31 bits of a count that grew by less than 2^31 since `last`, as the whole count.
+constexpr std::uint64_t count_of(std::uint32_t word, std::uint64_t last) noexcept {
+  return last + ((word - last) & kCreditMask);
+}
+
+static_assert(count_of(5, 5) == 5);
+static_assert(count_of(7, 5) == 7);
+static_assert(count_of(kNoMessage | 7, 5) == 7);
+static_assert(count_of(2, 0x7fff'ffff) == 0x8000'0002);
+static_assert(count_of(2, 0x1'7fff'fffe) == 0x1'8000'0002);
 
 std::uint32_t stride_of(std::uint32_t message_bytes) noexcept {
   constexpr std::uint32_t kLine = 64;
@@ -36,7 +49,7 @@ struct MessageChannel::Impl {
         send_cq(std::move(sends)),
         recv_cq(std::move(arrivals)),
         qp(std::move(pair)) {
-    const auto hello = memory.memory().subspan(send_at(0) - stride).first<kHelloBytes>();
+    const auto hello = memory.memory().subspan(hello_at()).first<kHelloBytes>();
     store_be<0, kHelloBytes>(hello, attr.message_bytes);
   }
 
@@ -44,10 +57,10 @@ struct MessageChannel::Impl {
   [[nodiscard]] std::size_t receive_at(std::uint32_t slot) const noexcept {
     return std::size_t{slot} * stride;
   }
-  /// Behind the receives and the slot of the first SEND, which is no message.
-  [[nodiscard]] std::size_t send_at(std::uint64_t number) const noexcept {
-    return (receive_slots() + 1 + number % cfg.sends) * stride;
-  }
+  /// The first SEND, which is no message.
+  [[nodiscard]] std::size_t hello_at() const noexcept { return receive_at(receive_slots()); }
+  /// The next message.
+  [[nodiscard]] std::size_t send_at() const noexcept { return receive_at(receive_slots() + 1 + send_slot); }
   [[nodiscard]] std::uint64_t granted() const noexcept { return released + cfg.receives; }
 
   [[nodiscard]] bool post_receive(std::uint32_t slot) noexcept {
@@ -63,6 +76,7 @@ struct MessageChannel::Impl {
     return true;
   }
 
+  void count_sent(bool is_signaled) noexcept;
   void tell_credits() noexcept;
   void take_sends() noexcept;
   void fail(const Wc& wc) noexcept;
@@ -81,18 +95,28 @@ struct MessageChannel::Impl {
   std::uint64_t limit = 0;     // messages that may be sent in all
   std::uint64_t released = 0;  // messages whose receives are posted again
   std::uint64_t told = 0;      // granted() when the peer was told last; 0: never
-  std::size_t claimed = 0;     // bytes
+  std::uint64_t drained = 0;   // messages before the last WRITE of drain()
+  std::uint32_t send_slot = 0;
+  std::uint32_t unsignaled = 0;        // messages since the last one whose completion is asked for
+  std::optional<std::size_t> claimed;  // bytes
   std::uint32_t peer_bytes = 0;
   bool ended = false;
   std::uint8_t vendor_err = 0;
   MessageCounts counts;
 };
 
+void MessageChannel::Impl::count_sent(bool is_signaled) noexcept {
+  ++counts.sent;
+  claimed.reset();
+  unsignaled = is_signaled ? 0 : unsignaled + 1;
+  if (++send_slot == cfg.sends) send_slot = 0;
+}
+
 /// The first time also how long messages may be.
 void MessageChannel::Impl::tell_credits() noexcept {
   const bool is_first = told == 0;
   if (ended || (!is_first && granted() - told < told_every)) return;
-  const Sge hello = memory.sge(send_at(0) - stride, kHelloBytes);
+  const Sge hello = memory.sge(hello_at(), kHelloBytes);
   const SendWr wr{.sges = {&hello, is_first ? 1U : 0U}};
   if (post(wr, kNoMessage)) ++counts.credit_messages;  // else when there is room, or a connection
 }
@@ -118,7 +142,7 @@ bool MessageChannel::Impl::take_arrival(const Wc& wc, Message& message) noexcept
   const auto slot = static_cast<std::uint32_t>(wc.wr_id);
   const std::span<const std::byte> data = memory.memory().subspan(receive_at(slot), wc.byte_len);
   const std::uint32_t word = network_order(wc.imm_data);
-  limit += (word - limit) & kCreditMask;
+  limit = count_of(word, limit);
   if ((word & kNoMessage) == 0) {
     message = {.data = data, .number = counts.received++, .slot = slot};
     return true;
@@ -128,14 +152,28 @@ bool MessageChannel::Impl::take_arrival(const Wc& wc, Message& message) noexcept
   return false;
 }
 
+namespace {
+
+Status check(const MessageChannelAttr& attr, const Limits& limits) {
+  const std::uint32_t most_sends = limits.max_qp_wr - kUncounted;
+  const std::uint32_t most_receives = limits.max_qp_wr - kCreditReceives;
+  if (attr.sends > 0 && attr.sends <= most_sends && attr.receives > 0 && attr.receives <= most_receives &&
+      attr.message_bytes >= kHelloBytes && attr.message_bytes <= limits.max_msg_bytes)
+    return {};
+  return Error{Errc::kInvalid, "a message channel has 1 to " + std::to_string(most_sends) + " sends, 1 to " +
+                                   std::to_string(most_receives) + " receives, and messages of at least " +
+                                   std::to_string(kHelloBytes) + " and at most " +
+                                   std::to_string(limits.max_msg_bytes) + " bytes"};
+}
+
+Error no_memory() {
+  return Error{Errc::kNoMemory, "no memory for a message channel"};
+}
+
+}  // namespace
+
 Result<MessageChannel> MessageChannel::create(Pd& pd, Device& device, const MessageChannelAttr& attr) {
-  const Limits& limits = device.limits();
-  if (attr.message_bytes < kHelloBytes || attr.message_bytes > limits.max_msg_bytes || attr.sends == 0 ||
-      attr.sends > limits.max_qp_wr - kUncounted || attr.receives == 0 ||
-      attr.receives > limits.max_qp_wr - kCreditReceives)
-    return Error{Errc::kInvalid,
-                 "a message channel has from 1 to " + std::to_string(limits.max_qp_wr - kUncounted) +
-                     " sends and receives, and messages from " + std::to_string(kHelloBytes) + " bytes"};
+  if (Status fits = check(attr, device.limits()); !fits) return fits.error();
   const std::uint32_t receives = attr.receives + kCreditReceives;
   auto memory = Mr::alloc(pd, std::size_t{stride_of(attr.message_bytes)} * (receives + 1 + attr.sends),
                           access::kLocalWrite);
@@ -151,12 +189,16 @@ Result<MessageChannel> MessageChannel::create(Pd& pd, Device& device, const Mess
           qp->modify({.state = QpState::kInit, .access_flags = access::kRemoteWrite}, qp_attr::kInitMask);
       !init)
     return init.error();
-  auto impl = std::make_unique<Impl>(attr, std::move(*memory), std::move(*send_cq), std::move(*recv_cq),
-                                     std::move(*qp));
-  for (std::uint32_t slot = 0; slot < receives; ++slot) {
-    if (!impl->post_receive(slot)) return Error{Errc::kNoMemory, "the receives of a message channel"};
+  try {
+    auto impl = std::make_unique<Impl>(attr, std::move(*memory), std::move(*send_cq), std::move(*recv_cq),
+                                       std::move(*qp));
+    for (std::uint32_t slot = 0; slot < receives; ++slot) {
+      if (!impl->post_receive(slot)) return no_memory();
+    }
+    return MessageChannel(std::move(impl));
+  } catch (const std::bad_alloc&) {
+    return no_memory();
   }
-  return MessageChannel(std::move(impl));
 }
 
 MessageChannel::MessageChannel(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
@@ -183,26 +225,24 @@ Sent MessageChannel::claim(std::size_t bytes, std::span<std::byte>& to) noexcept
     return own.ended ? Sent::kEnded : Sent::kNoSlot;
   }
   own.claimed = bytes;
-  to = own.memory.memory().subspan(own.send_at(own.counts.sent), bytes);
+  to = own.memory.memory().subspan(own.send_at(), bytes);
   return Sent::kOk;
 }
 
 Sent MessageChannel::commit(std::size_t bytes) noexcept {
   Impl& own = *impl_;
   if (own.ended) return Sent::kEnded;
-  if (bytes > own.claimed) return Sent::kTooLong;
-  const std::uint64_t number = own.counts.sent;
-  const Sge sge = own.memory.sge(own.send_at(number), static_cast<std::uint32_t>(bytes));
-  const bool is_signaled = (number + 1) % own.signal_every == 0;
-  const SendWr wr{.wr_id = number + 1,
+  if (!own.claimed.has_value() || bytes > *own.claimed) return Sent::kTooLong;
+  const Sge sge = own.memory.sge(own.send_at(), static_cast<std::uint32_t>(bytes));
+  const bool is_signaled = own.unsignaled + 1 == own.signal_every;
+  const SendWr wr{.wr_id = own.counts.sent + 1,
                   .sges = {&sge, bytes > 0 ? 1U : 0U},
                   .flags = is_signaled ? send_flag::kSignaled : std::uint8_t{0}};
   if (!own.post(wr, 0)) {
     own.take_sends();
     return own.ended ? Sent::kEnded : Sent::kNoSlot;
   }
-  ++own.counts.sent;
-  own.claimed = 0;
+  own.count_sent(is_signaled);
   return Sent::kOk;
 }
 
@@ -252,19 +292,18 @@ Cq& MessageChannel::arrivals() noexcept {
 Status MessageChannel::drain(std::chrono::nanoseconds timeout) {
   Impl& own = *impl_;
   const auto end = std::chrono::steady_clock::now() + bounded(timeout);
-  bool is_posted = false;
-  while (own.done < own.counts.sent && !own.ended) {
-    // A WRITE of nothing: it is acknowledged after all before it, and takes no receive.
-    if (!is_posted)
-      is_posted = own.qp.post_send(
-          {.wr_id = own.counts.sent, .opcode = WrOpcode::kRdmaWrite, .flags = send_flag::kSignaled});
+  for (;;) {
+    own.take_sends();
+    if (own.ended) return Error{Errc::kPeer, end_text()};
+    if (own.done == own.counts.sent) return {};
+    // A WRITE of nothing: it is acknowledged after all before it, and takes no receive. One at a time.
+    const SendWr last{
+        .wr_id = own.counts.sent, .opcode = WrOpcode::kRdmaWrite, .flags = send_flag::kSignaled};
+    if (own.drained <= own.done && own.qp.post_send(last)) own.drained = own.counts.sent;
     const auto left = end - std::chrono::steady_clock::now();
     if (left.count() <= 0) return Error{Errc::kTimeout, "not all messages have arrived in time"};
     (void)own.send_cq.wait(left);
-    own.take_sends();
   }
-  if (!own.ended) return {};
-  return Error{Errc::kPeer, end_text()};
 }
 
 std::uint32_t MessageChannel::max_message() const noexcept {

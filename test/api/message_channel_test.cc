@@ -141,6 +141,18 @@ TEST_CASE("a claim is written in place, and lasts until it is committed", "[mess
   CHECK(text_of(channels.next_at_b()) == "!");
 }
 
+TEST_CASE("an empty message needs a claim, too", "[messages]") {
+  Channels channels({.message_bytes = 64, .receives = 1});
+  CHECK(channels.a.commit(0) == Sent::kTooLong);
+  channels.meet();
+  std::span<std::byte> place;
+  REQUIRE(channels.a.claim(0, place) == Sent::kOk);
+  CHECK(channels.a.commit(0) == Sent::kOk);
+  CHECK(channels.a.commit(0) == Sent::kTooLong);
+  CHECK(channels.a.credits() == 0);
+  CHECK(channels.a.counts().sent == 1);
+}
+
 TEST_CASE("a sender stops at what the receiver has room for, and goes on", "[messages]") {
   Channels channels({.message_bytes = 64, .sends = 16, .receives = 5});
   channels.meet();
@@ -223,6 +235,20 @@ TEST_CASE("a channel whose peer does nothing is not drained", "[messages]") {
   const Status late = channels.a.drain(1ms);
   REQUIRE_FALSE(late);
   CHECK(late.error().code == Errc::kTimeout);
+}
+
+TEST_CASE("who looks again and again whether all has arrived leaves the messages their room", "[messages]") {
+  Channels channels({.message_bytes = 64, .sends = 16});
+  channels.meet();
+  for (int i = 0; i < 8; ++i) REQUIRE(channels.a.send(bytes_of("x")) == Sent::kOk);
+  for (int i = 0; i < 100; ++i) REQUIRE_FALSE(channels.a.drain(0s));  // b does nothing
+  for (int i = 0; i < 8; ++i) CHECK(channels.a.send(bytes_of("x")) == Sent::kOk);
+  CHECK(within(10s, [&] {
+    channels.joined.b.device.progress();
+    return channels.a.drain(0s).has_value();
+  }));
+  std::array<Message, 17> messages;
+  CHECK(channels.b.poll(messages) == 16);
 }
 
 TEST_CASE("a channel tells that it has ended, after what had arrived", "[messages]") {

@@ -10,6 +10,7 @@
 #include "transport/responder_resources.h"
 #include "uroce/ah.h"
 #include "uroce/ece.h"
+#include "uroce/message_channel.h"
 #include "verbs/device_impl.h"
 
 namespace {
@@ -111,6 +112,13 @@ TEST_CASE("an address handle that there is no memory for leaves nothing behind",
     const Ah there = fail_each_allocation([&] { return Ah::create(link.a.pd, attr); });
     CHECK(there.id() != other.id());
   }
+}
+
+TEST_CASE("a message channel that there is no memory for is an error", "[api][memory]") {
+  Joined link(Mode::kApp);
+  const MessageChannelAttr attr{.message_bytes = 64, .sends = 1, .receives = 1};
+  const MessageChannel channel =
+      fail_each_allocation([&] { return MessageChannel::create(link.a.pd, link.a.device, attr); });
 }
 
 TEST_CASE("an XRC domain that there is no memory for is an error", "[api][memory]") {
