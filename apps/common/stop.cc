@@ -34,4 +34,10 @@ void stop_on_signals() {
   handle(SIGALRM, end_at_once, 0);
 }
 
+void stop_with_parent() {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, SIG_IGN, 0);
+  handle(
+      kStopWorker, [](int signal) { stop_signal = signal; }, 0);
+}
+
 }  // namespace uroce::apps

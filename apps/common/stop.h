@@ -24,4 +24,8 @@ inline volatile std::sig_atomic_t stop_signal = 0;
 /// seconds, end the program at once.
 void stop_on_signals();
 
+/// In a process that was forked: those three are its parent's matter, who says by kStopWorker that all ends.
+void stop_with_parent();
+inline constexpr int kStopWorker = SIGUSR1;
+
 }  // namespace uroce::apps

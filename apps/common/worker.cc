@@ -112,7 +112,7 @@ Result<Worker> Worker::spawn(std::string name, int core, const Factory& factory)
   if (pid == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(1);  // the parent died before the line above
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::signal(signal, SIG_IGN);  // the parent decides
+    stop_with_parent();
     ::close(ends[0]);
     serve(ends[1], core, factory);
     std::fflush(nullptr);
@@ -140,6 +140,7 @@ Worker::~Worker() {
 
 void Worker::stop() noexcept {
   if (pid_ < 0) return;
+  if (is_stopped()) ::kill(pid_, kStopWorker);  // whatever it is at
   constexpr char kExit[] = R"({"op":"exit"})";
   (void)!::send(fd_, kExit, sizeof kExit - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
   int status = 0;

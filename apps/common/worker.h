@@ -29,7 +29,7 @@ class Service {
 /// A forked process, pinned to a core, that answers requests one after the other. It ends with its parent.
 ///
 /// Threads: control. Lifetime: the destructor ends the process, by SIGKILL if it does not go by itself within
-/// a second.
+/// a second. What it is at it finishes before, unless is_stopped() here, and so there.
 class Worker {
  public:
   using Factory = std::function<std::unique_ptr<Service>()>;

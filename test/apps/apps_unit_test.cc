@@ -10,6 +10,7 @@
 #include <sstream>
 #include <vector>
 
+#include "apps/common/cores.h"
 #include "apps/common/exchange.h"
 #include "apps/common/histogram.h"
 #include "apps/common/pattern.h"
@@ -17,8 +18,10 @@
 #include "apps/common/port_spec.h"
 #include "apps/common/rate_meter.h"
 #include "apps/common/samples.h"
+#include "apps/common/stop.h"
 #include "apps/common/table.h"
 #include "apps/common/tcp.h"
+#include "apps/common/worker.h"
 #include "apps/doctor/machine.h"
 #include "apps/pingpong/payload.h"
 
@@ -206,6 +209,48 @@ TEST_CASE("a machine without any of the files is judged, too", "[apps][doctor]")
   CHECK(machine.cpu.empty());
   CHECK_FALSE(machine.free_hugepages.has_value());
   CHECK_FALSE(judge(machine).empty());
+}
+
+namespace {
+
+/// Answers nothing until it is told to end. Says when it begins to, and when it is gone.
+class Endless final : public Service {
+ public:
+  explicit Endless(int said) : said_(said) {}
+  Endless(const Endless&) = delete;
+  Endless& operator=(const Endless&) = delete;
+  ~Endless() override { say('e'); }
+  Result<Json> handle(const Json& /*request*/) override {
+    say('b');
+    while (!is_stopped()) ::usleep(1000);
+    return stopped();
+  }
+
+ private:
+  void say(char what) const { (void)!::write(said_, &what, 1); }
+
+  int said_;
+};
+
+}  // namespace
+
+TEST_CASE("a worker leaves its work and closes all when the program is told to end", "[apps][worker]") {
+  std::array<int, 2> said{};
+  REQUIRE(::pipe(said.data()) == 0);
+  auto worker =
+      Worker::spawn("the worker", choose_cores().client, [&] { return std::make_unique<Endless>(said[1]); });
+  REQUIRE(worker.has_value());
+  ::close(said[1]);
+  REQUIRE(worker->send({{"op", "work"}}));
+  char what = 0;
+  REQUIRE(::read(said[0], &what, 1) == 1);
+  CHECK(what == 'b');
+  stop_signal = SIGTERM;
+  { const Worker gone = std::move(*worker); }
+  stop_signal = 0;
+  REQUIRE(::read(said[0], &what, 1) == 1);
+  CHECK(what == 'e');
+  ::close(said[0]);
 }
 
 TEST_CASE("hiccups are looked for as long as one is told", "[apps][doctor]") {
