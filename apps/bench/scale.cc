@@ -7,9 +7,9 @@
 #include <memory>
 
 #include "apps/common/cli.h"
+#include "apps/common/machine_json.h"
 #include "apps/common/port_spec.h"
 #include "apps/common/progress.h"
-#include "apps/doctor/machine_json.h"
 
 namespace uroce::apps {
 namespace {

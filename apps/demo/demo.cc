@@ -18,11 +18,11 @@
 #include "apps/common/cli.h"
 #include "apps/common/compare.h"
 #include "apps/common/endpoint.h"
+#include "apps/common/machine_json.h"
 #include "apps/common/port_spec.h"
 #include "apps/common/progress.h"
 #include "apps/common/stop.h"
 #include "apps/common/tell.h"
-#include "apps/doctor/machine_json.h"
 
 namespace uroce::apps {
 namespace {

@@ -10,9 +10,9 @@
 #include "apps/common/cli.h"
 #include "apps/common/clock.h"
 #include "apps/common/cores.h"
+#include "apps/common/machine_json.h"
 #include "apps/common/table.h"
 #include "apps/common/worker.h"
-#include "apps/doctor/machine_json.h"
 #include "uroce/device.h"
 
 namespace uroce::apps {

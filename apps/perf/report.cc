@@ -5,9 +5,9 @@
 #include <cmath>
 #include <optional>
 
+#include "apps/common/machine_json.h"
 #include "apps/common/percentiles.h"
 #include "apps/common/table.h"
-#include "apps/doctor/machine_json.h"
 
 namespace uroce::apps::perf {
 namespace {

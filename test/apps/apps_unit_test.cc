@@ -13,6 +13,7 @@
 #include "apps/common/cores.h"
 #include "apps/common/exchange.h"
 #include "apps/common/histogram.h"
+#include "apps/common/machine.h"
 #include "apps/common/pattern.h"
 #include "apps/common/percentiles.h"
 #include "apps/common/port_spec.h"
@@ -22,7 +23,6 @@
 #include "apps/common/table.h"
 #include "apps/common/tcp.h"
 #include "apps/common/worker.h"
-#include "apps/doctor/machine.h"
 #include "apps/pingpong/payload.h"
 
 namespace uroce::apps {

@@ -1,4 +1,4 @@
-#include "apps/doctor/machine.h"
+#include "apps/common/machine.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,8 +1,8 @@
 /// The machine as part of results: figures mean little without it.
 #pragma once
 
+#include "apps/common/machine.h"
 #include "apps/common/worker.h"
-#include "apps/doctor/machine.h"
 
 namespace uroce::apps {
 

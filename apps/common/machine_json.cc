@@ -1,4 +1,4 @@
-#include "apps/doctor/machine_json.h"
+#include "apps/common/machine_json.h"
 
 #include "apps/common/cores.h"
 
