@@ -30,10 +30,17 @@ int main() {
 CMAKE = """
 cmake_minimum_required(VERSION 3.16)
 project(user CXX)
-set(CMAKE_CXX_STANDARD 20)
 find_package(uroce 0.1 REQUIRED)
 add_executable(main main.cc)
 target_link_libraries(main uroce::uroce)
+"""
+WITHOUT = """
+cmake_minimum_required(VERSION 3.16)
+project(user NONE)
+find_package(uroce 0.1 QUIET)
+if(uroce_FOUND OR TARGET uroce::uroce)
+  message(FATAL_ERROR "it is there")
+endif()
 """
 
 
@@ -59,11 +66,11 @@ def check_cmake(folder, prefix):
     (folder / "CMakeLists.txt").write_text(CMAKE)
     config = next(prefix.rglob("uroceConfig.cmake")).parent
     tree = folder / "by-cmake"
-    # Some packages name the system's own headers, which then are looked for below the root, too.
-    (folder / "root/usr/include").mkdir(exist_ok=True)
-    run("cmake", "-S", folder, "-B", tree, f"-Duroce_DIR={config}", PKG_CONFIG_SYSROOT_DIR=folder / "root")
+    run("cmake", "-S", folder, "-B", tree, f"-Duroce_DIR={config}")
     run("cmake", "--build", tree)
     check_program(tree / "main")
+    (folder / "CMakeLists.txt").write_text(WITHOUT)  # what uroce.pc requires
+    run("cmake", "-S", folder, "-B", folder / "without", f"-Duroce_DIR={config}", PKG_CONFIG_LIBDIR=folder)
 
 
 def main():
@@ -72,9 +79,11 @@ def main():
         folder = pathlib.Path(scratch)
         run("meson", "install", "-C", build, "--no-rebuild", "--quiet", "--destdir", folder / "root")
         description = next((folder / "root").rglob("uroce.pc"))
-        prefix = folder / "root" / run("pkg-config", "--variable=prefix", description).strip().lstrip("/")
-        query = ("pkg-config", f"--define-variable=prefix={prefix}", "--cflags", "--libs", description)
-        flags = run(*query).split()
+        wanted = run("pkg-config", "--variable=prefix", description).strip()
+        prefix = folder / "root" / wanted.lstrip("/")
+        here = description.read_text().replace(f"prefix={wanted}", f"prefix={prefix}", 1)  # without --destdir
+        description.write_text(here)
+        flags = run("pkg-config", "--cflags", "--libs", description).split()
         source, program = folder / "main.cc", folder / "main"
         source.write_text(PROGRAM)
         run(*compiler, "-std=c++20", source, "-o", program, *flags)
