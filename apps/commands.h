@@ -18,6 +18,7 @@ void add_bench(CLI::App& program, int& exit_code);
 void add_info(CLI::App& program, int& exit_code);
 void add_config(CLI::App& program, int& exit_code);
 void add_doctor(CLI::App& program, int& exit_code);
+void add_stat(CLI::App& program, int& exit_code);
 void add_run(CLI::App& program, int& exit_code);
 
 /// What to do instead of an option of perftest that `uroce perf TEST` does not take; empty: perftest has none

@@ -149,6 +149,7 @@ int run(int argc, char** argv) {
   add_info(program, exit_code);
   add_config(program, exit_code);
   add_doctor(program, exit_code);
+  add_stat(program, exit_code);
   add_run(program, exit_code);
   set_conventions(program);
   try {

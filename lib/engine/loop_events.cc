@@ -83,6 +83,11 @@ port::LinkState PollLoop::look_at_link(Ticks now) noexcept {
   return link_state_;
 }
 
+void PollLoop::show(Ticks now) noexcept {
+  next_show_ = now + kShowNs;
+  display_->show(*this);
+}
+
 bool PollLoop::next_failure(Qpn& qpn) noexcept {
   const Qpn* front = failures_.front();
   if (front == nullptr) return false;

@@ -75,6 +75,7 @@ void PollLoop::on_tick(unsigned received, Ticks now) noexcept {
   neighbours_.on_time(now);
   if (moderation_due_.is_set() && moderation_due_ <= now) wake_moderated(now);
   if (next_link_look_.is_set() && next_link_look_ <= now) look_at_link(now);
+  if (next_show_.is_set() && next_show_ <= now) show(now);
   if (listener_ != nullptr) listener_->on_time(now);
 }
 

@@ -34,6 +34,8 @@ namespace uroce::engine {
 
 /// How often the link of a port is looked at.
 inline constexpr std::uint64_t kLinkLookNs = 100'000'000;
+/// And how often a loop shows what it has counted.
+inline constexpr std::uint64_t kShowNs = 100'000'000;
 
 /// Bytes that a port may hold back behind full bursts, with 64 for each frame: behind those is no answer
 /// that a timer which is due now should have waited for.
@@ -60,6 +62,16 @@ class Sleeper {
   virtual ~Sleeper() = default;
   /// The loop has got work from another thread: it must not sleep on. Any thread.
   virtual void wake() noexcept = 0;
+};
+
+class PollLoop;
+
+/// Where others see what a loop has counted.
+class Display {
+ public:
+  virtual ~Display() = default;
+  /// The loop may have counted more since the last call. The thread that runs the loop, within an iteration.
+  virtual void show(PollLoop& loop) noexcept = 0;
 };
 
 /// One loop. An iteration takes doorbells, transmits, receives and looks at the timers; what it receives is
@@ -182,6 +194,11 @@ class PollLoop {
   port::LinkState look_at_link(Ticks now) noexcept;
   /// Before the first iteration; outlives the iterations of all loops.
   void set_sleeper(Sleeper* sleeper) noexcept { sleeper_ = sleeper; }
+  /// Likewise; ten times a second from then on, for as long as somebody runs the loop.
+  void show_on(Display& display) noexcept {
+    display_ = &display;
+    next_show_ = Ticks{1};
+  }
 
  private:
   static constexpr std::uint64_t kCrowdNs = 1'000'000;  // since others than bulk sent last
@@ -235,6 +252,7 @@ class PollLoop {
   unsigned transmit_bulk(unsigned received, Ticks now) noexcept;
   unsigned receive(Ticks now) noexcept;
   void on_tick(unsigned received, Ticks now) noexcept;
+  void show(Ticks now) noexcept;
   void expire_timers(unsigned received, Ticks now) noexcept;
   void give_back_frames() noexcept;
   void foresee_frames(unsigned count, bool has_many_regions) noexcept;
@@ -371,6 +389,8 @@ class PollLoop {
   int failure_fd_ = -1;  // -1: nobody wants to know
   port::LinkState link_state_;
   Ticks next_link_look_;  // unset: another loop does
+  Display* display_ = nullptr;
+  Ticks next_show_;  // unset: there is no display
 };
 
 }  // namespace uroce::engine

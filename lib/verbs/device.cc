@@ -12,6 +12,7 @@
 #include "verbs/counters_file.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
+#include "verbs/loop_counters.h"
 
 namespace uroce {
 
@@ -94,14 +95,28 @@ std::string describe(const engine::LoopEvent& event) {
   }
 }
 
+/// Of a device with its addresses, as they are when it opens.
+std::unique_ptr<StatPage> make_stat_page(const Device::Impl& device, unsigned loops) {
+  std::string addresses;
+  for (const Address& address : device.addresses.own()) {
+    if (address.type == GidType::kRoceV1) continue;  // has been told as v2
+    addresses +=
+        (addresses.empty() ? "" : " ") + to_string(address.gid) + "/" + std::to_string(address.prefix_len);
+    if (address.vlan != 0) addresses += "@" + std::to_string(address.vlan);
+  }
+  return StatPage::make(loops, device.config.port, addresses, counter_names());
+}
+
 Status make_loops(Device::Impl& device, const std::vector<unsigned>& cores) {
   constexpr std::uint64_t kMs = 1'000'000;
   const auto count = static_cast<unsigned>(device.ports.size());
+  device.stat_page = make_stat_page(device, count);
   for (unsigned i = 0; i < count; ++i) {
     device.loops.push_back(
         std::make_unique<engine::PollLoop>(engine::LoopPlace{i, count}, *device.ports[i], device.addresses,
                                            device.config.arp_timeout_ms * kMs, device.seed + i));
     device.loops.back()->set_event_fd(device.async_fd);
+    if (device.stat_page) device.loops.back()->show_on(*device.stat_page);
   }
   engine::PollLoop::connect(device.loops);
   for (unsigned i = 0; i < count; ++i) {
@@ -326,20 +341,14 @@ Status Device::remove_ip(const std::string& address) {
 }
 
 std::vector<Counter> Device::Impl::counters() const {
+  LoopCounters sums{};
+  for (const auto& loop : loops) {
+    const LoopCounters of_loop = read_counters(*loop);
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += of_loop[i];
+  }
   std::vector<Counter> out;
-  for (std::size_t i = 0; i < kCounterNames.size(); ++i) {
-    std::uint64_t sum = 0;
-    for (const auto& loop : loops) sum += loop->counters().get(static_cast<Count>(i));
-    out.push_back({std::string(kCounterNames[i]), sum});
-  }
-  std::vector<port::PortCounters> of_ports;
-  of_ports.reserve(ports.size());
-  for (const auto& port : ports) of_ports.push_back(port->counters());
-  for (const auto& [name, value] : port::kPortCounterNames) {
-    std::uint64_t sum = 0;
-    for (const port::PortCounters& one : of_ports) sum += one.*value;
-    out.push_back({name, sum});
-  }
+  out.reserve(sums.size());
+  for (std::size_t i = 0; i < sums.size(); ++i) out.push_back({std::string(loop_counter_name(i)), sums[i]});
   return out;
 }
 

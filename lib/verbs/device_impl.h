@@ -17,6 +17,7 @@
 #include "port/port.h"
 #include "uroce/device.h"
 #include "verbs/numbers.h"
+#include "verbs/stat_page.h"
 
 namespace uroce {
 
@@ -64,6 +65,7 @@ struct Device::Impl {
   std::map<Gid, std::uint32_t> group_users;  // attached QPs
 
   mem::KeyTable keys;
+  std::unique_ptr<StatPage> stat_page;  // nullptr: the system has none to give
   std::vector<std::unique_ptr<engine::PollLoop>> loops;
   std::vector<std::unique_ptr<engine::LoopRunner>> runners;
 
