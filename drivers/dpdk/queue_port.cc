@@ -206,7 +206,7 @@ void QueuePort::drop_pending() noexcept {
   pending_ = 0;
 }
 
-port::PortCounters QueuePort::counters() const noexcept {
+port::PortCounters QueuePort::known_counters() const noexcept {
   port::PortCounters counters;
   counters.rx_frames = rx_frames_.get();
   counters.rx_bytes = rx_bytes_.get();
@@ -216,6 +216,11 @@ port::PortCounters QueuePort::counters() const noexcept {
   counters.tx_dropped = tx_dropped_.get();
   counters.tx_no_room = tx_no_room_.get();
   counters.peer_restarts = peer_restarts_.get();
+  return counters;
+}
+
+port::PortCounters QueuePort::counters() const noexcept {
+  port::PortCounters counters = known_counters();
   rte_eth_stats stats{};
   // Of the whole device, hence told once. memif has no such counters, and its own are torn down with the
   // peer.

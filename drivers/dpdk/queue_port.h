@@ -36,6 +36,7 @@ class QueuePort final : public port::Port {
     device_->keep_from_kernel(addresses);
   }
   [[nodiscard]] port::PortCounters counters() const noexcept override;
+  [[nodiscard]] port::PortCounters known_counters() const noexcept override;
 
  private:
   /// Written by the polling thread alone.

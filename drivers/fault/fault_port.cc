@@ -278,8 +278,7 @@ FaultCounters FaultPort::fault_counters(fault::Direction direction) const noexce
           .skipped = live.skipped.get()};
 }
 
-port::PortCounters FaultPort::counters() const noexcept {
-  port::PortCounters counters = inner_->counters();
+port::PortCounters FaultPort::with_own(port::PortCounters counters) const noexcept {
   for (const auto direction : {fault::Direction::kRx, fault::Direction::kTx}) {
     const FaultCounters injected = fault_counters(direction);
     counters.faults_injected += injected.dropped + injected.duplicated + injected.reordered +

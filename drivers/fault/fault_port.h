@@ -55,13 +55,17 @@ class FaultPort final : public port::Port {
   void keep_from_kernel(std::span<const Gid> addresses) noexcept override {
     inner_->keep_from_kernel(addresses);
   }
-  [[nodiscard]] port::PortCounters counters() const noexcept override;
+  [[nodiscard]] port::PortCounters counters() const noexcept override { return with_own(inner_->counters()); }
+  [[nodiscard]] port::PortCounters known_counters() const noexcept override {
+    return with_own(inner_->known_counters());
+  }
   [[nodiscard]] FaultCounters fault_counters(fault::Direction direction) const noexcept;
 
  private:
   using Frame = fault::HeldFrames::Frame;
   using Bytes = std::span<const std::byte>;
 
+  [[nodiscard]] port::PortCounters with_own(port::PortCounters counters) const noexcept;
   /// All that the rules say about one frame.
   struct Verdict {
     bool drop = false;

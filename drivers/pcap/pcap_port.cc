@@ -42,11 +42,13 @@ bool PcapPort::arm_rx() noexcept {
 }
 
 port::PortCounters PcapPort::counters() const noexcept {
-  port::PortCounters counters = inner_->counters();
-  if (interface_ == 0) {  // the first queue speaks for the file
-    file_->flush();       // what waits for room may be lost, too
-    counters.capture_lost += file_->lost_frames();
-  }
+  if (interface_ == 0) file_->flush();  // what waits for room may be lost, too
+  return with_losses(inner_->counters());
+}
+
+/// The first queue speaks for the file.
+port::PortCounters PcapPort::with_losses(port::PortCounters counters) const noexcept {
+  if (interface_ == 0) counters.capture_lost += file_->lost_frames();
   return counters;
 }
 

@@ -36,8 +36,13 @@ class PcapPort final : public port::Port {
     inner_->keep_from_kernel(addresses);
   }
   [[nodiscard]] port::PortCounters counters() const noexcept override;
+  [[nodiscard]] port::PortCounters known_counters() const noexcept override {
+    return with_losses(inner_->known_counters());
+  }
 
  private:
+  [[nodiscard]] port::PortCounters with_losses(port::PortCounters counters) const noexcept;
+
   std::unique_ptr<port::Port> inner_;
   std::shared_ptr<pcap::CaptureFile> file_;
   std::uint32_t interface_;

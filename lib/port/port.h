@@ -172,6 +172,8 @@ class Port : public FrameSink {
   [[nodiscard]] virtual LinkState link_state() noexcept { return LinkState::kUp; }
 
   [[nodiscard]] virtual PortCounters counters() const noexcept = 0;
+  /// Likewise, but only what is known without asking the device or the system: for loops.
+  [[nodiscard]] virtual PortCounters known_counters() const noexcept { return counters(); }
 };
 
 }  // namespace uroce::port

@@ -343,7 +343,7 @@ Status Device::remove_ip(const std::string& address) {
 std::vector<Counter> Device::Impl::counters() const {
   LoopCounters sums{};
   for (const auto& loop : loops) {
-    const LoopCounters of_loop = read_counters(*loop);
+    const LoopCounters of_loop = read_counters(*loop, loop->port().counters());
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += of_loop[i];
   }
   std::vector<Counter> out;

@@ -20,12 +20,12 @@ using LoopCounters = std::array<std::uint64_t, kLoopCounters>;
                                       : port::kPortCounterNames[index - kCounterNames.size()].name;
 }
 
-/// Any thread.
-[[nodiscard]] inline LoopCounters read_counters(engine::PollLoop& loop) noexcept {
+/// Any thread. @param of_port  counters() or known_counters() of the loop's port
+[[nodiscard]] inline LoopCounters read_counters(engine::PollLoop& loop,
+                                                const port::PortCounters& of_port) noexcept {
   LoopCounters values{};
   auto* next = values.begin();
   for (std::size_t i = 0; i < kCounterNames.size(); ++i) *next++ = loop.counters().get(static_cast<Count>(i));
-  const port::PortCounters of_port = loop.port().counters();
   for (const auto& one : port::kPortCounterNames) *next++ = of_port.*one.value;
   return values;
 }

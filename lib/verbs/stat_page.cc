@@ -97,7 +97,7 @@ void StatPage::show(engine::PollLoop& loop) noexcept {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   write(loop.place().index,
         static_cast<std::uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(now).count()),
-        read_counters(loop));
+        read_counters(loop, loop.port().known_counters()));
 }
 
 void StatPage::write(unsigned loop, std::uint64_t time_ns, std::span<const std::uint64_t> values) noexcept {

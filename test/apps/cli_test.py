@@ -602,7 +602,8 @@ class Examples(Case):
     FOLDER = UROCE.parent
 
     def environment(self, **more):
-        return clean_environment(**{"UROCE_NO_HUGE": 1, "UROCE_PORT": self.link, **more})
+        patient = {"UROCE_KEEPALIVE_MS": 0}  # a busy machine may stop a program for longer than usual
+        return clean_environment(**{"UROCE_NO_HUGE": 1, "UROCE_PORT": self.link, **patient, **more})
 
     def example(self, name, *words, **more):
         return subprocess.run([self.FOLDER / f"example_{name}", *words], env=self.environment(**more),
