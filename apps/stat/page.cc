@@ -184,8 +184,9 @@ std::vector<ProcessPage> find_pages(unsigned pid) {
   }
   const auto number = [](const ProcessPage& one) { return std::tuple(one.pid, one.page.device); };
   std::ranges::sort(found, {}, number);
-  const auto again = std::ranges::unique(found, {}, number);  // descriptors that were duplicated
-  found.erase(again.begin(), again.end());
+  const auto again = std::unique(  // descriptors that were duplicated
+      found.begin(), found.end(), [&](const auto& a, const auto& b) { return number(a) == number(b); });
+  found.erase(again, found.end());
   return found;
 }
 
