@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "apps/common/clock.h"
+#include "uroce/config.h"
 
 namespace uroce::apps {
 namespace {
@@ -36,17 +37,10 @@ std::string chosen_of(const std::string& line) {
                                                                 : line.substr(begin + 1, end - begin - 1);
 }
 
-/// "2-3,5" -> 2, 3, 5
-std::vector<int> numbers_of(const std::string& list) {
-  std::vector<int> numbers;
-  std::istringstream parts(list);
-  for (std::string part; std::getline(parts, part, ',');) {
-    int first = 0;
-    int last = 0;
-    const int found = std::sscanf(part.c_str(), "%d-%d", &first, &last);
-    for (int i = first; found > 0 && i <= (found == 2 ? last : first); ++i) numbers.push_back(i);
-  }
-  return numbers;
+/// None where the kernel lists none.
+std::vector<int> cores_in(const std::string& list) {
+  const auto cores = parse_core_list(list);
+  return cores ? std::vector<int>(cores->begin(), cores->end()) : std::vector<int>();
 }
 
 /// A line "name : value" of /proc/cpuinfo.
@@ -107,7 +101,7 @@ Machine read_machine(const fs::path& root, std::vector<int> cores) {
                   .kernel = first_line(root / "proc/sys/kernel/osrelease"),
                   .command_line = first_line(root / "proc/cmdline"),
                   .cores = std::move(cores),
-                  .isolated = numbers_of(first_line(cpus / "isolated"))};
+                  .isolated = cores_in(first_line(cpus / "isolated"))};
   for (const int core : machine.cores)
     machine.siblings.push_back(first_line(cpus / fmt::format("cpu{}/topology/thread_siblings_list", core)));
   if (!machine.cores.empty())
