@@ -18,6 +18,9 @@ struct MessageChannelAttr {
   std::uint32_t sends = 256;     ///< messages that may be under way
   std::uint32_t receives = 256;  ///< messages that may have arrived and not been released
   unsigned loop = 0;             ///< which of the device's loops it belongs to
+
+  /// What it takes of the CQ of its arrivals.
+  [[nodiscard]] constexpr std::uint32_t completions() const noexcept { return receives + 2; }
 };
 
 /// A message that has arrived, where it has arrived.
@@ -64,6 +67,10 @@ class MessageChannel {
   ///   requests for credits; kNoMemory, kNoHugepages.
   static Result<MessageChannel> create(Pd& pd, Device& device, const MessageChannelAttr& attr);
   static Result<MessageChannel> create(Pd& pd, Device& device) { return create(pd, device, {}); }
+  /// With arrivals in a CQ of the application's, which other channels may share: who polls it gives each
+  /// completion to take() of the channel whose QP it names.
+  /// @param arrivals  of loop `attr.loop`, with room for `attr.completions()`; outlives the channel
+  static Result<MessageChannel> create(Pd& pd, Device& device, const MessageChannelAttr& attr, Cq& arrivals);
   MessageChannel(MessageChannel&&) noexcept;
   MessageChannel& operator=(MessageChannel&&) noexcept;
   ~MessageChannel();
@@ -88,6 +95,12 @@ class MessageChannel {
   /// room in `out`.
   /// @return how many entries of `out` were filled.
   [[nodiscard]] std::size_t poll(std::span<Message> out) noexcept;
+  /// What poll() does with each completion, where arrivals() is shared; poll() itself must not be used then.
+  /// @return whether `message` was filled.
+  [[nodiscard]] bool take(const Wc& wc, Message& message) noexcept;
+  /// Tells the peer what it may send, if that is due: to be called once the QP is connected, where arrivals()
+  /// is shared. Otherwise poll() does so.
+  void tell_credits() noexcept;
   /// Lets the peer send more. In any order, each message once.
   void release(const Message& message) noexcept;
   /// Blocks until poll() may have something to do, or the time is over. That there are slots again, after
@@ -113,7 +126,10 @@ class MessageChannel {
   [[nodiscard]] std::string end_text() const;
 
  private:
+  struct Arrivals;
   struct Impl;
+  static Result<MessageChannel> make(Pd& pd, Device& device, const MessageChannelAttr& attr,
+                                     Arrivals arrivals);
   explicit MessageChannel(std::unique_ptr<Impl> impl) noexcept;
   std::unique_ptr<Impl> impl_;
 };

@@ -54,6 +54,7 @@ Result<CmChannel> CmChannel::create(Cm& cm) {
 }
 
 bool CmChannel::next(CmEvent& event) {
+  if (impl_->count == 0) return false;
   const std::lock_guard lock(impl_->cm.mutex);
   return impl_->pop(event);
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/bounded_time.h"
+#include "cm/connect_error.h"
 
 namespace uroce {
 
@@ -12,16 +13,6 @@ constexpr auto kEndPatience = std::chrono::milliseconds(2500);  // until the pee
 
 std::chrono::steady_clock::time_point after(std::chrono::nanoseconds timeout) noexcept {
   return std::chrono::steady_clock::now() + bounded(timeout);
-}
-
-Error failure(const CmEvent& event) {
-  if (event.type == CmEventType::kUnreachable) return Error{Errc::kTimeout, event.text};
-  if (!event.text.empty()) return Error{Errc::kPeer, event.text};
-  if (event.type == CmEventType::kDisconnected) {
-    return Error{Errc::kPeer, to_string(event.remote) + " ended the connection at once"};
-  }
-  return Error{Errc::kPeer,
-               to_string(event.remote) + " refused the connection: " + std::string(to_string(event.reason))};
 }
 
 Result<std::unique_ptr<CmChannel>> new_channel(Cm& cm) {
@@ -44,7 +35,7 @@ Result<Connection> Connection::connect(Cm& cm, Qp& qp, const CmConnect& ask) {
   if (!(*channel)->wait(event, bounded(ask.timeout) + kMargin)) {
     return Error{Errc::kTimeout, to_string(ask.to) + " did not answer in time"};
   }
-  if (event.type != CmEventType::kEstablished) return failure(event);
+  if (event.type != CmEventType::kEstablished) return connect_error(event);
   return Connection(std::move(*channel), *id, std::move(event));
 }
 
@@ -85,7 +76,7 @@ Result<Connection> ConnectionRequest::accept(Qp& qp, const CmAccept& answer,
   CmEvent event;
   if (!(*own)->wait(event, bounded(timeout)))
     return Error{Errc::kTimeout, to_string(event_.remote) + " is not ready in time"};
-  if (event.type != CmEventType::kEstablished) return failure(event);
+  if (event.type != CmEventType::kEstablished) return connect_error(event);
   event_.id = CmId{};
   CmEvent peer = event_;
   peer.id = id;

@@ -18,6 +18,7 @@ constexpr std::uint32_t kNoMessage = 0x8000'0000;  // in the immediate data
 /// have been released since credits were told last, and only `receives` can be before this end is heard
 /// again.
 constexpr std::uint32_t kCreditReceives = 2;
+static_assert(MessageChannelAttr{.receives = 5}.completions() == 5 + kCreditReceives);
 constexpr std::uint32_t kUncounted = 8;  // send slots beside those of messages: for credits and drain()
 constexpr std::size_t kHelloBytes = 4;
 
@@ -39,21 +40,29 @@ std::uint32_t stride_of(std::uint32_t message_bytes) noexcept {
 
 }  // namespace
 
+/// Where completions of receives come.
+struct MessageChannel::Arrivals {
+  std::optional<Cq> own;
+  Cq* shared;
+
+  [[nodiscard]] Cq& cq() noexcept { return own.has_value() ? *own : *shared; }
+};
+
 struct MessageChannel::Impl {
-  Impl(const MessageChannelAttr& attr, Mr mr, Cq sends, Cq arrivals, Qp pair)
+  Impl(const MessageChannelAttr& attr, Mr mr, Cq sends, Arrivals arrivals, Qp pair)
       : cfg(attr),
         stride(stride_of(attr.message_bytes)),
         signal_every(std::max(attr.sends / 4, 1U)),
         told_every((attr.receives + 1) / 2),
         memory(std::move(mr)),
         send_cq(std::move(sends)),
-        recv_cq(std::move(arrivals)),
+        recv(std::move(arrivals)),
         qp(std::move(pair)) {
     const auto hello = memory.memory().subspan(hello_at()).first<kHelloBytes>();
     store_be<0, kHelloBytes>(hello, attr.message_bytes);
   }
 
-  [[nodiscard]] std::uint32_t receive_slots() const noexcept { return cfg.receives + kCreditReceives; }
+  [[nodiscard]] std::uint32_t receive_slots() const noexcept { return cfg.completions(); }
   [[nodiscard]] std::size_t receive_at(std::uint32_t slot) const noexcept {
     return std::size_t{slot} * stride;
   }
@@ -88,7 +97,7 @@ struct MessageChannel::Impl {
   std::uint32_t told_every;
   Mr memory;
   Cq send_cq;
-  Cq recv_cq;
+  Arrivals recv;
   Qp qp;
 
   std::uint64_t done = 0;      // messages that have arrived, as far as it is known
@@ -139,6 +148,10 @@ void MessageChannel::Impl::take_sends() noexcept {
 
 /// @return whether it is a message.
 bool MessageChannel::Impl::take_arrival(const Wc& wc, Message& message) noexcept {
+  if (!wc.ok()) {
+    fail(wc);
+    return false;
+  }
   const auto slot = static_cast<std::uint32_t>(wc.wr_id);
   const std::span<const std::byte> data = memory.memory().subspan(receive_at(slot), wc.byte_len);
   const std::uint32_t word = network_order(wc.imm_data);
@@ -174,23 +187,34 @@ Error no_memory() {
 
 Result<MessageChannel> MessageChannel::create(Pd& pd, Device& device, const MessageChannelAttr& attr) {
   if (Status fits = check(attr, device.limits()); !fits) return fits.error();
-  const std::uint32_t receives = attr.receives + kCreditReceives;
+  auto own = Cq::create(device, attr.completions(), attr.loop);
+  if (!own) return own.error();
+  return make(pd, device, attr, {.own = std::move(*own), .shared = nullptr});
+}
+
+Result<MessageChannel> MessageChannel::create(Pd& pd, Device& device, const MessageChannelAttr& attr,
+                                              Cq& arrivals) {
+  if (Status fits = check(attr, device.limits()); !fits) return fits.error();
+  return make(pd, device, attr, {.own = {}, .shared = &arrivals});
+}
+
+Result<MessageChannel> MessageChannel::make(Pd& pd, Device& device, const MessageChannelAttr& attr,
+                                            Arrivals arrivals) {
+  const std::uint32_t receives = attr.completions();
   auto memory = Mr::alloc(pd, std::size_t{stride_of(attr.message_bytes)} * (receives + 1 + attr.sends),
                           access::kLocalWrite);
   if (!memory) return memory.error();
   auto send_cq = Cq::create(device, attr.sends + kUncounted, attr.loop);
   if (!send_cq) return send_cq.error();
-  auto recv_cq = Cq::create(device, receives, attr.loop);
-  if (!recv_cq) return recv_cq.error();
-  auto qp =
-      Qp::create(pd, *send_cq, *recv_cq, {.max_send_wr = attr.sends + kUncounted, .max_recv_wr = receives});
+  auto qp = Qp::create(pd, *send_cq, arrivals.cq(),
+                       {.max_send_wr = attr.sends + kUncounted, .max_recv_wr = receives});
   if (!qp) return qp.error();
   if (Status init =
           qp->modify({.state = QpState::kInit, .access_flags = access::kRemoteWrite}, qp_attr::kInitMask);
       !init)
     return init.error();
   try {
-    auto impl = std::make_unique<Impl>(attr, std::move(*memory), std::move(*send_cq), std::move(*recv_cq),
+    auto impl = std::make_unique<Impl>(attr, std::move(*memory), std::move(*send_cq), std::move(arrivals),
                                        std::move(*qp));
     for (std::uint32_t slot = 0; slot < receives; ++slot) {
       if (!impl->post_receive(slot)) return no_memory();
@@ -259,18 +283,20 @@ std::size_t MessageChannel::poll(std::span<Message> out) noexcept {
   std::array<Wc, 16> wcs;
   while (filled < out.size()) {
     const std::size_t taken =
-        own.recv_cq.poll(std::span(wcs).first(std::min(wcs.size(), out.size() - filled)));
-    for (std::size_t i = 0; i < taken; ++i) {
-      if (!wcs[i].ok()) {
-        own.fail(wcs[i]);
-      } else if (own.take_arrival(wcs[i], out[filled])) {
-        ++filled;
-      }
-    }
+        own.recv.cq().poll(std::span(wcs).first(std::min(wcs.size(), out.size() - filled)));
+    for (std::size_t i = 0; i < taken; ++i) filled += own.take_arrival(wcs[i], out[filled]) ? 1U : 0U;
     if (taken == 0) break;
   }
   own.tell_credits();
   return filled;
+}
+
+bool MessageChannel::take(const Wc& wc, Message& message) noexcept {
+  return impl_->take_arrival(wc, message);
+}
+
+void MessageChannel::tell_credits() noexcept {
+  impl_->tell_credits();
 }
 
 void MessageChannel::release(const Message& message) noexcept {
@@ -282,11 +308,11 @@ void MessageChannel::release(const Message& message) noexcept {
 
 bool MessageChannel::wait(std::chrono::nanoseconds timeout) {
   impl_->tell_credits();
-  return impl_->ended || impl_->recv_cq.wait(timeout);
+  return impl_->ended || impl_->recv.cq().wait(timeout);
 }
 
 Cq& MessageChannel::arrivals() noexcept {
-  return impl_->recv_cq;
+  return impl_->recv.cq();
 }
 
 Status MessageChannel::drain(std::chrono::nanoseconds timeout) {

@@ -1,0 +1,22 @@
+/// Why a connection did not come about.
+#pragma once
+
+#include <string>
+
+#include "uroce/cm_types.h"
+#include "uroce/result.h"
+
+namespace uroce {
+
+/// @param event  the first of an id that asked, other than kEstablished
+[[nodiscard]] inline Error connect_error(const CmEvent& event) {
+  if (event.type == CmEventType::kUnreachable) return Error{Errc::kTimeout, event.text};
+  if (!event.text.empty()) return Error{Errc::kPeer, event.text};
+  if (event.type == CmEventType::kDisconnected) {
+    return Error{Errc::kPeer, to_string(event.remote) + " ended the connection at once"};
+  }
+  return Error{Errc::kPeer,
+               to_string(event.remote) + " refused the connection: " + std::string(to_string(event.reason))};
+}
+
+}  // namespace uroce

@@ -1,0 +1,97 @@
+/// What clients and servers of calls agree on: what stands before each request and reply in its message, the
+/// channel of their messages, and how they know each other.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/endian.h"
+#include "uroce/device.h"
+#include "uroce/message_channel.h"
+
+namespace uroce {
+
+enum class RpcKind : std::uint8_t { kRequest = 1, kNotice = 2, kReply = 3, kRefusal = 4 };
+
+/// 16 bytes, most significant first: kind, 0, method (2), time left in microseconds (4), call (8).
+struct RpcFrame {
+  static constexpr std::size_t kBytes = 16;
+  static constexpr std::uint32_t kForEver = 0xffff'ffff;
+
+  RpcKind kind = RpcKind::kRequest;
+  std::uint16_t method = 0;
+  std::uint32_t left_us = kForEver;
+  std::uint64_t call = 0;
+
+  friend constexpr bool operator==(const RpcFrame&, const RpcFrame&) = default;
+
+  constexpr void store(std::span<std::byte, kBytes> to) const noexcept {
+    store_be<0, 1>(to, static_cast<std::uint8_t>(kind));
+    store_be<1, 1>(to, 0);
+    store_be<2, 2>(to, method);
+    store_be<4, 4>(to, left_us);
+    store_be<8, 8>(to, call);
+  }
+  /// @return nothing if it is none.
+  [[nodiscard]] static constexpr std::optional<RpcFrame> load(std::span<const std::byte> message) noexcept {
+    if (message.size() < kBytes) return std::nullopt;
+    const auto from = message.first<kBytes>();
+    const auto kind = load_be<0, 1>(from);
+    if (kind < static_cast<std::uint8_t>(RpcKind::kRequest) ||
+        kind > static_cast<std::uint8_t>(RpcKind::kRefusal))
+      return std::nullopt;
+    return RpcFrame{.kind = static_cast<RpcKind>(kind),
+                    .method = load_be<2, 2>(from),
+                    .left_us = load_be<4, 4>(from),
+                    .call = load_be<8, 8>(from)};
+  }
+};
+
+/// A time as it is told, rounded up: what is left is never nothing.
+[[nodiscard]] constexpr std::uint32_t rpc_left_us(std::chrono::nanoseconds left) noexcept {
+  const auto us = std::chrono::ceil<std::chrono::microseconds>(left).count();
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(us, 1, RpcFrame::kForEver));
+}
+[[nodiscard]] constexpr std::chrono::nanoseconds rpc_time_left(std::uint32_t left_us) noexcept {
+  if (left_us == RpcFrame::kForEver) return std::chrono::nanoseconds::max();
+  return std::chrono::microseconds(left_us);
+}
+
+/// The channel of an end that has `calls` messages on their way and as many to be read. A third more send
+/// slots, since that many may be free again without being known to be.
+[[nodiscard]] constexpr MessageChannelAttr rpc_channel(std::uint32_t message_bytes, std::uint32_t calls,
+                                                       unsigned loop) noexcept {
+  constexpr std::uint32_t kSpare = 4;
+  return {.message_bytes = message_bytes + static_cast<std::uint32_t>(RpcFrame::kBytes),
+          .sends = calls + calls / 3 + kSpare,
+          .receives = calls,
+          .loop = loop};
+}
+
+/// @param calls  of RpcClientAttr, or requests of RpcServerAttr
+[[nodiscard]] inline Status check_rpc_channel(std::uint32_t message_bytes, std::uint32_t calls,
+                                              const Limits& limits) {
+  const auto most_bytes = static_cast<std::uint32_t>(limits.max_msg_bytes - RpcFrame::kBytes);
+  const std::uint32_t most_calls = limits.max_qp_wr / 2;
+  if (message_bytes <= most_bytes && calls > 0 && calls <= most_calls) return {};
+  return Error{Errc::kInvalid, "1 to " + std::to_string(most_calls) + " calls can be under way, of at most " +
+                                   std::to_string(most_bytes) + " bytes"};
+}
+
+/// Private data of the connection, of both ends: what they speak, and which version of it.
+inline constexpr std::string_view kRpcGreeting = "uroce rpc 1";
+
+[[nodiscard]] constexpr bool is_rpc_greeting(std::span<const std::byte> private_data) noexcept {
+  return private_data.size() >= kRpcGreeting.size() &&
+         std::equal(kRpcGreeting.begin(), kRpcGreeting.end(), private_data.begin(),
+                    [](char a, std::byte b) { return std::byte(a) == b; });
+}
+
+}  // namespace uroce

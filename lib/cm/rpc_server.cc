@@ -1,0 +1,346 @@
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <new>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/bounded_time.h"
+#include "cm/rpc_frame.h"
+#include "uroce/rpc.h"
+
+namespace uroce {
+namespace {
+
+using std::chrono::nanoseconds;
+
+constexpr nanoseconds kLook = std::chrono::milliseconds(1);  // for clients, while it waits for requests
+
+/// A client.
+struct Peer {
+  CmId id{};
+  CmAddress address;
+  MessageChannel channel;
+  std::uint32_t borrowed = 0;  // requests that the application has
+  bool is_connected = false;
+  bool is_gone = false;
+  std::span<std::byte> place{};  // of the answer that was claimed
+};
+
+}  // namespace
+
+struct RpcServer::Impl {
+  Impl(Cm& its_cm, Pd& its_pd, const RpcServerAttr& attr, Cq its_arrivals, CmChannel its_events)
+      : cm(its_cm), pd(its_pd), cfg(attr), arrivals(std::move(its_arrivals)), events(std::move(its_events)) {}
+
+  [[nodiscard]] Peer* find(RpcClientId client) const noexcept {
+    const auto known = peers.find(raw(client));
+    return known != peers.end() ? known->second.get() : nullptr;
+  }
+
+  Status bind();
+  void attend() noexcept;
+  void on_event(const CmEvent& event);
+  Status welcome(const CmEvent& event);
+  Status admit(const CmEvent& event);
+  void forget(CmId id) noexcept;
+  void lose(Peer& peer) noexcept;
+  void let_go() noexcept;
+  bool take(const Wc& wc, RpcRequest& request) noexcept;
+  Sent claim(const RpcRequest& request, std::size_t bytes, std::span<std::byte>& to) noexcept;
+  Sent send(const RpcRequest& request, std::size_t bytes, RpcKind kind) noexcept;
+  Sent answer(const RpcRequest& request, std::span<const std::byte> text, RpcKind kind) noexcept;
+  void release(Peer& peer, const RpcRequest& request) noexcept;
+
+  Cm& cm;
+  Pd& pd;
+  RpcServerAttr cfg;
+  std::uint16_t port = 0;
+  std::uint32_t connected = 0;
+  Cq arrivals;
+  std::unordered_map<std::uint32_t, std::unique_ptr<Peer>> peers;  // by their CmId
+  std::unordered_map<std::uint32_t, Peer*> by_qpn;
+  std::vector<Peer*> lost;  // with room for all
+  CmChannel events;         // its ids end before the QPs
+  RpcServerCounts counts;
+};
+
+// Clients
+
+Status RpcServer::Impl::bind() {
+  auto id = events.create_id(PortSpace::kTcp);
+  if (!id) return id.error();
+  if (Status bound = events.bind(*id, cfg.at); !bound) return bound.error();
+  if (Status listens = events.listen(*id, cfg.clients); !listens) return listens.error();
+  auto local = events.local(*id);
+  if (!local) return local.error();
+  port = local->port;
+  return {};
+}
+
+void RpcServer::Impl::attend() noexcept {
+  for (CmEvent event; events.next(event);) on_event(event);
+  if (!lost.empty()) let_go();
+}
+
+void RpcServer::Impl::on_event(const CmEvent& event) {
+  if (event.type == CmEventType::kConnectRequest) {
+    if (welcome(event)) return;
+    ++counts.refused;
+    (void)events.reject(event.id);
+    events.close(event.id);
+    return;
+  }
+  Peer* peer = find(RpcClientId{raw(event.id)});
+  if (peer == nullptr) {
+    if (event.type == CmEventType::kServiceRequest) events.close(event.id);
+    return;
+  }
+  if (event.type == CmEventType::kEstablished && !peer->is_connected && !peer->is_gone) {
+    peer->is_connected = true;
+    ++connected;
+    ++counts.clients;
+    peer->channel.tell_credits();
+  } else if (event.type != CmEventType::kTimewaitExit) {
+    lose(*peer);
+  }
+}
+
+/// A request for a connection: accepted, or nothing is left of it.
+Status RpcServer::Impl::welcome(const CmEvent& event) {
+  Status admitted;
+  try {
+    admitted = admit(event);
+  } catch (const std::bad_alloc&) {
+    admitted = Error{Errc::kNoMemory, "no memory for a client"};
+  }
+  if (!admitted) forget(event.id);
+  return admitted;
+}
+
+Status RpcServer::Impl::admit(const CmEvent& event) {
+  if (!is_rpc_greeting(event.private_data())) return Error{Errc::kPeer, "no client of calls"};
+  if (peers.size() >= cfg.clients) return Error{Errc::kLimit, "as many clients as may be"};
+  const MessageChannelAttr attr = rpc_channel(cfg.message_bytes, cfg.requests, cfg.loop);
+  const std::uint64_t completions = (peers.size() + 1) * std::uint64_t{attr.completions()};
+  if (completions > arrivals.entries()) {
+    if (completions > cm.device().limits().max_cqe) return Error{Errc::kLimit, "as many clients as may be"};
+    if (Status resized = arrivals.resize(static_cast<std::uint32_t>(completions)); !resized) return resized;
+  }
+  auto channel = MessageChannel::create(pd, cm.device(), attr, arrivals);
+  if (!channel) return channel.error();
+  lost.reserve(peers.size() + 1);
+  auto made =
+      std::make_unique<Peer>(Peer{.id = event.id, .address = event.remote, .channel = std::move(*channel)});
+  Peer& peer = *made;
+  peers.emplace(raw(event.id), std::move(made));
+  by_qpn.emplace(raw(peer.channel.qp().qpn()), &peer);
+  return events.accept(event.id, {.private_data = std::as_bytes(std::span(kRpcGreeting))},
+                       &peer.channel.qp());
+}
+
+void RpcServer::Impl::lose(Peer& peer) noexcept {
+  if (std::exchange(peer.is_gone, true)) return;
+  if (std::exchange(peer.is_connected, false)) --connected;
+  lost.push_back(&peer);
+}
+
+/// Those that are gone, once the application has none of their requests any more.
+void RpcServer::Impl::let_go() noexcept {
+  std::erase_if(lost, [this](Peer* peer) {
+    if (peer->borrowed > 0) return false;
+    events.close(peer->id);
+    forget(peer->id);
+    return true;
+  });
+}
+
+void RpcServer::Impl::forget(CmId id) noexcept {
+  const auto known = peers.find(raw(id));
+  if (known == peers.end()) return;
+  by_qpn.erase(raw(known->second->channel.qp().qpn()));
+  peers.erase(known);
+}
+
+// Requests
+
+/// @return whether it brought one.
+bool RpcServer::Impl::take(const Wc& wc, RpcRequest& request) noexcept {
+  const auto known = by_qpn.find(raw(wc.qpn));
+  if (known == by_qpn.end()) return false;
+  Peer& peer = *known->second;
+  Message message;
+  const bool is_message = peer.channel.take(wc, message);
+  if (peer.channel.has_ended()) lose(peer);
+  if (!is_message) return false;
+  const auto frame = RpcFrame::load(message.data);
+  if (!frame.has_value() || (frame->kind != RpcKind::kRequest && frame->kind != RpcKind::kNotice)) {
+    ++counts.malformed;
+    peer.channel.release(message);
+    return false;
+  }
+  message.data = message.data.subspan(RpcFrame::kBytes);
+  request = {.method = frame->method,
+             .wants_reply = frame->kind == RpcKind::kRequest,
+             .time_left = rpc_time_left(frame->left_us),
+             .client = RpcClientId{raw(peer.id)},
+             .call = RpcCall{frame->call},
+             .message = message};
+  ++peer.borrowed;
+  ++counts.requests;
+  return true;
+}
+
+void RpcServer::Impl::release(Peer& peer, const RpcRequest& request) noexcept {
+  peer.channel.release(request.message);
+  --peer.borrowed;
+}
+
+Sent RpcServer::Impl::claim(const RpcRequest& request, std::size_t bytes, std::span<std::byte>& to) noexcept {
+  Peer* peer = find(request.client);
+  if (peer == nullptr) return Sent::kEnded;
+  const Sent claimed =
+      peer->is_gone ? Sent::kEnded : peer->channel.claim(bytes + RpcFrame::kBytes, peer->place);
+  if (claimed == Sent::kOk) {
+    to = peer->place.subspan(RpcFrame::kBytes);
+    return Sent::kOk;
+  }
+  peer->place = {};
+  if (claimed == Sent::kEnded) {
+    ++counts.lost;
+    lose(*peer);
+    release(*peer, request);
+  }
+  return claimed;
+}
+
+Sent RpcServer::Impl::send(const RpcRequest& request, std::size_t bytes, RpcKind kind) noexcept {
+  Peer* peer = find(request.client);
+  if (peer == nullptr) return Sent::kEnded;
+  if (peer->place.size() < bytes + RpcFrame::kBytes) return Sent::kTooLong;
+  RpcFrame{.kind = kind, .method = request.method, .call = raw(request.call)}.store(
+      peer->place.first<RpcFrame::kBytes>());
+  const Sent sent = peer->channel.commit(bytes + RpcFrame::kBytes);
+  if (sent == Sent::kNoSlot || sent == Sent::kTooLong) return sent;
+  peer->place = {};
+  ++(sent == Sent::kOk ? counts.replies : counts.lost);
+  if (sent == Sent::kEnded) lose(*peer);
+  release(*peer, request);
+  return sent;
+}
+
+Sent RpcServer::Impl::answer(const RpcRequest& request, std::span<const std::byte> text,
+                             RpcKind kind) noexcept {
+  if (!request.wants_reply) {
+    if (Peer* peer = find(request.client); peer != nullptr) release(*peer, request);
+    return Sent::kOk;
+  }
+  std::span<std::byte> to;
+  if (const Sent claimed = claim(request, text.size(), to); claimed != Sent::kOk) return claimed;
+  std::ranges::copy(text, to.begin());
+  return send(request, text.size(), kind);
+}
+
+// What the application calls
+
+Result<RpcServer> RpcServer::listen(Cm& cm, Pd& pd, const RpcServerAttr& attr) {
+  if (attr.clients == 0) return Error{Errc::kInvalid, "a server of calls has at least 1 client"};
+  if (Status fits = check_rpc_channel(attr.message_bytes, attr.requests, cm.device().limits()); !fits)
+    return fits.error();
+  try {
+    auto arrivals = Cq::create(cm.device(), 1, attr.loop);
+    if (!arrivals) return arrivals.error();
+    auto events = CmChannel::create(cm);
+    if (!events) return events.error();
+    auto impl = std::make_unique<Impl>(cm, pd, attr, std::move(*arrivals), std::move(*events));
+    // That there is no memory for a client, say, is told now.
+    const auto channel = rpc_channel(attr.message_bytes, attr.requests, attr.loop);
+    if (auto probe = MessageChannel::create(pd, cm.device(), channel); !probe) return probe.error();
+    if (Status bound = impl->bind(); !bound) return bound.error();
+    return RpcServer(std::move(impl));
+  } catch (const std::bad_alloc&) {
+    return Error{Errc::kNoMemory, "no memory for a server of calls"};
+  }
+}
+
+RpcServer::RpcServer(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+RpcServer::RpcServer(RpcServer&&) noexcept = default;
+RpcServer& RpcServer::operator=(RpcServer&&) noexcept = default;
+RpcServer::~RpcServer() = default;
+
+std::size_t RpcServer::poll(std::span<RpcRequest> out) noexcept {
+  Impl& own = *impl_;
+  own.attend();
+  std::size_t filled = 0;
+  std::size_t looked_at = 0;
+  std::array<Wc, 16> wcs;
+  while (looked_at < out.size()) {
+    const std::size_t taken =
+        own.arrivals.poll(std::span(wcs).first(std::min(wcs.size(), out.size() - looked_at)));
+    for (const Wc& wc : std::span(wcs).first(taken)) filled += own.take(wc, out[filled]) ? 1U : 0U;
+    if (taken == 0) break;
+    looked_at += taken;
+  }
+  return filled;
+}
+
+Sent RpcServer::reply(const RpcRequest& request, std::span<const std::byte> answer) noexcept {
+  return impl_->answer(request, answer, RpcKind::kReply);
+}
+
+Sent RpcServer::refuse(const RpcRequest& request, std::span<const std::byte> why) noexcept {
+  return impl_->answer(request, why, RpcKind::kRefusal);
+}
+
+Sent RpcServer::claim(const RpcRequest& request, std::size_t bytes, std::span<std::byte>& to) noexcept {
+  return impl_->claim(request, bytes, to);
+}
+
+Sent RpcServer::commit(const RpcRequest& request, std::size_t bytes) noexcept {
+  return impl_->send(request, bytes, RpcKind::kReply);
+}
+
+void RpcServer::release(const RpcRequest& request) noexcept {
+  if (Peer* peer = impl_->find(request.client); peer != nullptr) impl_->release(*peer, request);
+}
+
+bool RpcServer::wait(nanoseconds timeout) {
+  Impl& own = *impl_;
+  const bool runs_loop = own.cm.device().config().mode == Mode::kApp;
+  const auto end = std::chrono::steady_clock::now() + bounded(timeout);
+  for (;;) {
+    const nanoseconds left = std::max<nanoseconds>(end - std::chrono::steady_clock::now(), {});
+    if (own.arrivals.wait(runs_loop ? std::min(left, kLook) : nanoseconds(0))) return true;
+    // It is armed, so that what arrives from now on is told.
+    std::array<pollfd, 2> fds{{{.fd = own.events.fd(), .events = POLLIN, .revents = 0},
+                               {.fd = own.arrivals.fd(), .events = POLLIN, .revents = 0}}};
+    const nanoseconds sleep = runs_loop ? nanoseconds(0) : left;
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(sleep);
+    const timespec limit{.tv_sec = seconds.count(), .tv_nsec = (sleep - seconds).count()};
+    const bool has_news = ::ppoll(fds.data(), fds.size(), &limit, nullptr) > 0;
+    own.arrivals.clear_event();
+    if (has_news) return true;
+    if (left.count() == 0) return false;
+  }
+}
+
+std::uint16_t RpcServer::port() const noexcept {
+  return impl_->port;
+}
+
+std::uint32_t RpcServer::clients() const noexcept {
+  return impl_->connected;
+}
+
+CmAddress RpcServer::address_of(RpcClientId client) const noexcept {
+  const Peer* peer = impl_->find(client);
+  return peer != nullptr ? peer->address : CmAddress{};
+}
+
+const RpcServerCounts& RpcServer::counts() const noexcept {
+  return impl_->counts;
+}
+
+}  // namespace uroce
