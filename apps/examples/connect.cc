@@ -2,28 +2,12 @@
 //   build/apps/example_connect             # the server, which says its addresses ...
 //   build/apps/example_connect 10.77.0.1   # ... and the client, in another terminal
 // Without hugepages: export UROCE_NO_HUGE=1. Over an interface: export UROCE_PORT=af_packet:eth0 UROCE_IP=...
-#include "apps/examples/must.h"
-#include "uroce/connection.h"
+#include "apps/examples/by_address.h"
 #include "uroce/mr.h"
 
 using namespace uroce;
 
 constexpr std::uint16_t kPort = 7471;
-
-Connection serve(Cm& cm, Qp& qp) {
-  Listener listener = must(Listener::create(cm, {.port = kPort}));
-  for (const auto& entry : cm.device().gids()) std::cout << to_string(entry.gid) << std::endl;
-  auto request = listener.wait(std::chrono::hours(1));
-  must(request.has_value(), "nobody came");
-  return must(request->accept(qp, {}));
-}
-
-Connection ask(Cm& cm, Qp& qp, const char* server) {
-  auto to = CmAddress::parse(server);
-  must(to.has_value(), "the server's address is none, such as 10.77.0.1");
-  to->port = kPort;
-  return must(Connection::connect(cm, qp, {.to = *to}));
-}
 
 int main(int argc, char** argv) {
   Device device = must(Device::open(must(apply_environment({}))));
@@ -36,7 +20,8 @@ int main(int argc, char** argv) {
   const Sge sge = memory.sge(0, 5);
   must(qp.post_recv({.sges = {&sge, 1}}), "no room for a receive");
   const bool is_client = argc > 1;
-  Connection connection = is_client ? ask(cm, qp, argv[1]) : serve(cm, qp);
+  Connection connection = is_client ? must(Connection::connect(cm, qp, {.to = address_of(argv[1], kPort)}))
+                                    : accept_one(cm, qp, kPort);
   if (!is_client) complete(cq);  // the question
   for (std::size_t i = 0; i < 5; ++i)
     memory.memory()[i] = static_cast<std::byte>((is_client ? "hello" : "jello")[i]);

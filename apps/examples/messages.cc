@@ -6,8 +6,8 @@
 #include <array>
 #include <vector>
 
-#include "apps/examples/must.h"
-#include "uroce/connection.h"
+#include "apps/examples/by_address.h"
+#include "apps/examples/times.h"
 #include "uroce/message_channel.h"
 
 using namespace uroce;
@@ -15,11 +15,7 @@ using namespace uroce;
 constexpr std::uint16_t kPort = 7472;
 
 void serve(Cm& cm, MessageChannel& channel) {
-  Listener listener = must(Listener::create(cm, {.port = kPort}));
-  for (const auto& entry : cm.device().gids()) std::cout << to_string(entry.gid) << std::endl;
-  auto request = listener.wait(std::chrono::hours(1));
-  must(request.has_value(), "nobody came");
-  const Connection connection = must(request->accept(channel.qp(), {}));
+  const Connection connection = accept_one(cm, channel.qp(), kPort);
   std::array<Message, 16> messages;
   while (!channel.has_ended()) {
     for (const Message& message : std::span(messages).first(channel.poll(messages))) {
@@ -41,22 +37,16 @@ void ask(MessageChannel& channel, std::span<const std::byte> text) {
 }
 
 void time_answers(Cm& cm, MessageChannel& channel, const char* server, std::size_t count) {
-  auto to = CmAddress::parse(server);
-  must(to.has_value(), "the server's address is none, such as 10.77.0.1");
-  to->port = kPort;
-  const Connection connection = must(Connection::connect(cm, channel.qp(), {.to = *to}));
+  const Connection connection =
+      must(Connection::connect(cm, channel.qp(), {.to = address_of(server, kPort)}));
   const std::array<std::byte, 64> text{std::byte{'?'}};
   std::vector<double> took(std::max<std::size_t>(count, 1));
   for (double& one : took) {
-    const auto begin = std::chrono::steady_clock::now();
+    const auto begin = Clock::now();
     ask(channel, text);
-    one = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+    one = ns_between(begin, Clock::now());
   }
-  std::ranges::sort(took);
-  for (const double percent : {50.0, 90.0, 99.0, 99.9, 100.0}) {
-    const auto rank = static_cast<std::size_t>(percent / 100 * static_cast<double>(took.size() - 1));
-    std::cout << percent << " %: " << took[rank] << " us\n";
-  }
+  tell("there and back", std::move(took));
 }
 
 int main(int argc, char** argv) {

@@ -3,36 +3,20 @@
 //   build/apps/example_trade 10.77.0.1 100000 20000    # ... and the exchange: ticks, and how many a second
 // The exchange has the clock: from when a tick was due until its order is there, whatever held either up.
 // Without hugepages: export UROCE_NO_HUGE=1. Over an interface: export UROCE_PORT=af_packet:eth0 UROCE_IP=...
-#include <algorithm>
 #include <array>
 #include <vector>
 
+#include "apps/examples/by_address.h"
 #include "apps/examples/exchange_messages.h"
-#include "apps/examples/must.h"
-#include "uroce/connection.h"
+#include "apps/examples/times.h"
 #include "uroce/message_channel.h"
 
 using namespace uroce;
-using Clock = std::chrono::steady_clock;
 
 constexpr std::uint16_t kPort = 7473;
 constexpr std::string_view kStock = "UROC";
 constexpr std::uint32_t kFair = 100'0000;  // four decimals
 constexpr std::uint64_t kTriggerEvery = 10;
-
-double ns_between(Clock::time_point from, Clock::time_point to) {
-  return std::chrono::duration<double, std::nano>(to - from).count();
-}
-
-void tell(const char* what, std::vector<double> ns) {
-  std::ranges::sort(ns);
-  std::cout << what << ", " << ns.size() << " times, us:";
-  for (const double percent : {50.0, 90.0, 99.0, 99.9, 100.0}) {
-    const auto rank = static_cast<std::size_t>(percent / 100 * static_cast<double>(ns.size() - 1));
-    if (!ns.empty()) std::cout << "  " << percent << " % " << ns[rank] / 1000;
-  }
-  std::cout << std::endl;
-}
 
 /// What every order has to pass before it leaves.
 struct Risk {
@@ -52,11 +36,7 @@ struct Risk {
 
 /// Buys what is offered below the fair price.
 void trade(Cm& cm, MessageChannel& channel) {
-  Listener listener = must(Listener::create(cm, {.port = kPort}));
-  for (const auto& entry : cm.device().gids()) std::cout << to_string(entry.gid) << std::endl;
-  auto request = listener.wait(std::chrono::hours(1));
-  must(request.has_value(), "no exchange came");
-  const Connection connection = must(request->accept(channel.qp(), {}));
+  const Connection connection = accept_one(cm, channel.qp(), kPort);
   std::array<Message, 16> messages;
   std::vector<double> own_ns;
   Risk risk;
@@ -144,10 +124,8 @@ int main(int argc, char** argv) {
   Pd pd = must(Pd::create(device));
   MessageChannel channel = must(MessageChannel::create(pd, device, {.message_bytes = 64}));
   if (argc < 2) return trade(cm, channel), 0;
-  auto to = CmAddress::parse(argv[1]);
-  must(to.has_value(), "the trader's address is none, such as 10.77.0.1");
-  to->port = kPort;
-  const Connection connection = must(Connection::connect(cm, channel.qp(), {.to = *to}));
+  const Connection connection =
+      must(Connection::connect(cm, channel.qp(), {.to = address_of(argv[1], kPort)}));
   const auto ticks = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 10'000;
   const double rate = argc > 3 ? std::strtod(argv[3], nullptr) : 10'000;
   must(rate > 0, "the rate is none, such as 10000");

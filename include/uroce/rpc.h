@@ -67,7 +67,7 @@ struct RpcClientCounts {
 ///
 ///     call() or claim() and commit();  poll() for replies, read them, release() them;  or ask()
 ///
-/// Threads: one at a time. Lifetime: the Cm and the Pd outlive it.
+/// Threads: one at a time. Lifetime: the Cm and the Pd stay where they are and outlive it.
 class RpcClient {
  public:
   /// Blocks until there is a connection, or for `attr.timeout`.
@@ -77,7 +77,7 @@ class RpcClient {
   static Result<RpcClient> connect(Cm& cm, Pd& pd, const RpcClientAttr& attr);
   RpcClient(RpcClient&&) noexcept;
   RpcClient& operator=(RpcClient&&) noexcept;
-  /// Calls that are under way end without a word.
+  /// Calls that are under way end without a word; notices may not have arrived.
   ~RpcClient();
 
   /// Begins a call.
@@ -144,8 +144,9 @@ enum class RpcClientId : std::uint32_t {};
 /// A request that has arrived, where it has arrived.
 struct RpcRequest {
   std::uint16_t method = 0;
-  bool wants_reply = true;               ///< false: RpcClient::notify()
-  std::chrono::nanoseconds time_left{};  ///< until the client gives it up, as of when it was sent
+  bool wants_reply = true;  ///< false: RpcClient::notify()
+  /// Until the client gives it up, as of when it was sent; max(): more than an hour.
+  std::chrono::nanoseconds time_left{};
   RpcClientId client{};
   RpcCall call{};  ///< the client's name of it
   Message message;
@@ -165,7 +166,7 @@ struct RpcServerCounts {
 ///
 ///     poll() for requests;  reply(), or claim() and commit(), or refuse(), or release(), to each once
 ///
-/// Threads: one at a time. Lifetime: the Cm and the Pd outlive it.
+/// Threads: one at a time. Lifetime: the Cm and the Pd stay where they are and outlive it.
 class RpcServer {
  public:
   /// @return kNameInUse, kNotFound as Listener::create(); as MessageChannel::create() for a client's channel.

@@ -112,6 +112,7 @@ struct MessageChannel::Impl {
   bool ended = false;
   std::uint8_t vendor_err = 0;
   MessageCounts counts;
+  std::array<Wc, 16> wcs;  // of whoever polls; made once
 };
 
 void MessageChannel::Impl::count_sent(bool is_signaled) noexcept {
@@ -136,7 +137,6 @@ void MessageChannel::Impl::fail(const Wc& wc) noexcept {
 }
 
 void MessageChannel::Impl::take_sends() noexcept {
-  std::array<Wc, 16> wcs;
   for (std::size_t i = 0, taken = send_cq.poll(wcs); i < taken; ++i) {
     if (wcs[i].ok()) {
       done = wcs[i].wr_id;
@@ -280,11 +280,10 @@ Sent MessageChannel::send(std::span<const std::byte> message) noexcept {
 std::size_t MessageChannel::poll(std::span<Message> out) noexcept {
   Impl& own = *impl_;
   std::size_t filled = 0;
-  std::array<Wc, 16> wcs;
   while (filled < out.size()) {
-    const std::size_t taken =
-        own.recv.cq().poll(std::span(wcs).first(std::min(wcs.size(), out.size() - filled)));
-    for (std::size_t i = 0; i < taken; ++i) filled += own.take_arrival(wcs[i], out[filled]) ? 1U : 0U;
+    const std::size_t most = std::min(own.wcs.size(), out.size() - filled);
+    const std::size_t taken = own.recv.cq().poll(std::span(own.wcs).first(most));
+    for (std::size_t i = 0; i < taken; ++i) filled += own.take_arrival(own.wcs[i], out[filled]) ? 1U : 0U;
     if (taken == 0) break;
   }
   own.tell_credits();

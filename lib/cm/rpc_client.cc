@@ -19,8 +19,9 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr nanoseconds kSpin = std::chrono::microseconds(50);  // before ask() sleeps
-constexpr nanoseconds kNap = std::chrono::milliseconds(1);    // where nothing tells that there is room again
+constexpr unsigned kSpins = 1000;  // before ask() sleeps: some 50 us
+constexpr unsigned kBusy = 8;      // looks at the clock are so rare while messages come
+constexpr nanoseconds kNap = std::chrono::milliseconds(1);  // where nothing tells that there is room again
 constexpr nanoseconds kNever = bounded(nanoseconds::max());
 
 /// A connection, or an attempt to make it. The id of the CM ends before the QP.
@@ -126,7 +127,9 @@ struct RpcClient::Impl {
   RpcCall asked{};  // whose end ask() waits for, if it does
   bool is_asking = false;
   RpcReply asked_end;
+  unsigned busy = 0;  // times in a row that messages came
   RpcClientCounts counts;
+  std::array<Message, 16> messages;  // of progress(); made once
 };
 
 // The connection
@@ -295,10 +298,10 @@ std::size_t RpcClient::Impl::progress(std::size_t most) noexcept {
     attend();
     return 0;
   }
-  std::array<Message, 16> messages;
   const std::size_t taken = line->channel.poll(std::span(messages).first(std::min(most, messages.size())));
   for (const Message& message : std::span(messages).first(taken)) take(message);
-  expire();
+  busy = taken > 0 ? busy + 1 : 0;
+  if (busy % kBusy == 0) expire();
   if (taken == 0 && line->channel.has_ended()) hang_up();
   return taken;
 }
@@ -320,10 +323,9 @@ nanoseconds RpcClient::Impl::until_next(Ticks at) noexcept {
 Result<RpcReply> RpcClient::Impl::await(RpcCall call) {
   asked = call;
   is_asking = true;
-  const Ticks naps_from = now() + static_cast<std::uint64_t>(kSpin.count());
-  while (is_asking) {
+  for (unsigned spins = 0; is_asking; ++spins) {
     (void)progress(1);
-    if (is_asking && is_connected && now() > naps_from) (void)line->channel.wait(until_next(now()));
+    if (is_asking && is_connected && spins > kSpins) (void)line->channel.wait(until_next(now()));
   }
   switch (asked_end.outcome) {
     case RpcOutcome::kTimeout:

@@ -11,6 +11,7 @@
 #include "uroce/ah.h"
 #include "uroce/ece.h"
 #include "uroce/message_channel.h"
+#include "uroce/rpc.h"
 #include "verbs/device_impl.h"
 
 namespace {
@@ -119,6 +120,14 @@ TEST_CASE("a message channel that there is no memory for is an error", "[api][me
   const MessageChannelAttr attr{.message_bytes = 64, .sends = 1, .receives = 1};
   const MessageChannel channel =
       fail_each_allocation([&] { return MessageChannel::create(link.a.pd, link.a.device, attr); });
+}
+
+TEST_CASE("a server of calls that there is no memory for is an error, and leaves its port", "[api][memory]") {
+  Joined link(Mode::kApp);
+  Cm cm = must(Cm::open(link.a.device));
+  const RpcServerAttr attr{.at = {.port = 9}, .message_bytes = 64, .requests = 1};
+  const RpcServer server = fail_each_allocation([&] { return RpcServer::listen(cm, link.a.pd, attr); });
+  CHECK(server.port() == 9);
 }
 
 TEST_CASE("an XRC domain that there is no memory for is an error", "[api][memory]") {

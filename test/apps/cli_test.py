@@ -637,8 +637,13 @@ class Examples(Case):
         self.assertEqual(self.by_address("connect"), "jello\n")
 
     def test_messages_are_answered(self):
-        lines = self.by_address("messages", "1000").splitlines()
-        self.assertEqual([line.split(":")[0] for line in lines], ["50 %", "90 %", "99 %", "99.9 %", "100 %"])
+        told = self.by_address("messages", "1000")
+        self.assertRegex(told, r"\Athere and back, 1000 times, us:  50 % .* 99\.9 % .*\n\Z")
+
+    def test_calls_are_answered(self):
+        told = self.by_address("calls", "1000")
+        self.assertRegex(told, r"\AUROCE: 167468\na call, 1000 times, us:  50 % .*\n"
+                               r".* million calls a second, 32 at once\n\Z")
 
     def test_each_tick_that_calls_for_an_order_gets_one(self):
         told = self.by_address("trade", "2000", "20000")
