@@ -42,9 +42,9 @@ struct RpcServer::Impl {
 
   Status bind();
   void attend() noexcept;
-  void on_event(const CmEvent& event);
-  Status welcome(const CmEvent& event);
-  Status admit(const CmEvent& event);
+  void on_event();
+  Status welcome();
+  Status admit();
   void forget(CmId id) noexcept;
   void lose(Peer& peer) noexcept;
   void let_go() noexcept;
@@ -65,7 +65,9 @@ struct RpcServer::Impl {
   std::vector<Peer*> lost;  // with room for all
   CmChannel events;         // its ids end before the QPs
   RpcServerCounts counts;
-  std::array<Wc, 16> wcs;  // of poll(); made once
+  // Of poll(), made once:
+  CmEvent event;
+  std::array<Wc, 16> wcs;
 };
 
 // Clients
@@ -82,13 +84,13 @@ Status RpcServer::Impl::bind() {
 }
 
 void RpcServer::Impl::attend() noexcept {
-  for (CmEvent event; events.next(event);) on_event(event);
+  while (events.next(event)) on_event();
   if (!lost.empty()) let_go();
 }
 
-void RpcServer::Impl::on_event(const CmEvent& event) {
+void RpcServer::Impl::on_event() {
   if (event.type == CmEventType::kConnectRequest) {
-    if (welcome(event)) return;
+    if (welcome()) return;
     ++counts.refused;
     (void)events.reject(event.id);
     events.close(event.id);
@@ -110,10 +112,10 @@ void RpcServer::Impl::on_event(const CmEvent& event) {
 }
 
 /// A request for a connection: accepted, or nothing is left of it.
-Status RpcServer::Impl::welcome(const CmEvent& event) {
+Status RpcServer::Impl::welcome() {
   Status admitted;
   try {
-    admitted = admit(event);
+    admitted = admit();
   } catch (const std::bad_alloc&) {
     admitted = Error{Errc::kNoMemory, "no memory for a client"};
   }
@@ -121,7 +123,7 @@ Status RpcServer::Impl::welcome(const CmEvent& event) {
   return admitted;
 }
 
-Status RpcServer::Impl::admit(const CmEvent& event) {
+Status RpcServer::Impl::admit() {
   if (!is_rpc_greeting(event.private_data())) return Error{Errc::kPeer, "no client of calls"};
   if (peers.size() >= cfg.clients) return Error{Errc::kLimit, "as many clients as may be"};
   const MessageChannelAttr attr = rpc_channel(cfg.message_bytes, cfg.requests, cfg.loop);
