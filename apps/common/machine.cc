@@ -188,10 +188,11 @@ Finding clock_finding(const Machine& machine) {
           "to read it takes long: boot with tsc=reliable if the CPU allows it"};
 }
 
-Finding hugepages_finding(const Machine& machine) {
+Finding hugepages_finding(const Machine& machine, bool no_huge) {
   constexpr std::uint64_t kEnough = 64;  // for the commands of uroce
   const std::uint64_t free = machine.free_hugepages.value_or(0);
   const auto found = fmt::format("{} of 2 MiB are free", free);
+  if (no_huge) return {"hugepages", Grade::kGood, found + ", and done without", ""};
   if (free >= kEnough) return {"hugepages", Grade::kGood, found, ""};
   return {"hugepages", Grade::kCouldBeBetter, found, "config/hugepages, or --no-huge to do without"};
 }
@@ -221,10 +222,11 @@ Finding interface_finding(const Interface& interface) {
 
 }  // namespace
 
-std::vector<Finding> judge(const Machine& machine) {
-  std::vector<Finding> found = {cores_finding(machine), isolation_finding(machine), governor_finding(machine),
-                                clock_finding(machine), hugepages_finding(machine), crc_finding(machine),
-                                rights_finding(machine)};
+std::vector<Finding> judge(const Machine& machine, bool no_huge) {
+  std::vector<Finding> found = {
+      cores_finding(machine), isolation_finding(machine),          governor_finding(machine),
+      clock_finding(machine), hugepages_finding(machine, no_huge), crc_finding(machine),
+      rights_finding(machine)};
   for (const auto& interface : machine.interfaces) {
     const bool may_be_used = interface.is_up || !interface.driver.empty();
     if (may_be_used) found.push_back(interface_finding(interface));

@@ -61,7 +61,8 @@ struct Finding {
   std::string mend{};  ///< empty if it is good, or nothing can be done
 };
 
-[[nodiscard]] std::vector<Finding> judge(const Machine& machine);
+/// @param no_huge  as configured: hugepages are not asked for
+[[nodiscard]] std::vector<Finding> judge(const Machine& machine, bool no_huge);
 [[nodiscard]] Finding judge(const Hiccups& hiccups);
 
 }  // namespace uroce::apps

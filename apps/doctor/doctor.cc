@@ -54,7 +54,7 @@ int examine(const SharedOptions& options, unsigned spin_ms) {
   const Machine machine = read_machine("/", allowed_cores());
   int code = 0;
   std::vector<Finding> findings = {port_finding(*config, code)};
-  for (auto& one : judge(machine)) findings.push_back(std::move(one));
+  for (auto& one : judge(machine, config->no_huge)) findings.push_back(std::move(one));
   if (spin_ms > 0) {
     if (auto pinned = pin_to_core(choose_cores().client); !pinned) return fail(pinned.error());
     findings.push_back(judge(look_for_hiccups(spin_ms * kMillisecond)));

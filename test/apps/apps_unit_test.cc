@@ -181,7 +181,7 @@ TEST_CASE("a machine is read from its files", "[apps][doctor]") {
   CHECK(machine.interfaces[0].mtu == 1500);
   CHECK(machine.interfaces[0].is_up);
 
-  const auto findings = judge(machine);
+  const auto findings = judge(machine, false);
   CHECK(finding(findings, "isolation").grade == Grade::kGood);
   CHECK(finding(findings, "governor").mend == "cpupower frequency-set -g performance");
   CHECK(finding(findings, "hugepages").grade == Grade::kGood);
@@ -190,25 +190,27 @@ TEST_CASE("a machine is read from its files", "[apps][doctor]") {
 
 TEST_CASE("what a machine lacks is told with what mends it", "[apps][doctor]") {
   Machine machine{.cores = {0, 1, 2, 3}, .siblings = {"0,1", "0,1", "2,3", "2,3"}};
-  CHECK(finding(judge(machine), "cores").grade == Grade::kGood);
-  CHECK(finding(judge(machine), "isolation").mend == "boot with isolcpus=2,3 nohz_full=2,3 rcu_nocbs=2,3");
-  CHECK(finding(judge(machine), "hugepages").mend.starts_with("config/hugepages"));
+  CHECK(finding(judge(machine, false), "cores").grade == Grade::kGood);
+  CHECK(finding(judge(machine, false), "isolation").mend ==
+        "boot with isolcpus=2,3 nohz_full=2,3 rcu_nocbs=2,3");
+  CHECK(finding(judge(machine, false), "hugepages").mend.starts_with("config/hugepages"));
+  CHECK(finding(judge(machine, true), "hugepages").grade == Grade::kGood);
   machine.isolated = {7};
-  CHECK(finding(judge(machine), "isolation").mend == "taskset -c 7 uroce ...");
+  CHECK(finding(judge(machine, false), "isolation").mend == "taskset -c 7 uroce ...");
   machine.siblings = {"0,1", "0,1", "0,1", "0,1"};
-  CHECK(finding(judge(machine), "cores").grade == Grade::kCouldBeBetter);
-  const auto without = judge(machine).size();
+  CHECK(finding(judge(machine, false), "cores").grade == Grade::kCouldBeBetter);
+  const auto without = judge(machine, false).size();
   machine.interfaces = {{.name = "ifb0", .mtu = 1500}};  // virtual, and not in use
-  CHECK(judge(machine).size() == without);
+  CHECK(judge(machine, false).size() == without);
   machine.cores = {0};
-  CHECK(finding(judge(machine), "cores").grade == Grade::kCouldBeBetter);
+  CHECK(finding(judge(machine, false), "cores").grade == Grade::kCouldBeBetter);
 }
 
 TEST_CASE("a machine without any of the files is judged, too", "[apps][doctor]") {
   const Machine machine = read_machine("/nonesuch", {0, 1});
   CHECK(machine.cpu.empty());
   CHECK_FALSE(machine.free_hugepages.has_value());
-  CHECK_FALSE(judge(machine).empty());
+  CHECK_FALSE(judge(machine, false).empty());
 }
 
 namespace {
