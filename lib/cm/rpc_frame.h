@@ -64,6 +64,13 @@ struct RpcFrame {
   return std::chrono::microseconds(left_us);
 }
 
+static_assert(rpc_left_us(std::chrono::nanoseconds(0)) == 1);
+static_assert(rpc_left_us(std::chrono::nanoseconds(1000)) == 1);
+static_assert(rpc_left_us(std::chrono::nanoseconds(1001)) == 2);
+static_assert(rpc_left_us(std::chrono::hours(2)) == RpcFrame::kForEver);
+static_assert(rpc_time_left(rpc_left_us(std::chrono::hours(1))) == std::chrono::hours(1));
+static_assert(rpc_time_left(RpcFrame::kForEver) == std::chrono::nanoseconds::max());
+
 /// The channel of an end that has `calls` messages on their way and as many to be read. A third more send
 /// slots, since that many may be free again without being known to be.
 [[nodiscard]] constexpr MessageChannelAttr rpc_channel(std::uint32_t message_bytes, std::uint32_t calls,
