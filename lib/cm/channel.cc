@@ -25,16 +25,17 @@ void CmChannel::Impl::push(CmEvent&& event) {
 }
 
 bool CmChannel::Impl::pop(CmEvent& event) {
-  std::uint64_t seen = 0;
-  if (events.empty()) {
-    if (fd >= 0 && read(fd, &seen, sizeof seen) < 0) return false;
-    return false;
-  }
+  if (events.empty()) return false;
   event = std::move(events.front());
   events.pop_front();
-  count = events.size();
-  if (events.empty() && fd >= 0 && read(fd, &seen, sizeof seen) < 0) return true;
+  after_taking();
   return true;
+}
+
+void CmChannel::Impl::after_taking() noexcept {
+  count = events.size();
+  std::uint64_t seen = 0;
+  if (events.empty() && fd >= 0 && read(fd, &seen, sizeof seen) < 0) return;  // it was not readable
 }
 
 Result<CmAddress> CmChannel::Impl::address(CmId id, CmAddress cm::Conversation::*which) const {
@@ -174,7 +175,7 @@ Status CmChannel::migrate(CmId id, CmChannel& to) {
     }
   }
   from.events = std::move(kept);
-  from.count = from.events.size();
+  from.after_taking();
   return {};
 }
 

@@ -325,7 +325,7 @@ void Cm::Impl::close(CmId id) {
     if (event.listener == id && event.id != id) waiting.push_back(event.id);
     return event.id == id || event.listener == id;
   });
-  channel.count = channel.events.size();
+  channel.after_taking();
   agent.close(id, now());
   for (const CmId request : waiting) close(request);
 }

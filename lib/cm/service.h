@@ -31,6 +31,8 @@ struct CmChannel::Impl {
 
   void push(CmEvent&& event);
   bool pop(CmEvent& event);
+  /// Events are gone: without any, the descriptor is not readable.
+  void after_taking() noexcept;
   Result<CmAddress> address(CmId id, CmAddress cm::Conversation::*which) const;
 };
 

@@ -178,20 +178,16 @@ TEST_CASE("events are told at the channel that an id was moved to, and its descr
   CmChannel second = must(CmChannel::create(pair.cm_a));
   const CmId id = must(first.create_id(PortSpace::kTcp));
   REQUIRE(first.connect(id, {.to = pair.at_b(9), .terms = {.qpn = Qpn{0x100}}}));
-  const auto readable = [](CmChannel& channel, int ms) {
-    pollfd wanted{.fd = channel.fd(), .events = POLLIN, .revents = 0};
-    return poll(&wanted, 1, ms) == 1;
-  };
-  REQUIRE(readable(first, 5000));
+  REQUIRE(is_readable(first.fd(), 5000));
   REQUIRE(first.migrate(id, second));
   CmEvent event;
+  CHECK_FALSE(is_readable(first.fd()));
   CHECK_FALSE(first.next(event));
-  CHECK_FALSE(readable(first, 0));
-  REQUIRE(readable(second, 0));
+  REQUIRE(is_readable(second.fd()));
   REQUIRE(second.next(event));
   CHECK(event.id == id);
   CHECK(event.reason == CmReject::kInvalidServiceId);
-  CHECK_FALSE(readable(second, 0));
+  CHECK_FALSE(is_readable(second.fd()));
 }
 
 TEST_CASE("an id that is closed takes its own events along, and nobody else's", "[cm][channel]") {
@@ -209,9 +205,20 @@ TEST_CASE("an id that is closed takes its own events along, and nobody else's", 
   CmEvent event;
   REQUIRE(later.wait(event, 5s));  // answers come in the order of the requests
   channel.close(closed);
+  CHECK(is_readable(channel.fd()));
   REQUIRE(channel.next(event));
   CHECK(event.id == kept);
   CHECK_FALSE(channel.next(event));
+}
+
+TEST_CASE("a descriptor is not readable once the id whose events it told is closed", "[cm][channel]") {
+  Pair pair(Mode::kAuto);
+  CmChannel channel = must(CmChannel::create(pair.cm_a));
+  const CmId id = must(channel.create_id(PortSpace::kTcp));
+  REQUIRE(channel.connect(id, {.to = pair.at_b(9), .terms = {.qpn = Qpn{0x100}}}));
+  REQUIRE(is_readable(channel.fd(), 5000));
+  channel.close(id);
+  CHECK_FALSE(is_readable(channel.fd()));
 }
 
 TEST_CASE("a UD service is found by address and port, with the Q_Key to use", "[cm][sidr][ud]") {
