@@ -39,7 +39,7 @@ std::string error_after(const std::string& fault, std::initializer_list<std::uin
   Mr target = must(Mr::alloc(peer.pd, 16384, access::kAll));
   QpAttr attr = towards(peer, peer_qp);
   attr.path_mtu = mtu;
-  attr.timeout = 12;
+  attr.timeout = 16;  // 0.27 s, thrice: more than a helper may have to wait for a core
   attr.retry_cnt = 2;
   REQUIRE(qp.connect(attr));
   attr.dest_qpn = qp.qpn();
