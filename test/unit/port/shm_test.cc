@@ -394,6 +394,7 @@ TEST_CASE("two threads exchange frames while one of them sleeps again and again"
   const Pair link("sleep-race");
   constexpr unsigned kFrames = 20000;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  bool was_woken = true;
   std::thread sleeper([&] {
     unsigned seen = 0;
     while (seen < kFrames && std::chrono::steady_clock::now() < deadline) {
@@ -404,12 +405,11 @@ TEST_CASE("two threads exchange frames while one of them sleeps again and again"
           std::this_thread::yield();
       }
       if (!frames.empty() || !link.b->arm_rx()) continue;
-      is_readable(link.b->rx_fd(), 10000);  // a lost wake-up costs 10 s and fails the test
+      was_woken = was_woken && is_readable(link.b->rx_fd(), 10'000);  // there is always more to come
       link.b->disarm_rx();
     }
   });
   unsigned echoed = 0;
-  const auto start = std::chrono::steady_clock::now();
   for (unsigned i = 0; i < kFrames && std::chrono::steady_clock::now() < deadline; ++i) {
     while (!send(*link.a, random_bytes(64, i)) && std::chrono::steady_clock::now() < deadline) {
     }
@@ -424,5 +424,5 @@ TEST_CASE("two threads exchange frames while one of them sleeps again and again"
   }
   sleeper.join();
   CHECK(echoed == kFrames);
-  CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(9));
+  CHECK(was_woken);
 }
