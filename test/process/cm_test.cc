@@ -45,7 +45,7 @@ struct End {
   Cq cq;
   Mr mr;
 
-  static std::unique_ptr<End> open(const std::string& port, std::uint32_t keepalive_ms = 300) {
+  static std::unique_ptr<End> open(const std::string& port, std::uint32_t keepalive_ms = 1000) {
     Config config;
     config.port = port;
     config.no_huge = true;
@@ -217,13 +217,13 @@ double outlive(End& end, Listener& listener, Stage& stage, Child& peer, unsigned
       peer.kill();
       killed = Clock::now();
     }
-    return killed.has_value() && Clock::now() - *killed > 10s;
+    return killed.has_value() && Clock::now() - *killed > 20s;
   });
   REQUIRE(killed.has_value());
   CHECK(completed > 1000);
   CHECK(connection->wait_end(5s));
   const double took = std::chrono::duration<double, std::milli>(Clock::now() - *killed).count();
-  CHECK(took < 3000);  // 300, and a busy machine
+  CHECK(took < 10'000);  // 1000, and a busy machine
   CHECK(connection->end_text().find("nothing has been heard") != std::string::npos);
   CHECK(qp->query().state == QpState::kError);
   end.drain();
