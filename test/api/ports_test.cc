@@ -16,6 +16,7 @@ namespace uroce::api {
 namespace {
 
 constexpr std::uint32_t kBytes = 100'000;
+constexpr CmOptions kPatient{.keepalive = std::chrono::milliseconds(0)};  // a thread may stand still
 
 /// Two devices of this process on one link, and a connection between them.
 struct Wire {
@@ -159,7 +160,7 @@ struct Server {
     return served && connection.has_value();
   }
   End end;
-  Cm cm = must(Cm::open(end.device));
+  Cm cm = must(Cm::open(end.device, kPatient));
   Cq cq = must(Cq::create(end.device, 16));
   Qp qp = must(Qp::create(end.pd, cq, cq, {}));
   Listener listener = must(Listener::create(cm, {}));
@@ -178,7 +179,7 @@ TEST_CASE("a peer that has come back with another Ethernet address is connected 
     return test::skip("needs root for a network namespace, and bridges");
   }
   End end = Wire::open("af_packet:pa0", "10.4.0.1/24", Mode::kAuto);
-  Cm cm = must(Cm::open(end.device));
+  Cm cm = must(Cm::open(end.device, kPatient));
   Cq cq = must(Cq::create(end.device, 16));
   for (const std::string mac : {"02:00:00:00:04:01", "02:00:00:00:04:02"}) {
     const std::string change =
