@@ -7,8 +7,10 @@ The other end must end with an error of its own in bounded time, a pair of progr
 end well, and a server that outlives its clients must serve the next one. The links are shm; with --veth,
 af_packet between network namespaces, which needs root.
 """
+import json
 import shlex
 import shutil
+import subprocess
 import sys
 import time
 
@@ -18,17 +20,28 @@ import programs_test
 
 SECONDS = 90  # for one case
 BOUND = 30  # seconds that the other end may take to know; the keepalive of the drop-in is 10
-WORK = 1.0  # seconds that a program works before it is killed
+WORK = 100  # requests of the client before one of the two is killed
 # Without -R only ends that have requests in flight can know, or that have a TCP connection besides.
 ENDLESS = ("ib_send_lat -R -D 600", "ib_send_lat -R -e -n 5000000", "ib_write_bw -D 600",
            "ib_read_lat -D 600")
-BESIDE = "ib_write_bw -D 3"
+BESIDE = "ib_write_bw -D 3 -F"  # -F: also where a busy core spoils its measuring of the clock
 SERVED = "rping -s -P"
 CLIENTS = ("rping -c -a {server} -C 1000000000", "rping -c -a {server} -C 10 -V")
 
 
 def make_link(is_veth, which):
     return cm_programs_test.Veth(which) if is_veth else cm_programs_test.Shm(False, which)
+
+
+def await_work(uroce, client, end):
+    """Returns once the client is at work, or it or the time is over."""
+    words = list(map(str, [uroce, "stat", client.pid, "--json", "--interval-ms", 200]))
+    while client.poll() is None and time.monotonic() < end:
+        told = subprocess.run(words, capture_output=True, text=True, check=False)
+        devices = json.loads(told.stdout)["devices"] if told.returncode == 0 else []
+        counters = (device["counters"].get("requester_messages", {"total": 0}) for device in devices)
+        if any(counter["total"] >= WORK for counter in counters):
+            return
 
 
 class Pair:
@@ -71,7 +84,7 @@ def kill_one_of_two(uroce, is_veth, command, side):
     with make_link(is_veth, 0) as first, make_link(is_veth, 1) as second:
         beside = Pair(programs_test.Runner(uroce, second), BESIDE)
         pair = Pair(programs_test.Runner(uroce, first), command)
-        time.sleep(WORK)
+        await_work(uroce, pair.client, time.monotonic() + BOUND)
         wrong = [pair.survivor_of(side, BOUND), beside.finish(end)]
     return "\n".join(filter(None, wrong)) or None
 
@@ -85,7 +98,7 @@ def serve_the_next(uroce, is_veth):
         cm_programs_test.await_cm(server, end)
         first, second = (shlex.split(client.format(server=link.cm[0])) for client in CLIENTS)
         killed = runner.start(1, first)
-        time.sleep(WORK)
+        await_work(uroce, killed, time.monotonic() + BOUND)
         was_at_work = killed.poll() is None
         killed.kill()
         said = runner.finish(killed, end)[1]
