@@ -272,7 +272,8 @@ class Lab:
         for link in ("br0", "tap0", "eng0p", "eng0"):
             self.run("ethtool", "-K", link, *OFFLOADS, check=False)
             self.run("ip", "link", "set", link, "up")
-        self.run("sysctl", "-qw", "net.ipv6.conf.br0.accept_dad=0", "net.ipv6.conf.br0.disable_ipv6=0")
+        self.run("sysctl", "-qw", "net.ipv6.conf.br0.accept_dad=0", "net.ipv6.conf.br0.disable_ipv6=0",
+                 "net.ipv6.conf.br0.router_solicitations=0")  # the guest hears what tests send, no more
         for ip, bits in zip(HOST_IPS, PREFIXES):
             self.run("ip", "addr", "add", f"{ip}/{bits}", "dev", "br0")
 
