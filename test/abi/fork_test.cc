@@ -236,7 +236,7 @@ TEST_CASE("a child that was forked has no device: all that it asks of one is ref
   std::fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(10);
+    alarm(30);
     Refusals refused;
     post_and_poll(it, refused);
     make(it, refused);
@@ -347,7 +347,7 @@ namespace {
 /// while it opens a device, also that of an alarm.
 bool ends_well(pid_t child) {
   pollfd wanted{.fd = static_cast<int>(syscall(SYS_pidfd_open, child, 0)), .events = POLLIN, .revents = 0};
-  if (poll(&wanted, 1, 5000) != 1) kill(child, SIGKILL);
+  if (poll(&wanted, 1, 20'000) != 1) kill(child, SIGKILL);
   close(wanted.fd);
   int status = -1;
   return waitpid(child, &status, 0) == child && status == 0;

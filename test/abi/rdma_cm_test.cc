@@ -108,7 +108,7 @@ class File {
   int resolve(std::uint32_t id, const sockaddr_in6& to) const {
     rdma_ucm_resolve_ip body{};
     body.id = id;
-    body.timeout_ms = 1000;
+    body.timeout_ms = 10'000;
     body.dst_addr = to;
     return say(RDMA_USER_CM_CMD_RESOLVE_IP, body);
   }
@@ -116,7 +116,7 @@ class File {
     return resolve(id, address(ip, port));
   }
   int resolve_route(std::uint32_t id) const {
-    return say(RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{.id = id, .timeout_ms = 1000});
+    return say(RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{.id = id, .timeout_ms = 10'000});
   }
   int share_port(std::uint32_t id, int shares) const {
     const rdma_ucm_set_option body{.optval = reinterpret_cast<std::uint64_t>(&shares),
@@ -252,7 +252,7 @@ bool is_left = false;
 
 /// In a child: its parent's channel can only be closed. It may have one of its own.
 [[noreturn]] void leave_and_exit(const File& parents) noexcept {
-  alarm(10);
+  alarm(30);
   if (parents.say(RDMA_USER_CM_CMD_CREATE_ID, rdma_ucm_create_id{}) != EIO) _exit(1);
   if (uroce_rdma_cm_close(parents.fd) != 0) _exit(2);
   const auto* own = new File;
@@ -564,13 +564,18 @@ int wait_through_signal(const File& file, const Own& own, int sa_flags) {
     const std::string text(std::istreambuf_iterator<char>(stat), {});
     return text.find(") S") != std::string::npos;
   };
-  while (tid == 0 || !sleeps()) std::this_thread::yield();
-  const int before = signals_seen;
-  REQUIRE(pthread_kill(waiter.native_handle(), SIGUSR1) == 0);
-  while (signals_seen == before) std::this_thread::yield();
+  const auto interrupt = [&] {
+    while (result == -1 && (tid == 0 || !sleeps())) std::this_thread::yield();
+    const int before = signals_seen;
+    if (result == -1) REQUIRE(pthread_kill(waiter.native_handle(), SIGUSR1) == 0);
+    while (result == -1 && signals_seen == before) std::this_thread::yield();
+  };
+  interrupt();
   if ((sa_flags & SA_RESTART) != 0) {
     const std::uint32_t id = file.create(5);
     REQUIRE(file.resolve(id, own.ip, 7000) == 0);
+  } else {
+    while (result == -1) interrupt();  // it may have slept over something else than the event
   }
   waiter.join();
   return result;
@@ -609,7 +614,6 @@ TEST_CASE("a process that exits ends its connections first", "[abi][rdmacm]") {
     CHECK(request.event == kConnectRequest);
     REQUIRE(accept(file, request.id, 3, 0x77) == 0);  // nobody looks at the QPs
     CHECK(file.next().event == kEstablished);
-    REQUIRE(file.is_readable(3000));
     CHECK(file.next().event == kDisconnected);
   }
   unsetenv("UROCE_IP");

@@ -144,7 +144,7 @@ class VerbsSide {
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
     attr.qp_state = IBV_QPS_RTS;
-    attr.timeout = 14;
+    attr.timeout = 17;  // 0.54 s, eight times
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;
     attr.max_rd_atomic = 4;
@@ -156,9 +156,9 @@ class VerbsSide {
     return {
         .addr = reinterpret_cast<std::uintptr_t>(memory.data() + offset), .length = length, .lkey = mr->lkey};
   }
-  /// Polls until there is one completion, for at most five seconds.
+  /// Polls until there is one completion, for at most ten seconds.
   [[nodiscard]] ibv_wc take() const {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     ibv_wc wc{};
     while (ibv_poll_cq(cq, 1, &wc) == 0) {
       if (std::chrono::steady_clock::now() > end) FAIL("no completion came");
