@@ -65,9 +65,15 @@ TEST_CASE("whoever polls in vain on one core leaves it to others long before its
   constexpr std::uint64_t kMost = kTurns * std::uint64_t{2000};  // a time slice has fifty thousand
   ibv_wc wc{};
   bool is_empty = true;
-  CHECK(polls_of_turns(kTurns, [&] { is_empty &= ibv_poll_cq(side.cq, 1, &wc) == 0; }) < kMost);
+  // In one of a few attempts: while the other thread stands still, nobody else wants the core.
+  const auto leaves_it = [](auto&& poll) {
+    int attempts = 5;
+    while (attempts > 0 && polls_of_turns(kTurns, poll) >= kMost) --attempts;
+    return attempts > 0;
+  };
+  CHECK(leaves_it([&] { is_empty &= ibv_poll_cq(side.cq, 1, &wc) == 0; }));
   ibv_poll_cq_attr none{};
-  CHECK(polls_of_turns(kTurns, [&] { is_empty &= ibv_start_poll(extended, &none) == ENOENT; }) < kMost);
+  CHECK(leaves_it([&] { is_empty &= ibv_start_poll(extended, &none) == ENOENT; }));
   CHECK(is_empty);
   CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(extended)) == 0);
 }
