@@ -16,6 +16,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
+constexpr unsigned kEvents = 16;  // of clients that one poll() takes: requests do not wait for a storm
 constexpr nanoseconds kLook = std::chrono::milliseconds(1);  // for clients, while it waits for requests
 
 /// A client.
@@ -84,7 +85,7 @@ Status RpcServer::Impl::bind() {
 }
 
 void RpcServer::Impl::attend() noexcept {
-  while (events.next(event)) on_event();
+  for (unsigned i = 0; i < kEvents && events.next(event); ++i) on_event();
   if (!lost.empty()) let_go();
 }
 

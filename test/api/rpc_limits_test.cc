@@ -1,0 +1,78 @@
+// Calls at their limits: peers that break the rules, storms of clients, times that are none.
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <optional>
+#include <vector>
+
+#include "api/rpc_world.h"
+#include "base/endian.h"
+
+namespace uroce::api {
+namespace {
+
+constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max();
+
+std::uint64_t value_of(const std::vector<Counter>& counters, std::string_view name) {
+  const auto known = std::ranges::find(counters, name, &Counter::name);
+  REQUIRE(known != counters.end());
+  return known->value;
+}
+
+/// Both devices go on until the manager of the server has had `count` datagrams more than `before`.
+void hear(World& world, std::uint64_t before, std::uint64_t count) {
+  REQUIRE(within(20s, [&] {
+    world.joined.a.device.progress();
+    world.joined.b.device.progress();
+    return value_of(world.cm_b.counters(), "cm_received") >= before + count;
+  }));
+}
+
+std::uint64_t heard(const World& world) {
+  return value_of(world.cm_b.counters(), "cm_received");
+}
+
+}  // namespace
+
+TEST_CASE("a place that was claimed is none any more when the connection is over", "[rpc]") {
+  World world;
+  std::optional<RpcServer> server(world.listen());
+  const std::uint16_t port = server->port();
+  RpcClient client = world.connect(*server, {.longest_pause = 5ms});
+  std::span<std::byte> place;
+  RpcCall call{};
+  REQUIRE(client.claim(8, place) == Sent::kOk);
+  server.reset();
+  std::array<RpcReply, 1> none;
+  REQUIRE(within(20s, [&] { return client.poll(none) == 0 && !client.is_connected(); }));
+  CHECK(client.commit(1, 8, kLong, call) == Sent::kEnded);
+  server.emplace(world.listen({.at = {.port = port}}));
+  settle(client, *server, [&] { return client.max_message() > 0; });
+  CHECK(client.commit(1, 8, kLong, call) == Sent::kTooLong);
+  CHECK(client.pending() == 0);
+}
+
+TEST_CASE("a storm of clients does not keep a server from requests", "[rpc]") {
+  World world;
+  RpcServer server = world.listen();
+  CmChannel events = must(CmChannel::create(world.cm_a));
+  const std::uint64_t before = heard(world);
+  constexpr std::uint32_t kStrangers = 40;
+  for (std::uint32_t i = 0; i < kStrangers; ++i) {
+    REQUIRE(events.connect(must(events.create_id(PortSpace::kTcp)),
+                           {.to = world.at(server), .terms = {.qpn = Qpn{100 + i}}}));
+  }
+  hear(world, before, kStrangers);
+  std::array<RpcRequest, 1> none;
+  CHECK(server.poll(none) == 0);
+  CHECK(server.counts().refused > 0);
+  CHECK(server.counts().refused < kStrangers);
+  REQUIRE(within(20s, [&] {
+    CHECK(server.poll(none) == 0);
+    return server.counts().refused == kStrangers;
+  }));
+}
+
+}  // namespace uroce::api
