@@ -180,7 +180,8 @@ class RpcServer {
   /// called again and again. @return how many entries of `out` were filled.
   [[nodiscard]] std::size_t poll(std::span<RpcRequest> out) noexcept;
   /// Answers, in any order, also later. With kOk or kEnded (the client is gone) the request is done with and
-  /// must not be used any more; with kNoCredit and kNoSlot: poll, and try again.
+  /// must not be used any more; with kNoCredit and kNoSlot: poll, and try again. What answers a notice is
+  /// sent to nobody.
   [[nodiscard]] Sent reply(const RpcRequest& request, std::span<const std::byte> answer) noexcept;
   /// The same in two steps: a place in registered memory, and sending what was written there. Nothing else is
   /// sent to the client in between.

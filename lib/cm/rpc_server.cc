@@ -224,6 +224,11 @@ Sent RpcServer::Impl::send(const RpcRequest& request, std::size_t bytes, RpcKind
   Peer* peer = find(request.client);
   if (peer == nullptr) return Sent::kEnded;
   if (peer->place.size() < bytes + RpcFrame::kBytes) return Sent::kTooLong;
+  if (!request.wants_reply) {  // it goes to nobody
+    peer->place = {};
+    release(*peer, request);
+    return Sent::kOk;
+  }
   RpcFrame{.kind = kind, .method = request.method, .call = raw(request.call)}.store(
       peer->place.first<RpcFrame::kBytes>());
   const Sent sent = peer->channel.commit(bytes + RpcFrame::kBytes);

@@ -36,6 +36,25 @@ std::uint64_t heard(const World& world) {
 
 }  // namespace
 
+TEST_CASE("an answer to a notice that is written in two steps is sent to nobody", "[rpc]") {
+  World world;
+  RpcServer server = world.listen();
+  RpcClient client = world.connect(server);
+  (void)begin(client, "the first call");
+  REQUIRE(client.notify(2, bytes_of("by the way")) == Sent::kOk);
+  const RpcRequest request = next_request(world, server);
+  const RpcRequest notice = next_request(world, server);
+  std::span<std::byte> place;
+  REQUIRE(server.claim(notice, 4, place) == Sent::kOk);
+  CHECK(server.commit(notice, 4) == Sent::kOk);
+  CHECK(server.reply(request, bytes_of("yes")) == Sent::kOk);
+  const RpcReply reply = next_end(client, server);
+  CHECK(text_of(reply.message) == "yes");
+  client.release(reply);
+  CHECK(client.counts().late == 0);
+  CHECK(server.counts().replies == 1);
+}
+
 TEST_CASE("a place that was claimed is none any more when the connection is over", "[rpc]") {
   World world;
   std::optional<RpcServer> server(world.listen());
