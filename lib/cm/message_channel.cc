@@ -111,6 +111,7 @@ struct MessageChannel::Impl {
   std::uint32_t peer_bytes = 0;
   bool ended = false;
   std::uint8_t vendor_err = 0;
+  std::string_view breach;  // why, if the peer does what no channel does
   MessageCounts counts;
   std::array<Wc, 16> wcs;  // of whoever polls; made once
 };
@@ -150,6 +151,11 @@ void MessageChannel::Impl::take_sends() noexcept {
 bool MessageChannel::Impl::take_arrival(const Wc& wc, Message& message) noexcept {
   if (!wc.ok()) {
     fail(wc);
+    return false;
+  }
+  if (wc.opcode != WcOpcode::kRecv) {
+    breach = "the peer has written elsewhere, with immediate data, where messages are sent";
+    ended = true;
     return false;
   }
   const auto slot = static_cast<std::uint32_t>(wc.wr_id);
@@ -349,6 +355,7 @@ bool MessageChannel::has_ended() const noexcept {
 
 std::string MessageChannel::end_text() const {
   if (!impl_->ended) return "";
+  if (!impl_->breach.empty()) return std::string(impl_->breach);
   if (std::string text = impl_->qp.error_text(); !text.empty()) return text;
   return std::string(describe_vendor_err(impl_->vendor_err));
 }

@@ -73,6 +73,28 @@ TEST_CASE("a place that was claimed is none any more when the connection is over
   CHECK(client.pending() == 0);
 }
 
+TEST_CASE("a WRITE with immediate data is no message, and ends the connection", "[rpc]") {
+  World world;
+  RpcServer server = world.listen({.message_bytes = 64});
+  Stranger stranger(world, server);
+  const Mr target = must(Mr::alloc(world.joined.b.pd, 4096, access::kLocalWrite | access::kRemoteWrite));
+  const Mr source = must(Mr::alloc(world.joined.a.pd, 4096, access::kLocalWrite));
+  const Sge all = source.sge(0, 4096);
+  REQUIRE(stranger.channel.qp().post_send({.wr_id = 1,
+                                           .sges = {&all, 1},
+                                           .opcode = WrOpcode::kRdmaWriteWithImm,
+                                           .imm_data = network_order(std::uint32_t{256}),
+                                           .remote_addr = target.addr(),
+                                           .rkey = target.rkey()}));
+  std::array<RpcRequest, 1> none;
+  REQUIRE(within(20s, [&] {
+    world.joined.a.device.progress();
+    CHECK(server.poll(none) == 0);
+    return server.clients() == 0;
+  }));
+  CHECK(server.counts().malformed == 0);
+}
+
 TEST_CASE("a storm of clients does not keep a server from requests", "[rpc]") {
   World world;
   RpcServer server = world.listen();
