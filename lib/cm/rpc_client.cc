@@ -206,7 +206,7 @@ void RpcClient::Impl::give_up(std::string why) noexcept {
 
 Sent RpcClient::Impl::claim(std::size_t bytes, std::span<std::byte>& to) noexcept {
   if (!is_connected) return Sent::kEnded;
-  const Sent claimed = line->channel.claim(bytes + RpcFrame::kBytes, place);
+  const Sent claimed = line->channel.claim(framed(bytes), place);
   if (claimed != Sent::kOk) {
     place = {};
     return claimed;
@@ -217,9 +217,9 @@ Sent RpcClient::Impl::claim(std::size_t bytes, std::span<std::byte>& to) noexcep
 
 Sent RpcClient::Impl::send(RpcFrame frame, std::size_t bytes) noexcept {
   if (!is_connected) return Sent::kEnded;
-  if (place.size() < bytes + RpcFrame::kBytes) return Sent::kTooLong;
+  if (place.size() < framed(bytes)) return Sent::kTooLong;
   frame.store(place.first<RpcFrame::kBytes>());
-  const Sent sent = line->channel.commit(bytes + RpcFrame::kBytes);
+  const Sent sent = line->channel.commit(framed(bytes));
   if (sent == Sent::kOk) place = {};
   return sent;
 }

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -53,6 +54,12 @@ struct RpcFrame {
                     .call = load_be<8, 8>(from)};
   }
 };
+
+/// Bytes of a message with its frame; more than any message may have where they cannot be counted.
+[[nodiscard]] constexpr std::size_t framed(std::size_t bytes) noexcept {
+  constexpr std::size_t kMost = std::numeric_limits<std::size_t>::max() - RpcFrame::kBytes;
+  return std::min(bytes, kMost) + RpcFrame::kBytes;
+}
 
 /// A time as it is told, rounded up: what is left is never nothing.
 [[nodiscard]] constexpr std::uint32_t rpc_left_us(std::chrono::nanoseconds left) noexcept {

@@ -205,8 +205,7 @@ void RpcServer::Impl::release(Peer& peer, const RpcRequest& request) noexcept {
 Sent RpcServer::Impl::claim(const RpcRequest& request, std::size_t bytes, std::span<std::byte>& to) noexcept {
   Peer* peer = find(request.client);
   if (peer == nullptr) return Sent::kEnded;
-  const Sent claimed =
-      peer->is_gone ? Sent::kEnded : peer->channel.claim(bytes + RpcFrame::kBytes, peer->place);
+  const Sent claimed = peer->is_gone ? Sent::kEnded : peer->channel.claim(framed(bytes), peer->place);
   if (claimed == Sent::kOk) {
     to = peer->place.subspan(RpcFrame::kBytes);
     return Sent::kOk;
@@ -223,7 +222,7 @@ Sent RpcServer::Impl::claim(const RpcRequest& request, std::size_t bytes, std::s
 Sent RpcServer::Impl::send(const RpcRequest& request, std::size_t bytes, RpcKind kind) noexcept {
   Peer* peer = find(request.client);
   if (peer == nullptr) return Sent::kEnded;
-  if (peer->place.size() < bytes + RpcFrame::kBytes) return Sent::kTooLong;
+  if (peer->place.size() < framed(bytes)) return Sent::kTooLong;
   if (!request.wants_reply) {  // it goes to nobody
     peer->place = {};
     release(*peer, request);
@@ -231,7 +230,7 @@ Sent RpcServer::Impl::send(const RpcRequest& request, std::size_t bytes, RpcKind
   }
   RpcFrame{.kind = kind, .method = request.method, .call = raw(request.call)}.store(
       peer->place.first<RpcFrame::kBytes>());
-  const Sent sent = peer->channel.commit(bytes + RpcFrame::kBytes);
+  const Sent sent = peer->channel.commit(framed(bytes));
   if (sent == Sent::kNoSlot || sent == Sent::kTooLong) return sent;
   peer->place = {};
   ++(sent == Sent::kOk ? counts.replies : counts.lost);

@@ -55,6 +55,27 @@ TEST_CASE("an answer to a notice that is written in two steps is sent to nobody"
   CHECK(server.counts().replies == 1);
 }
 
+TEST_CASE("lengths beyond all memory are too long", "[rpc]") {
+  World world;
+  RpcServer server = world.listen();
+  RpcClient client = world.connect(server);
+  std::span<std::byte> place;
+  RpcCall call{};
+  for (const std::size_t bytes : {kMost, kMost - 7, kMost - 15}) {
+    CHECK(client.claim(bytes, place) == Sent::kTooLong);
+    REQUIRE(client.claim(8, place) == Sent::kOk);
+    CHECK(client.commit(1, bytes, kLong, call) == Sent::kTooLong);
+  }
+  (void)begin(client, "x");
+  const RpcRequest request = next_request(world, server);
+  for (const std::size_t bytes : {kMost, kMost - 7, kMost - 15}) {
+    CHECK(server.claim(request, bytes, place) == Sent::kTooLong);
+    REQUIRE(server.claim(request, 8, place) == Sent::kOk);
+    CHECK(server.commit(request, bytes) == Sent::kTooLong);
+  }
+  server.release(request);
+}
+
 TEST_CASE("a place that was claimed is none any more when the connection is over", "[rpc]") {
   World world;
   std::optional<RpcServer> server(world.listen());
