@@ -64,6 +64,7 @@ struct RpcServer::Impl {
   std::unordered_map<std::uint32_t, std::unique_ptr<Peer>> peers;  // by their CmId
   std::unordered_map<std::uint32_t, Peer*> by_qpn;
   std::vector<Peer*> lost;  // with room for all
+  std::uint64_t gone = 0;   // clients whose completions may still take room in `arrivals`
   CmChannel events;         // its ids end before the QPs
   RpcServerCounts counts;
   // Of poll(), made once:
@@ -128,7 +129,7 @@ Status RpcServer::Impl::admit() {
   if (!is_rpc_greeting(event.private_data())) return Error{Errc::kPeer, "no client of calls"};
   if (peers.size() >= cfg.clients) return Error{Errc::kLimit, "as many clients as may be"};
   const MessageChannelAttr attr = rpc_channel(cfg.message_bytes, cfg.requests, cfg.loop);
-  const std::uint64_t completions = (peers.size() + 1) * std::uint64_t{attr.completions()};
+  const std::uint64_t completions = (peers.size() + gone + 1) * std::uint64_t{attr.completions()};
   if (completions > arrivals.entries()) {
     if (completions > cm.device().limits().max_cqe) return Error{Errc::kLimit, "as many clients as may be"};
     if (Status resized = arrivals.resize(static_cast<std::uint32_t>(completions)); !resized) return resized;
@@ -166,6 +167,7 @@ void RpcServer::Impl::forget(CmId id) noexcept {
   if (known == peers.end()) return;
   by_qpn.erase(raw(known->second->channel.qp().qpn()));
   peers.erase(known);
+  ++gone;
 }
 
 // Requests
@@ -287,8 +289,11 @@ std::size_t RpcServer::poll(std::span<RpcRequest> out) noexcept {
     const std::size_t most = std::min(own.wcs.size(), out.size() - looked_at);
     const std::size_t taken = own.arrivals.poll(std::span(own.wcs).first(most));
     for (const Wc& wc : std::span(own.wcs).first(taken)) filled += own.take(wc, out[filled]) ? 1U : 0U;
-    if (taken == 0) break;
     looked_at += taken;
+    if (taken < most) {
+      own.gone = 0;
+      break;
+    }
   }
   return filled;
 }

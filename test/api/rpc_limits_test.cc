@@ -116,6 +116,49 @@ TEST_CASE("a WRITE with immediate data is no message, and ends the connection", 
   CHECK(server.counts().malformed == 0);
 }
 
+TEST_CASE("clients that come and go leave room for what another one has sent", "[rpc]") {
+  World world;
+  RpcServer server = world.listen({.requests = 16, .clients = 4});
+  RpcClient client = world.connect(server, {.calls = 16});
+  for (int i = 0; i < 12; ++i) (void)begin(client, "x");
+  std::vector<RpcRequest> requests;
+  std::array<RpcRequest, 1> one;
+  const auto poll_once = [&] {
+    if (server.poll(one) == 1) requests.push_back(one[0]);
+  };
+  for (int i = 0; i < 5; ++i) {  // a request is taken with each event
+    MessageChannel channel =
+        must(MessageChannel::create(world.joined.a.pd, world.joined.a.device, {.sends = 1, .receives = 1}));
+    CmChannel events = must(CmChannel::create(world.cm_a));
+    const CmId id = must(events.create_id(PortSpace::kTcp));
+    std::uint64_t before = heard(world);
+    REQUIRE(
+        events.connect(id, {.to = world.at(server), .private_data = bytes_of("uroce rpc 1")}, &channel.qp()));
+    hear(world, before, 1);
+    poll_once();
+    CmEvent event;
+    REQUIRE(events.wait(event, 20s));
+    REQUIRE(event.type == CmEventType::kEstablished);
+    REQUIRE(events.disconnect(id));
+    hear(world, before, 3);  // that it was established, too
+    poll_once();
+  }
+  for (int i = 0; i < 4; ++i) (void)begin(client, "x");
+  for (int i = 0; i < 1000; ++i) {  // they arrive behind all that
+    world.joined.a.device.progress();
+    world.joined.b.device.progress();
+  }
+  REQUIRE(within(20s, [&] {
+    world.joined.a.device.progress();
+    poll_once();
+    return requests.size() == 16 || server.clients() == 0;
+  }));
+  REQUIRE(requests.size() == 16);
+  for (const RpcRequest& request : requests) CHECK(server.reply(request, {}) == Sent::kOk);
+  for (int i = 0; i < 16; ++i) CHECK(next_end(client, server).outcome == RpcOutcome::kReplied);
+  CHECK(server.clients() == 1);
+}
+
 TEST_CASE("a storm of clients does not keep a server from requests", "[rpc]") {
   World world;
   RpcServer server = world.listen();
