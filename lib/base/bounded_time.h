@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <ctime>
 
 namespace uroce {
 
@@ -12,6 +13,12 @@ template <typename Rep, typename Period>
   constexpr std::chrono::hours kYear(24 * 365);
   if (time < time.zero()) return {};
   return time < kYear ? std::chrono::nanoseconds(time) : std::chrono::nanoseconds(kYear);
+}
+
+/// As ppoll(2) takes it; of one that is not negative.
+[[nodiscard]] constexpr timespec timespec_of(std::chrono::nanoseconds time) noexcept {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(time);
+  return {.tv_sec = seconds.count(), .tv_nsec = (time - seconds).count()};
 }
 
 static_assert(bounded(std::chrono::milliseconds::max()) == std::chrono::hours(24 * 365));

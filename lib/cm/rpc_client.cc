@@ -105,6 +105,7 @@ struct RpcClient::Impl {
   void expire() noexcept;
   std::size_t progress(std::size_t most) noexcept;
   [[nodiscard]] nanoseconds until_next(Ticks at) noexcept;
+  bool sleep(nanoseconds timeout);
   [[nodiscard]] Result<RpcReply> await(RpcCall call);
 
   Cm& cm;
@@ -320,6 +321,18 @@ nanoseconds RpcClient::Impl::until_next(Ticks at) noexcept {
   return nanoseconds(next > at ? next.ns() - at.ns() : 0);
 }
 
+/// As wait(), but for what has not come yet.
+bool RpcClient::Impl::sleep(nanoseconds timeout) {
+  const Ticks at = now();
+  const nanoseconds next = until_next(at);
+  const nanoseconds longest = std::min(bounded(timeout), next);
+  if (is_connected) return line->channel.wait(longest) || next <= bounded(timeout);
+  pollfd wanted{
+      .fd = line.has_value() && borrowed == 0 ? line->events.fd() : -1, .events = POLLIN, .revents = 0};
+  const timespec limit = timespec_of(longest);
+  return ::ppoll(&wanted, 1, &limit, nullptr) > 0 || next <= bounded(timeout);
+}
+
 Result<RpcReply> RpcClient::Impl::await(RpcCall call) {
   asked = call;
   is_asking = true;
@@ -422,7 +435,7 @@ Result<RpcReply> RpcClient::ask(std::uint16_t method, std::span<const std::byte>
     if (sent == Sent::kEnded && !own.cfg.reconnects) return Error{Errc::kPeer, own.trouble};
     if (left.count() == 0)
       return Error{Errc::kTimeout, sent == Sent::kEnded ? own.trouble : std::string(to_string(sent))};
-    if (own.progress(1) == 0) (void)wait(std::min(left, kNap));
+    if (own.progress(1) == 0) (void)own.sleep(std::min(left, kNap));
   }
 }
 
@@ -456,18 +469,7 @@ bool RpcClient::cancel(RpcCall call) noexcept {
 }
 
 bool RpcClient::wait(nanoseconds timeout) {
-  Impl& own = *impl_;
-  if (own.ends.size() > 0) return true;
-  const Ticks at = own.now();
-  const nanoseconds next = own.until_next(at);
-  const nanoseconds longest = std::min(bounded(timeout), next);
-  if (own.is_connected) return own.line->channel.wait(longest) || next <= bounded(timeout);
-  pollfd wanted{.fd = own.line.has_value() && own.borrowed == 0 ? own.line->events.fd() : -1,
-                .events = POLLIN,
-                .revents = 0};
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
-  const timespec limit{.tv_sec = seconds.count(), .tv_nsec = (longest - seconds).count()};
-  return ::ppoll(&wanted, 1, &limit, nullptr) > 0 || next <= bounded(timeout);
+  return impl_->ends.size() > 0 || impl_->sleep(timeout);
 }
 
 bool RpcClient::is_connected() const noexcept {

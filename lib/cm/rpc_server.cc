@@ -328,9 +328,7 @@ bool RpcServer::wait(nanoseconds timeout) {
     // It is armed, so that what arrives from now on is told.
     std::array<pollfd, 2> fds{{{.fd = own.events.fd(), .events = POLLIN, .revents = 0},
                                {.fd = own.arrivals.fd(), .events = POLLIN, .revents = 0}}};
-    const nanoseconds sleep = runs_loop ? nanoseconds(0) : left;
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(sleep);
-    const timespec limit{.tv_sec = seconds.count(), .tv_nsec = (sleep - seconds).count()};
+    const timespec limit = timespec_of(runs_loop ? nanoseconds(0) : left);
     const bool has_news = ::ppoll(fds.data(), fds.size(), &limit, nullptr) > 0;
     own.arrivals.clear_event();
     if (has_news) return true;

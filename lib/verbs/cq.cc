@@ -226,15 +226,15 @@ bool Cq::wait(std::chrono::nanoseconds timeout) {
   if (!impl_->ring.is_empty()) return true;
   // Without a descriptor it looks by itself, every millisecond.
   const int fd = impl_->event_fd();
-  const std::int64_t longest = fd < 0 ? 1 : 1000;
+  const std::chrono::nanoseconds longest = std::chrono::milliseconds(fd < 0 ? 1 : 1000);
   while (impl_->ring.is_empty()) {
     arm();
     if (!impl_->ring.is_empty()) break;
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(end - std::chrono::steady_clock::now());
+    const std::chrono::nanoseconds left = end - std::chrono::steady_clock::now();
     if (left.count() <= 0) return false;
     pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
-    ::poll(&wanted, 1, static_cast<int>(std::min<std::int64_t>(left.count() + 1, longest)));
+    const timespec limit = timespec_of(std::min(left, longest));
+    ::ppoll(&wanted, 1, &limit, nullptr);
     clear_event();
   }
   return true;

@@ -180,4 +180,35 @@ TEST_CASE("a storm of clients does not keep a server from requests", "[rpc]") {
   }));
 }
 
+TEST_CASE("a client waits as long as it was told, also where that is less than a millisecond", "[rpc]") {
+  World world(Mode::kAuto);
+  RpcServer server = world.listen();
+  RpcClient client = world.connect(server);
+  std::array<RpcReply, 1> none;
+  auto begun = Clock::now();
+  REQUIRE(within(20s, [&] {
+    CHECK(client.poll(none) == 0);
+    begun = Clock::now();
+    return !client.wait(800us);
+  }));
+  CHECK(Clock::now() - begun >= 800us);
+}
+
+TEST_CASE("a question that there is no room for sleeps meanwhile", "[rpc]") {
+  World world(Mode::kAuto);
+  RpcServer server = world.listen();
+  RpcClient client = world.connect(server, {.calls = 1});
+  (void)begin(client, "x");
+  const bool has_ended = GENERATE(false, true);  // and poll() has not told it
+  if (has_ended) CHECK(server.reply(next_request(world, server), {}) == Sent::kOk);
+  const auto sleeps = [] {
+    rusage usage{};
+    REQUIRE(getrusage(RUSAGE_THREAD, &usage) == 0);
+    return usage.ru_nvcsw;
+  };
+  const auto before = sleeps();
+  CHECK(client.ask(1, {}, 50ms).error().code == Errc::kTimeout);
+  CHECK(sleeps() > before);
+}
+
 }  // namespace uroce::api
