@@ -25,8 +25,9 @@ struct RpcClientAttr {
   std::uint32_t calls = 256;                ///< that may be under way
   unsigned loop = 0;                        ///< which of the device's loops it belongs to
   std::chrono::milliseconds timeout{5000};  ///< for the answer to an attempt to connect
-  /// Between the end of a connection and the first attempt to make it again; twice as long after each attempt
-  /// that failed, up to `longest_pause`; each a random part longer, up to a half.
+  /// Between the end of a connection and the first attempt to make it again; then twice as long, and
+  /// 1 ms at least, after each attempt that failed, up to `longest_pause`; each a random part longer, up to a
+  /// half.
   std::chrono::milliseconds pause{1};
   std::chrono::milliseconds longest_pause{1000};
   bool reconnects = true;  ///< false: a connection that has ended is not made again

@@ -22,6 +22,7 @@ using std::chrono::nanoseconds;
 constexpr unsigned kSpins = 1000;  // before ask() sleeps: some 50 us
 constexpr unsigned kBusy = 8;      // looks at the clock are so rare while messages come
 constexpr nanoseconds kNap = std::chrono::milliseconds(1);  // where nothing tells that there is room again
+constexpr std::chrono::milliseconds kShortest(1);           // between attempts to connect, but for the first
 constexpr nanoseconds kNever = bounded(nanoseconds::max());
 
 /// A connection, or an attempt to make it. The id of the CM ends before the QP.
@@ -199,7 +200,7 @@ void RpcClient::Impl::give_up(std::string why) noexcept {
   const nanoseconds wait = pause;
   next_attempt = now() + static_cast<std::uint64_t>(wait.count()) +
                  random.below(static_cast<std::uint64_t>(wait.count()) / 2 + 1);
-  pause = std::min(pause * 2, cfg.longest_pause);
+  pause = std::clamp(pause * 2, std::min(kShortest, cfg.longest_pause), cfg.longest_pause);
   if (borrowed == 0) line.reset();
 }
 

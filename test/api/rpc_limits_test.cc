@@ -211,4 +211,20 @@ TEST_CASE("a question that there is no room for sleeps meanwhile", "[rpc]") {
   CHECK(sleeps() > before);
 }
 
+TEST_CASE("attempts to connect become rarer, also where the first is made at once", "[rpc]") {
+  World world;
+  std::optional<RpcServer> server(world.listen());
+  RpcClient client = world.connect(*server, {.pause = 0ms});
+  server.reset();
+  std::array<RpcReply, 1> none;
+  const auto refused = [&] { return value_of(world.cm_b.counters(), "cm_rejected"); };
+  const std::uint64_t before = refused();
+  const auto begun = Clock::now();
+  REQUIRE(within(20s, [&] {
+    CHECK(client.poll(none) == 0);
+    return refused() >= before + 11;
+  }));
+  CHECK(Clock::now() - begun >= 600ms);
+}
+
 }  // namespace uroce::api
