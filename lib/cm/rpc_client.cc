@@ -433,7 +433,8 @@ Result<RpcReply> RpcClient::ask(std::uint16_t method, std::span<const std::byte>
     if (sent == Sent::kTooLong)
       return Error{Errc::kInvalid, "the request has " + std::to_string(request.size()) + " bytes, and " +
                                        std::to_string(max_message()) + " is the most"};
-    if (sent == Sent::kEnded && !own.cfg.reconnects) return Error{Errc::kPeer, own.trouble};
+    if (sent == Sent::kEnded && !own.is_connected && !own.cfg.reconnects)
+      return Error{Errc::kPeer, own.trouble};
     if (left.count() == 0)
       return Error{Errc::kTimeout, sent == Sent::kEnded ? own.trouble : std::string(to_string(sent))};
     if (own.progress(1) == 0) (void)own.sleep(std::min(left, kNap));

@@ -227,4 +227,20 @@ TEST_CASE("attempts to connect become rarer, also where the first is made at onc
   CHECK(Clock::now() - begun >= 600ms);
 }
 
+TEST_CASE("a question to whom the connection has ended is told why", "[rpc]") {
+  World world;
+  std::optional<RpcServer> server(world.listen());
+  RpcClient client = world.connect(*server, {.calls = 1, .reconnects = false});
+  server.reset();
+  REQUIRE(within(20s, [&] {
+    world.joined.a.device.progress();
+    return client.notify(1, {}) == Sent::kEnded;
+  }));
+  CHECK(client.is_connected());
+  const auto reply = client.ask(1, {}, kLong);
+  REQUIRE_FALSE(reply.has_value());
+  CHECK(reply.error().code == Errc::kPeer);
+  CHECK_FALSE(reply.error().text.empty());
+}
+
 }  // namespace uroce::api
