@@ -46,6 +46,7 @@ struct RpcServer::Impl {
   void on_event();
   Status welcome();
   Status admit();
+  void close(CmId id) noexcept;
   void forget(CmId id) noexcept;
   void lose(Peer& peer) noexcept;
   void let_go() noexcept;
@@ -94,13 +95,12 @@ void RpcServer::Impl::on_event() {
   if (event.type == CmEventType::kConnectRequest) {
     if (welcome()) return;
     ++counts.refused;
-    (void)events.reject(event.id);
-    events.close(event.id);
+    close(event.id);
     return;
   }
   Peer* peer = find(RpcClientId{raw(event.id)});
   if (peer == nullptr) {
-    if (event.type == CmEventType::kServiceRequest) events.close(event.id);
+    if (event.type == CmEventType::kServiceRequest) close(event.id);
     return;
   }
   if (event.type == CmEventType::kEstablished && !peer->is_connected && !peer->is_gone) {
@@ -156,10 +156,19 @@ void RpcServer::Impl::lose(Peer& peer) noexcept {
 void RpcServer::Impl::let_go() noexcept {
   std::erase_if(lost, [this](Peer* peer) {
     if (peer->borrowed > 0) return false;
-    events.close(peer->id);
+    close(peer->id);
     forget(peer->id);
     return true;
   });
+}
+
+/// Where there is no memory for it, the other end is not told.
+void RpcServer::Impl::close(CmId id) noexcept {
+  try {
+    events.close(id);
+  } catch (const std::bad_alloc&) {
+    return;
+  }
 }
 
 void RpcServer::Impl::forget(CmId id) noexcept {

@@ -316,10 +316,11 @@ Status Cm::Impl::accept(CmId id, const CmAccept& answer, Qp* qp) {
 void Cm::Impl::close(CmId id) {
   const auto found = holders.find(raw(id));
   if (found == holders.end()) return;
-  CmChannel::Impl& channel = *found->second.channel;
-  found->second.qp = nullptr;
-  release(found->second);
+  Holder holder = std::move(found->second);
   holders.erase(found);
+  CmChannel::Impl& channel = *holder.channel;
+  holder.qp = nullptr;
+  release(holder);
   std::vector<CmId> waiting;
   std::erase_if(channel.events, [&](const CmEvent& event) {
     if (event.listener == id && event.id != id) waiting.push_back(event.id);
@@ -330,13 +331,23 @@ void Cm::Impl::close(CmId id) {
   for (const CmId request : waiting) close(request);
 }
 
-void Cm::Impl::close_all(CmChannel::Impl& channel) {
-  std::vector<CmId> ids;
-  for (const auto& [id, holder] : holders) {
-    if (holder.channel == &channel) ids.push_back(CmId{id});
+void Cm::Impl::close_all(CmChannel::Impl& channel) noexcept {
+  for (auto next = holders.begin(); next != holders.end();) {
+    const auto found = next++;
+    if (found->second.channel != &channel) continue;
+    const std::size_t others = holders.size() - 1;
+    close_quietly(CmId{found->first});
+    if (holders.size() != others) next = holders.begin();  // requests that waited at it are gone, too
   }
-  for (const CmId id : ids) close(id);
-  dispatch();
+}
+
+void Cm::Impl::close_quietly(CmId id) noexcept {
+  try {
+    close(id);
+    dispatch();
+  } catch (const std::bad_alloc&) {
+    return;
+  }
 }
 
 // Cm

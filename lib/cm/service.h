@@ -70,7 +70,9 @@ struct Cm::Impl final : cm::AgentHost {
   Status accept(CmId id, const CmAccept& answer, Qp* qp);
   void close(CmId id);
   /// The channel goes: its ids too.
-  void close_all(CmChannel::Impl& channel);
+  void close_all(CmChannel::Impl& channel) noexcept;
+  /// Where there is no memory for it, the peer is not told.
+  void close_quietly(CmId id) noexcept;
   [[nodiscard]] std::vector<Counter> counters() const;
   void on_established(CmId id);
   /// The connection is over: its QP goes to Error.

@@ -1,8 +1,13 @@
 // What is left when memory runs out in the middle of a call: nothing, and everything else works on.
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <new>
+#include <optional>
+#include <string_view>
+#include <thread>
+#include <utility>
 
 #include "api/ends.h"
 #include "engine/groups.h"
@@ -128,6 +133,93 @@ TEST_CASE("a server of calls that there is no memory for is an error, and leaves
   const RpcServerAttr attr{.at = {.port = 9}, .message_bytes = 64, .requests = 1};
   const RpcServer server = fail_each_allocation([&] { return RpcServer::listen(cm, link.a.pd, attr); });
   CHECK(server.port() == 9);
+}
+
+namespace {
+
+/// With `n` allocations that succeed, and one that fails. @return whether it was reached.
+template <typename Step>
+bool fails_in(long n, Step step) {
+  allocations_left = n;
+  step();
+  return std::exchange(allocations_left, -1) < 0;
+}
+
+}  // namespace
+
+TEST_CASE("a server of calls that there is no memory in refuses clients, and lets them go",
+          "[api][memory][rpc]") {
+  Joined link(Mode::kApp);
+  Cm cm_a = must(Cm::open(link.a.device));
+  Cm cm_b = must(Cm::open(link.b.device));
+  RpcServer server = must(RpcServer::listen(cm_b, link.b.pd, {.message_bytes = 64, .requests = 1}));
+  const std::string_view greeting = GENERATE("uroce rpc 1", "another kind");
+  std::array<RpcRequest, 1> none;
+  bool is_done = false;
+  for (long n = 0; !is_done; ++n) {
+    REQUIRE(n < 1000);
+    bool has_failed = false;
+    const auto poll = [&] {
+      has_failed |= fails_in(n, [&] { return server.poll(none); });
+      link.a.device.progress();
+    };
+    MessageChannel channel = must(
+        MessageChannel::create(link.a.pd, link.a.device, {.message_bytes = 64, .sends = 1, .receives = 1}));
+    CmChannel events = must(CmChannel::create(cm_a));
+    const CmConnect ask{.to = {link.b.gid(), server.port()},
+                        .private_data = std::as_bytes(std::span(greeting)),
+                        .timeout = std::chrono::milliseconds(500)};
+    REQUIRE(events.connect(must(events.create_id(PortSpace::kTcp)), ask, &channel.qp()));
+    CmEvent event;
+    REQUIRE(within(20s, [&] { return poll(), events.next(event); }));  // or is told of no answer
+    if (event.type == CmEventType::kEstablished) {
+      REQUIRE(within(20s, [&] { return poll(), server.clients() == 1; }));
+      REQUIRE(events.disconnect(event.id));
+      REQUIRE(within(20s, [&] { return poll(), server.clients() == 0; }));
+    }
+    is_done = !has_failed;
+  }
+  CHECK(server.counts().refused > 0);
+}
+
+TEST_CASE("a client of calls that there is no memory for finds its server when there is",
+          "[api][memory][rpc]") {
+  Joined link(Mode::kApp);
+  Cm cm_a = must(Cm::open(link.a.device));
+  Cm cm_b = must(Cm::open(link.b.device));
+  const RpcServerAttr attr{.at = {.port = 9}, .message_bytes = 64, .requests = 1};
+  std::optional<RpcServer> server(must(RpcServer::listen(cm_b, link.b.pd, attr)));
+  std::optional<RpcClient> client;
+  std::atomic<bool> is_connected = false;
+  std::thread thread([&] {
+    auto made = RpcClient::connect(cm_a, link.a.pd,
+                                   {.to = {link.b.gid(), 9},
+                                    .message_bytes = 64,
+                                    .calls = 1,
+                                    .longest_pause = std::chrono::milliseconds(1)});
+    if (made) client.emplace(std::move(*made));
+    is_connected = true;
+  });
+  std::array<RpcRequest, 1> none;
+  while (!is_connected) (void)server->poll(none);
+  thread.join();
+  REQUIRE(client.has_value());
+  bool has_failed = true;
+  for (long n = 0; has_failed; ++n) {
+    REQUIRE(n < 1000);
+    has_failed = false;
+    server.reset();
+    server.emplace(must(RpcServer::listen(cm_b, link.b.pd, attr)));
+    const std::uint64_t before = client->counts().connections;
+    std::array<RpcReply, 1> no_reply;
+    REQUIRE(within(20s, [&] {
+      const auto poll = [&] { return client->poll(no_reply); };
+      has_failed ? (void)poll() : (void)(has_failed = fails_in(n, poll));
+      (void)server->poll(none);
+      return client->counts().connections > before;
+    }));
+  }
+  CHECK(client->is_connected());
 }
 
 TEST_CASE("an XRC domain that there is no memory for is an error", "[api][memory]") {
