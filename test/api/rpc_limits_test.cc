@@ -5,6 +5,7 @@
 #include <array>
 #include <limits>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "api/rpc_world.h"
@@ -178,6 +179,10 @@ TEST_CASE("a storm of clients does not keep a server from requests", "[rpc]") {
     CHECK(server.poll(none) == 0);
     return server.counts().refused == kStrangers;
   }));
+  REQUIRE(within(20s, [&] {  // nothing is left of them
+    CHECK(server.poll(none) == 0);
+    return world.cm_b.ids() == 1;
+  }));
 }
 
 TEST_CASE("a client waits as long as it was told, also where that is less than a millisecond", "[rpc]") {
@@ -241,6 +246,130 @@ TEST_CASE("a question to whom the connection has ended is told why", "[rpc]") {
   REQUIRE_FALSE(reply.has_value());
   CHECK(reply.error().code == Errc::kPeer);
   CHECK_FALSE(reply.error().text.empty());
+}
+
+TEST_CASE("a client that has found its server again loses no time the next time", "[rpc]") {
+  World world;
+  std::optional<RpcServer> server(world.listen());
+  const std::uint16_t port = server->port();
+  RpcClient client = world.connect(*server, {.longest_pause = 1h});
+  const auto refused = [&] { return value_of(world.cm_b.counters(), "cm_rejected"); };
+  std::array<RpcReply, 1> none;
+  for (std::uint64_t i = 0; i < 16; ++i) {  // twice the pause each time would be a minute in all
+    server.reset();
+    const std::uint64_t before = refused();
+    REQUIRE(within(20s, [&] {
+      CHECK(client.poll(none) == 0);
+      return refused() >= before + (i == 0 ? 3 : 0);
+    }));
+    server.emplace(world.listen({.at = {.port = port}}));
+    settle(client, *server, [&] { return client.counts().connections == i + 2; });
+  }
+}
+
+TEST_CASE("a client sleeps until the first of its calls is due, and no longer", "[rpc]") {
+  World world;
+  RpcServer server = world.listen();
+  RpcClient client = world.connect(server);
+  const RpcCall shorter = begin(client, "shorter", 1, 10ms);
+  const RpcCall longer = begin(client, "longer", 1, kLong);
+  for (int i = 0; i < 2; ++i) (void)next_request(world, server);
+  CHECK(client.wait(20s));
+  CHECK(next_end(client, server).call == shorter);
+  CHECK(client.cancel(longer));
+  settle(client, server, [&] { return !client.wait(1ms); });
+}
+
+TEST_CASE("calls end in time while replies to others come", "[rpc]") {
+  World world;
+  RpcServer server = world.listen();
+  RpcClient client = world.connect(server);
+  const RpcCall due = begin(client, "due", 1, 1ms);
+  (void)next_request(world, server);
+  for (int i = 0; i < 64; ++i) {
+    (void)begin(client, "x");
+    CHECK(server.reply(next_request(world, server), {}) == Sent::kOk);
+  }
+  for (int i = 0; i < 1000; ++i) {
+    world.joined.b.device.progress();
+    world.joined.a.device.progress();
+  }
+  std::this_thread::sleep_for(2ms);
+  int polls = 0;
+  for (RpcReply reply{}; reply.call != due; ++polls) {
+    REQUIRE(client.poll({&reply, 1}) == 1);
+    client.release(reply);
+  }
+  CHECK(polls <= 16);
+}
+
+TEST_CASE("replies that have come are told, also when a send knows that the connection has ended", "[rpc]") {
+  World world;
+  std::optional<RpcServer> server(world.listen());
+  RpcClient client = world.connect(*server, {.calls = 3});
+  for (int i = 0; i < 3; ++i) {
+    (void)begin(client, "x");
+    CHECK(server->reply(next_request(world, *server), {}) == Sent::kOk);
+  }
+  for (int i = 0; i < 1000; ++i) {
+    world.joined.b.device.progress();
+    world.joined.a.device.progress();
+  }
+  server.reset();
+  REQUIRE(within(20s, [&] {
+    world.joined.a.device.progress();
+    return client.notify(1, {}) == Sent::kEnded;
+  }));
+  for (int i = 0; i < 3; ++i) {
+    RpcReply reply;
+    REQUIRE(client.poll({&reply, 1}) == 1);
+    CHECK(reply.outcome == RpcOutcome::kReplied);
+    client.release(reply);
+  }
+}
+
+TEST_CASE("a call that was given up has no end when its time is over", "[rpc]") {
+  World world;
+  RpcServer server = world.listen();
+  RpcClient client = world.connect(server);
+  CHECK(client.cancel(begin(client, "never mind", 1, 1ms)));
+  const RpcCall last = begin(client, "x", 1, 4ms);
+  for (int i = 0; i < 2; ++i) (void)next_request(world, server);
+  CHECK(next_end(client, server).call == last);
+  CHECK(client.counts().timeouts == 1);
+}
+
+TEST_CASE("a call that was replied to ends once, also where that is told when its time is over", "[rpc]") {
+  World world;
+  RpcServer server = world.listen();
+  RpcClient client = world.connect(server);
+  const RpcCall call = begin(client, "x", 1, 2s);
+  CHECK(server.reply(next_request(world, server), {}) == Sent::kOk);
+  CHECK(client.ask(1, bytes_of("nobody answers"), 2100ms).error().code == Errc::kTimeout);
+  CHECK(text_of(next_request(world, server).message) == "nobody answers");
+  const RpcReply reply = next_end(client, server);
+  CHECK((reply.call == call && reply.outcome == RpcOutcome::kReplied));
+  client.release(reply);
+  CHECK(client.counts().timeouts == 1);
+  CHECK(client.pending() == 0);
+}
+
+TEST_CASE("a question ends with its connection, and a client sleeps until it tries again", "[rpc]") {
+  const Mode mode = GENERATE(Mode::kApp, Mode::kAuto);
+  World world(mode);
+  std::optional<RpcServer> server(world.listen());
+  RpcClient client = world.connect(*server);
+  std::optional<Result<RpcReply>> reply;
+  std::thread thread([&] { reply.emplace(client.ask(1, bytes_of("are you there?"), kLong)); });
+  (void)next_request(world, *server);
+  server.reset();
+  thread.join();
+  REQUIRE_FALSE(reply->has_value());
+  CHECK(reply->error().code == Errc::kPeer);
+  CHECK_FALSE(reply->error().text.empty());
+  CHECK_FALSE(client.is_connected());
+  CHECK(client.pending() == 0);
+  CHECK(client.wait(20s));
 }
 
 }  // namespace uroce::api
