@@ -10,16 +10,9 @@
 namespace uroce::api {
 namespace {
 
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span{text});
-}
-
 std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data())};
 }
-
-/// A busy machine may stop a thread for longer than any sensible keepalive.
-constexpr CmOptions kPatient{.keepalive = std::chrono::milliseconds(0)};
 
 /// Two devices with their managers.
 struct Pair {

@@ -6,8 +6,11 @@
 
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <span>
 #include <string>
+#include <string_view>
 
+#include "uroce/cm.h"
 #include "uroce/mr.h"
 #include "uroce/qp.h"
 
@@ -15,6 +18,9 @@ namespace uroce::api {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
+
+/// A busy machine may stop a thread for longer than any sensible keepalive.
+inline constexpr CmOptions kPatient{.keepalive = std::chrono::milliseconds(0)};
 
 template <typename T>
 T must(Result<T> result) {
@@ -98,6 +104,10 @@ bool within(std::chrono::milliseconds time, Step step) {
     if (Clock::now() > end) return false;
   }
   return true;
+}
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span{text});
 }
 
 inline bool is_readable(int fd, int timeout_ms = 0) {

@@ -51,10 +51,6 @@ struct Channels {
   MessageChannel b;
 };
 
-std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span{text});
-}
-
 std::string text_of(const Message& message) {
   return {reinterpret_cast<const char*>(message.data.data()), message.data.size()};
 }

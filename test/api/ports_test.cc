@@ -16,7 +16,6 @@ namespace uroce::api {
 namespace {
 
 constexpr std::uint32_t kBytes = 100'000;
-constexpr CmOptions kPatient{.keepalive = std::chrono::milliseconds(0)};  // a thread may stand still
 
 /// Two devices of this process on one link, and a connection between them.
 struct Wire {

@@ -15,12 +15,6 @@
 namespace uroce::api {
 
 inline constexpr auto kLong = 60s;  // no call of a test runs out of it
-/// A busy machine may stop a thread for longer than any sensible keepalive.
-inline constexpr CmOptions kPatient{.keepalive = std::chrono::milliseconds(0)};
-
-inline std::span<const std::byte> bytes_of(std::string_view text) {
-  return std::as_bytes(std::span{text});
-}
 
 inline std::string text_of(const Message& message) {
   return {reinterpret_cast<const char*>(message.data.data()), message.data.size()};
