@@ -14,6 +14,9 @@ std::string text_of(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data())};
 }
 
+/// As many repetitions as a fifth of all messages may be lost in without an end to them.
+constexpr auto kLong = std::chrono::seconds(30);
+
 /// Two devices with their managers.
 struct Pair {
   explicit Pair(Mode mode, const std::string& fault = "", CmOptions options = kPatient)
@@ -53,7 +56,7 @@ void send_one(Side& from, Side& to) {
 template <typename F>
 std::thread serve(Listener& listener, F&& with_request) {
   return std::thread([&listener, with_request] {
-    auto request = listener.wait(10s);
+    auto request = listener.wait(kLong);
     if (request.has_value()) with_request(*request);
   });
 }
@@ -68,7 +71,7 @@ Joint join(Cm& cm, Side& client, const CmConnect& ask, Listener& listener, Side&
            const CmAccept& answer = {}) {
   std::optional<Connection> served;
   std::thread thread = serve(listener, [&](ConnectionRequest& request) {
-    auto accepted = request.accept(server.qp, answer);
+    auto accepted = request.accept(server.qp, answer, kLong);
     if (accepted) served.emplace(std::move(*accepted));
   });
   auto connection = Connection::connect(cm, client.qp, ask);
@@ -577,7 +580,7 @@ TEST_CASE("a peer that is not there is given up in time", "[cm]") {
       {.to = {Gid::from_v4({10, 77, 0, 99}), 1}, .timeout = std::chrono::milliseconds(300)});
   REQUIRE_FALSE(lost.has_value());
   CHECK(lost.error().code == Errc::kTimeout);
-  CHECK(Clock::now() - began < 2s);
+  CHECK(Clock::now() - began < 4s);  // five otherwise
   const auto other_family = Connection::connect(pair.cm_a, client.qp, {.to = {*Gid::parse("fd00::1"), 1}});
   REQUIRE_FALSE(other_family.has_value());
   CHECK(other_family.error().code == Errc::kNotFound);
@@ -591,10 +594,11 @@ TEST_CASE("lost messages of every kind cost repetitions, not the connection", "[
   for (int round = 0; round < 10; ++round) {
     Side client(pair.a, QpType::kRc);
     Side server(pair.b, QpType::kRc);
-    auto [connection, served] = join(pair.cm_a, client, {.to = pair.at_b(listener.port())}, listener, server);
+    auto [connection, served] =
+        join(pair.cm_a, client, {.to = pair.at_b(listener.port()), .timeout = kLong}, listener, server);
     send_one(client, server);
     connection.disconnect();
-    CHECK(served.wait_end(5s));
+    CHECK(served.wait_end(kLong));
   }
 }
 
@@ -609,8 +613,8 @@ TEST_CASE("a silent peer is noticed within the keepalive time, an idle living on
   // The server's QP forgets its connection, as that of a process that has died would.
   REQUIRE(server.qp.modify({.state = QpState::kReset}, qp_attr::kState));
   const auto began = Clock::now();
-  CHECK(connection.wait_end(5s));
-  CHECK(Clock::now() - began < 3s);
+  CHECK(connection.wait_end(20s));
+  CHECK(Clock::now() - began < 10s);
   CHECK(connection.end_text().find("nothing has been heard") != std::string::npos);
   CHECK(client.qp.query().state == QpState::kError);
 }
