@@ -328,10 +328,11 @@ bool RpcClient::Impl::sleep(nanoseconds timeout) {
   const nanoseconds next = until_next(at);
   const nanoseconds longest = std::min(bounded(timeout), next);
   if (is_connected) return line->channel.wait(longest) || next <= bounded(timeout);
-  pollfd wanted{
-      .fd = line.has_value() && borrowed == 0 ? line->events.fd() : -1, .events = POLLIN, .revents = 0};
-  const timespec limit = timespec_of(longest);
-  return ::ppoll(&wanted, 1, &limit, nullptr) > 0 || next <= bounded(timeout);
+  const bool dials = line.has_value() && borrowed == 0;
+  pollfd wanted{.fd = dials ? line->events.fd() : -1, .events = POLLIN, .revents = 0};
+  const bool is_blind = dials && wanted.fd < 0;  // no descriptor is left: it looks by itself
+  const timespec limit = timespec_of(is_blind ? std::min(longest, kNap) : longest);
+  return ::ppoll(&wanted, 1, &limit, nullptr) > 0 || next <= bounded(timeout) || is_blind;
 }
 
 Result<RpcReply> RpcClient::Impl::await(RpcCall call) {
@@ -436,7 +437,7 @@ Result<RpcReply> RpcClient::ask(std::uint16_t method, std::span<const std::byte>
     if (sent == Sent::kEnded && !own.is_connected && !own.cfg.reconnects)
       return Error{Errc::kPeer, own.trouble};
     if (left.count() == 0)
-      return Error{Errc::kTimeout, sent == Sent::kEnded ? own.trouble : std::string(to_string(sent))};
+      return Error{Errc::kTimeout, own.is_connected ? std::string(to_string(sent)) : own.trouble};
     if (own.progress(1) == 0) (void)own.sleep(std::min(left, kNap));
   }
 }

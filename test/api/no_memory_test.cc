@@ -152,7 +152,8 @@ TEST_CASE("a server of calls that there is no memory in refuses clients, and let
   Joined link(Mode::kApp);
   Cm cm_a = must(Cm::open(link.a.device));
   Cm cm_b = must(Cm::open(link.b.device));
-  RpcServer server = must(RpcServer::listen(cm_b, link.b.pd, {.message_bytes = 64, .requests = 1}));
+  RpcServer server =
+      must(RpcServer::listen(cm_b, link.b.pd, {.message_bytes = 64, .requests = 1, .clients = 1}));
   const std::string_view greeting = GENERATE("uroce rpc 1", "another kind");
   std::array<RpcRequest, 1> none;
   bool is_done = false;
@@ -180,6 +181,7 @@ TEST_CASE("a server of calls that there is no memory in refuses clients, and let
     is_done = !has_failed;
   }
   CHECK(server.counts().refused > 0);
+  CHECK((server.counts().clients > 0) == (greeting == "uroce rpc 1"));
 }
 
 TEST_CASE("a client of calls that there is no memory for finds its server when there is",

@@ -1,8 +1,10 @@
 // Calls at their limits: peers that break the rules, storms of clients, times that are none.
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <limits>
 #include <optional>
 #include <thread>
@@ -115,6 +117,80 @@ TEST_CASE("a WRITE with immediate data is no message, and ends the connection", 
     return server.clients() == 0;
   }));
   CHECK(server.counts().malformed == 0);
+}
+
+TEST_CASE("messages that are no requests take no room", "[rpc]") {
+  World world;
+  RpcServer server = world.listen({.requests = 2});
+  Stranger stranger(world, server);
+  std::array<RpcRequest, 1> no_request;
+  std::array<Message, 1> no_message;
+  const std::array<std::byte, 20> text{};
+  for (int i = 0; i < 10; ++i) {
+    REQUIRE(within(20s, [&] {
+      CHECK(stranger.channel.poll(no_message) + server.poll(no_request) == 0);
+      return stranger.channel.send(text) == Sent::kOk;
+    }));
+  }
+}
+
+namespace {
+
+/// No descriptor can be made while it lives.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    const int next = dup(0);
+    REQUIRE((next >= 0 && close(next) == 0));
+    REQUIRE(getrlimit(RLIMIT_NOFILE, &before_) == 0);
+    const rlimit none{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = before_.rlim_max};
+    REQUIRE(setrlimit(RLIMIT_NOFILE, &none) == 0);
+  }
+  ~NoDescriptors() { (void)setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+}  // namespace
+
+TEST_CASE("who has no descriptor to wait with looks by itself", "[rpc]") {
+  World world(Mode::kAuto);
+  std::optional<RpcServer> server(world.listen());
+  RpcClient client = world.connect(*server, {.longest_pause = 5ms});
+  SECTION("a server, for requests") {
+    std::atomic<bool> waits = false;
+    const NoDescriptors none;
+    std::thread thread([&] {
+      while (!waits) std::this_thread::yield();
+      for (int i = 0; i < 100; ++i) std::this_thread::yield();
+      RpcCall call{};
+      (void)client.call(1, {}, kLong, call);
+    });
+    const auto begun = Clock::now();
+    std::array<RpcRequest, 1> request;
+    for (waits = true; server->poll(request) == 0;) (void)server->wait(40s);
+    thread.join();
+    CHECK(Clock::now() - begun < 20s);
+  }
+  SECTION("a client, for its connection") {
+    const std::uint16_t port = server->port();
+    server.reset();
+    std::array<RpcReply, 1> reply;
+    REQUIRE(within(20s, [&] { return client.poll(reply) == 0 && !client.is_connected(); }));
+    server.emplace(world.listen({.at = {.port = port}}));
+    std::atomic<bool> stops = false;
+    const NoDescriptors none;
+    std::thread thread([&] {
+      std::array<RpcRequest, 1> request;
+      while (!stops) (void)server->poll(request);
+    });
+    const auto begun = Clock::now();
+    for (; !client.is_connected(); (void)client.poll(reply)) (void)client.wait(40s);
+    stops = true;
+    thread.join();
+    CHECK(Clock::now() - begun < 20s);
+  }
 }
 
 TEST_CASE("clients that come and go leave room for what another one has sent", "[rpc]") {
@@ -242,6 +318,7 @@ TEST_CASE("a question to whom the connection has ended is told why", "[rpc]") {
     return client.notify(1, {}) == Sent::kEnded;
   }));
   CHECK(client.is_connected());
+  CHECK_FALSE(client.ask(1, {}, 0ns).error().text.empty());
   const auto reply = client.ask(1, {}, kLong);
   REQUIRE_FALSE(reply.has_value());
   CHECK(reply.error().code == Errc::kPeer);
