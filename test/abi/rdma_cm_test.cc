@@ -16,8 +16,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <string>
 #include <thread>
 
@@ -559,13 +557,8 @@ int wait_through_signal(const File& file, const Own& own, int sa_flags) {
     const rdma_ucm_get_event get{.response = reinterpret_cast<std::uint64_t>(&response)};
     result = file.say(RDMA_USER_CM_CMD_GET_EVENT, get);
   });
-  const auto sleeps = [&] {
-    std::ifstream stat("/proc/self/task/" + std::to_string(tid) + "/stat");
-    const std::string text(std::istreambuf_iterator<char>(stat), {});
-    return text.find(") S") != std::string::npos;
-  };
   const auto interrupt = [&] {
-    while (result == -1 && (tid == 0 || !sleeps())) std::this_thread::yield();
+    while (result == -1 && (tid == 0 || !is_asleep(tid))) std::this_thread::yield();
     const int before = signals_seen;
     if (result == -1) REQUIRE(pthread_kill(waiter.native_handle(), SIGUSR1) == 0);
     while (result == -1 && signals_seen == before) std::this_thread::yield();

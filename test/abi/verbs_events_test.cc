@@ -1,10 +1,15 @@
 // Events of completion queues: whose they are, what they cost, and how many there are.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <thread>
 #include <utility>
 
 #include "test/abi/no_descriptors.h"
@@ -207,6 +212,60 @@ TEST_CASE("two events of a channel that nobody reads meanwhile are two", "[abi][
   }
   CHECK(ibv_get_cq_event(b.channel, &cq, &context) == -1);
   ibv_ack_cq_events(b.cq, 2);
+}
+
+namespace {
+
+/// In a child: tells that it waits for an event, and brings that when it is told to.
+[[noreturn]] void wait_for_event(int told, int go) noexcept {
+  alarm(30);
+  struct sigaction action {};
+  action.sa_handler = [](int) {};  // which ends calls that wait
+  sigaction(SIGUSR1, &action, nullptr);
+  VerbsSide a;
+  VerbsSide b;
+  join(a, b);
+  receive(b);
+  REQUIRE(ibv_req_notify_cq(b.cq, 0) == 0);
+  int result = -1;
+  std::atomic<pid_t> tid = 0;
+  std::thread waiter([&] {
+    tid = gettid();
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    result = ibv_get_cq_event(b.channel, &cq, &context);
+  });
+  while (tid == 0 || !is_asleep(tid)) std::this_thread::yield();
+  char none = 0;
+  if (write(told, &none, 1) != 1 || read(go, &none, 1) != 1) _exit(2);
+  send(a);
+  waiter.join();
+  _exit(result == 0 ? 0 : 1);
+}
+
+}  // namespace
+
+// signal(7): a stop ends epoll_wait, but no read of a descriptor, which is what rdma-core does.
+TEST_CASE("a program that is stopped and goes on still waits for its event", "[abi][events][signals]") {
+  int told[2];
+  int go[2];
+  REQUIRE(pipe(told) == 0);
+  REQUIRE(pipe(go) == 0);
+  std::fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) wait_for_event(told[1], go[0]);
+  close(told[1]);  // so that it ends when the child does
+  char none = 0;
+  int status = 0;
+  REQUIRE(read(told[0], &none, 1) == 1);
+  REQUIRE(kill(child, SIGSTOP) == 0);
+  REQUIRE(waitpid(child, &status, WUNTRACED) == child);
+  REQUIRE(WIFSTOPPED(status));
+  REQUIRE(kill(child, SIGCONT) == 0);
+  REQUIRE(write(go[1], &none, 1) == 1);
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
+  for (const int fd : {told[0], go[0], go[1]}) close(fd);
 }
 
 }  // namespace uroce::test

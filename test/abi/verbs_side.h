@@ -10,6 +10,8 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 namespace uroce::test {
@@ -52,6 +54,13 @@ class Said {
   std::FILE* file_;
   int stderr_;
 };
+
+/// Whether a thread of this process waits for something.
+inline bool is_asleep(pid_t tid) {
+  std::ifstream stat("/proc/self/task/" + std::to_string(tid) + "/stat");
+  const std::string text(std::istreambuf_iterator<char>(stat), {});
+  return text.find(") S") != std::string::npos;
+}
 
 /// A context with a PD, a channel, a CQ and a QP made for ibv_wr_*; two of them talk within one device.
 class VerbsSide {

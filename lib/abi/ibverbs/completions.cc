@@ -1,5 +1,6 @@
 // Completion queues and channels: creation and events.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 
@@ -222,16 +223,14 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
   if (!is_here(*base)) return fail(EIO), -1;
   Channel& channel = channel_of(base);
   for (;;) {
-    const bool waits = (fcntl(channel.fd, F_GETFL) & O_NONBLOCK) == 0;
     epoll_event event{};
-    const int count = epoll_wait(channel.fd, &event, 1, waits ? -1 : 0);
-    if (count < 0) {
-      if (errno == EINTR && goes_on_after_signals()) continue;
-      return -1;
-    }
+    const int count = epoll_wait(channel.fd, &event, 1, 0);
+    if (count < 0) return -1;
     if (count == 0) {
-      errno = EAGAIN;
-      return -1;
+      if ((fcntl(channel.fd, F_GETFL) & O_NONBLOCK) != 0) return fail(EAGAIN), -1;
+      pollfd wanted{.fd = channel.fd, .events = POLLIN, .revents = 0};  // goes on behind a stop: signal(7)
+      if (poll(&wanted, 1, -1) < 0 && !(errno == EINTR && goes_on_after_signals())) return -1;
+      continue;
     }
     auto* found = static_cast<CompletionQueue*>(event.data.ptr);
     const std::lock_guard lock(channel.events);

@@ -22,8 +22,8 @@ class NoSignals {
   sigset_t before_{};
 };
 
-/// After EINTR of a call that never goes on by itself (signal(7): poll, epoll_wait), where rdma-core's reads
-/// of a descriptor do so behind a handler with SA_RESTART.
+/// After EINTR of a call that never goes on by itself behind a handler (signal(7): poll), where rdma-core's
+/// reads of a descriptor do so if that has SA_RESTART.
 /// @return whether the program has handlers of that kind only: which of them ran is not known.
 [[nodiscard]] inline bool goes_on_after_signals() noexcept {
   for (int number = 1; number <= SIGRTMAX; ++number) {
