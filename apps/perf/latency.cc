@@ -1,7 +1,7 @@
 // Latency tests.
 #include <algorithm>
-#include <cmath>
 
+#include "apps/common/schedule.h"
 #include "apps/perf/one_at_a_time.h"
 
 namespace uroce::apps::perf {
@@ -10,28 +10,6 @@ namespace {
 // Operations that are not counted: so many or for so long, whichever comes first, but one at least.
 constexpr std::uint64_t kWarmUp = 500;
 constexpr std::uint64_t kWarmUpNs = 200 * kMillisecond;
-
-/// When operations are due: at once, or at the times that --rate gives.
-class Schedule {
- public:
-  Schedule(const TickClock& clock, double rate) : interval_(rate > 0 ? 1e9 / rate / clock.ns(1) : 0) {}
-
-  [[nodiscard]] bool is_fixed() const noexcept { return interval_ > 0; }
-  /// Starts anew: the next operation is due now.
-  void begin(std::uint64_t now) noexcept {
-    origin_ = now;
-    number_ = 0;
-  }
-  /// Of the next operation. How late earlier ones were does not move it.
-  [[nodiscard]] std::uint64_t next_due() noexcept {
-    return origin_ + static_cast<std::uint64_t>(std::llround(interval_ * static_cast<double>(number_++)));
-  }
-
- private:
-  double interval_;  // ticks
-  std::uint64_t origin_ = 0;
-  std::uint64_t number_ = 0;
-};
 
 /// Why the client's test ended before its time.
 Error interrupted(Session& session, const OneAtATime& test) {
