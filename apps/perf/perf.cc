@@ -12,6 +12,7 @@
 #include "apps/common/cm_address.h"
 #include "apps/common/cores.h"
 #include "apps/common/progress.h"
+#include "apps/common/result_file.h"
 #include "apps/common/tell.h"
 #include "apps/perf/report.h"
 
@@ -48,10 +49,6 @@ Status drive(Session& session, Results& results) {
   return {};
 }
 
-Error unwritable(const std::string& file) {
-  return {.code = Errc::kSystem, .text = fmt::format("{} cannot be written", file)};
-}
-
 /// Before the run whose results they are to hold; what is in the files stays there until then.
 Status check_result_files(const LocalOptions& local) {
   if (!local.is_client()) return {};
@@ -59,11 +56,6 @@ Status check_result_files(const LocalOptions& local) {
     if (!file.empty() && !std::ofstream(file, std::ios::app)) return unwritable(file);
   }
   return {};
-}
-
-Status write_file(const std::string& file, const std::string& text) {
-  if (file.empty() || std::ofstream(file) << text << std::flush) return {};
-  return unwritable(file);
 }
 
 int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
