@@ -12,7 +12,7 @@
 #include "apps/commands.h"
 #include "apps/common/cli.h"
 #include "apps/common/compare.h"
-#include "apps/common/endpoint.h"
+#include "apps/common/line_probe.h"
 #include "apps/common/machine_json.h"
 #include "apps/common/port_spec.h"
 #include "apps/common/progress.h"
@@ -30,30 +30,17 @@ struct Options {
   unsigned sample_ms = 150;
 };
 
-/// An interface has one end here; and what af_xdp has opened, no other process can open, so that there are
-/// two ports on each interface otherwise.
+/// What af_xdp has opened, no other process can open: there are two ports on each interface otherwise.
 Status check_ports(const Config& config, const Options& options) {
-  const std::string& peer = options.peer_port;
   const auto& bare = options.bare_ports;
-  if (config.port.starts_with("af_xdp:") && (peer.empty() || bare[0].empty() || bare[1].empty())) {
+  if (config.port.starts_with("af_xdp:") &&
+      (options.peer_port.empty() || bare[0].empty() || bare[1].empty())) {
     return Error{.code = Errc::kInvalid,
                  .text =
                      "an interface has room for one af_xdp port: name the other ends of two links by "
                      "--peer-port, --bare-port and --bare-peer-port af_xdp:IFACE, e.g. two veth pairs"};
   }
-  if (!is_one_end(config.port) || !(peer.empty() || is_same_interface(peer, config.port))) return {};
-  return Error{.code = Errc::kInvalid,
-               .text = fmt::format("{} is one end of a link: name the other by --peer-port, e.g. "
-                                   "af_packet:IFACE; or take a link with two ends: --port shm:NAME, "
-                                   "memif:/PATH or vhost:/PATH",
-                                   config.port)};
-}
-
-/// Least, median and most.
-Json spread_of(std::vector<double> all) {
-  if (all.empty()) all.push_back(0);
-  std::sort(all.begin(), all.end());
-  return {{"least", all.front()}, {"median", all[all.size() / 2]}, {"most", all.back()}};
+  return {};
 }
 
 /// All goals are of two cores.
@@ -65,14 +52,13 @@ std::vector<Judged> goals_of(const CorePair& cores, const std::vector<Row>& rows
 Result<Json> run_all(const Config& config, const CorePair& cores, const Options& options,
                      std::vector<Row>& rows, Status& failure) {
   Progress progress;
-  std::array<std::string, 2> ports = {config.port, options.peer_port};
-  if (options.peer_port.empty())
-    ports = {port_spec_for_end(config.port, false), port_spec_for_end(config.port, true)};
   if (auto checked = check_ports(config, options); !checked) return checked.error();
+  const auto ports = ends_of_link(config.port, options.peer_port);
+  if (!ports) return ports.error();
   auto tcp = TcpUnderTest::start(cores);
   if (!tcp) return tcp.error();
   const auto largest = options.stream.empty() ? 0U : *std::ranges::max_element(options.stream);
-  auto link = LinkUnderTest::start(config.port.substr(0, config.port.find(':')), cores, config, ports,
+  auto link = LinkUnderTest::start(config.port.substr(0, config.port.find(':')), cores, config, *ports,
                                    largest, options.bare_ports);
   if (!link) return link.error();
 
@@ -98,7 +84,7 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
               {"path_mtu", link->path_mtu},
               {"cores", cores.text()},
               {"interruptions", link->interruptions},
-              {"line_ns", spread_of(link->lines_ns)},
+              {"line_ns", lines_json(link->lines_ns)},
               {"tcp", {{"path", tcp->path}, {"congestion", tcp->congestion}}},
               {"rows", rows_json(rows)},
               {"goals", judged_json(goals_of(cores, rows))}};
@@ -116,9 +102,7 @@ void print_text(const Config& config, const CorePair& cores, const Json& result,
       result.at("tcp").at("path").get<std::string>(), result.at("tcp").at("congestion").get<std::string>(),
       result.at("interruptions").get<std::uint64_t>());
   if (cores.shared) return fmt::print("On one core nobody spins, and no figure is beside a goal.\n");
-  fmt::print("A cache line there and back, before each sample: {:.0f} ns, {:.0f} to {:.0f}.\n",
-             result.at("line_ns").at("median").get<double>(), result.at("line_ns").at("least").get<double>(),
-             result.at("line_ns").at("most").get<double>());
+  fmt::print("{}", lines_text(result.at("line_ns")));
   const auto goals = goals_of(cores, rows);
   if (!goals.empty()) fmt::print("\n{}", judged_table(goals));
 }

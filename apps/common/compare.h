@@ -17,6 +17,21 @@
 
 namespace uroce::apps {
 
+/// The two ends of a uroce connection, each in a process of its own.
+struct UroceUnderTest {
+  Pair pair;
+  std::uint32_t path_mtu = 1024;  ///< bytes
+
+  /// Forks two processes and connects them.
+  /// @param name  of the link, as errors and captures call it
+  /// @param config  of both ends, but for mode, loops, port and capture, which follow from the rest
+  /// @param ports  client's first
+  /// @param largest_write  bytes, of the streams that will be measured
+  static Result<UroceUnderTest> start(const std::string& name, const CorePair& cores, const Config& config,
+                                      const std::array<std::string, 2>& ports,
+                                      std::uint32_t largest_write = Sample::kHotBytes);
+};
+
 /// The two ends of one link: processes that run uroce on it, and others that use a second link of the same
 /// kind bare.
 struct LinkUnderTest {
@@ -28,11 +43,8 @@ struct LinkUnderTest {
   std::vector<std::string> notes{};  ///< yardsticks that failed
   std::vector<double> lines_ns{};    ///< before each sample: a cache line's way there and back
 
-  /// Forks four processes and connects them.
-  /// @param config  of both uroce ends, but for mode, loops, port and capture, which follow from the rest
-  /// @param ports  of the uroce ends, client's first
-  /// @param bare_ports  likewise of the bare ends; empty: those of uroce with "raw" in the link's name
-  /// @param largest_write  bytes, of the streams that will be measured
+  /// Forks four processes and connects them: uroce's, as above, and the others.
+  /// @param bare_ports  of the bare ends, client's first; empty: those of uroce with "raw" in the link's name
   static Result<LinkUnderTest> start(std::string name, const CorePair& cores, const Config& config,
                                      const std::array<std::string, 2>& ports,
                                      std::uint32_t largest_write = Sample::kHotBytes,

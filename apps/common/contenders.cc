@@ -13,6 +13,15 @@
 namespace uroce::apps {
 namespace {
 
+/// The configuration of one uroce end.
+Config at_end(Config config, const std::string& name, const std::array<std::string, 2>& ports, bool server) {
+  config.mode = Mode::kApp;
+  config.lcores.clear();
+  config.port = ports[server ? 1 : 0];
+  config.pcap = capture_for_end(config.pcap, name, server);
+  return config;
+}
+
 /// The configuration of a bare port: two-ended links get another name ("shm:x" -> "shm:x-raw"); an interface
 /// is shared, by DPDK's driver alone, whose way of sending uroce's port does not use.
 /// @param port  empty: derived from the configuration's
@@ -37,38 +46,39 @@ Status set_up_veth(Pair& pair) {
 
 }  // namespace
 
+Result<UroceUnderTest> UroceUnderTest::start(const std::string& name, const CorePair& cores,
+                                             const Config& config, const std::array<std::string, 2>& ports,
+                                             std::uint32_t largest_write) {
+  const auto end = [&](bool server) -> Worker::Factory {
+    return [=, one = at_end(config, name, ports, server), shared = cores.shared] {
+      return std::make_unique<UroceService>(one, shared, largest_write);
+    };
+  };
+  auto pair = Pair::spawn(name, cores.client, cores.server, end(false), end(true));
+  if (!pair) return pair.error();
+  const auto opened = pair->open_and_connect();
+  if (!opened) return opened.error();
+  return UroceUnderTest{.pair = std::move(*pair),
+                        .path_mtu = opened->at("measured").at("path_mtu").get<std::uint32_t>()};
+}
+
 Result<LinkUnderTest> LinkUnderTest::start(std::string name, const CorePair& cores, const Config& config,
                                            const std::array<std::string, 2>& ports,
                                            std::uint32_t largest_write,
                                            const std::array<std::string, 2>& bare_ports) {
-  const bool shared = cores.shared;
-  const auto at_end = [&](bool server) {
-    Config one = config;
-    one.mode = Mode::kApp;
-    one.lcores.clear();
-    one.port = ports[server ? 1 : 0];
-    one.pcap = capture_for_end(config.pcap, name, server);
-    return one;
-  };
-  const Config at_client = at_end(false);
-  const Config at_server = at_end(true);
-  auto uroce = Pair::spawn(
-      name, cores.client, cores.server,
-      [&] { return std::make_unique<UroceService>(at_client, shared, largest_write); },
-      [&] { return std::make_unique<UroceService>(at_server, shared, largest_write); });
+  auto uroce = UroceUnderTest::start(name, cores, config, ports, largest_write);
   if (!uroce) return uroce.error();
-  auto raw = Pair::spawn(
-      name + " raw", cores.client, cores.server,
-      [&] { return std::make_unique<RawService>(bare(at_client, bare_ports[0]), shared, largest_write); },
-      [&] { return std::make_unique<RawService>(bare(at_server, bare_ports[1]), shared, largest_write); });
+  const auto end = [&](bool server) -> Worker::Factory {
+    return [=, one = bare(at_end(config, name, ports, server), bare_ports[server ? 1 : 0]),
+            shared = cores.shared] { return std::make_unique<RawService>(one, shared, largest_write); };
+  };
+  auto raw = Pair::spawn(name + " raw", cores.client, cores.server, end(false), end(true));
   if (!raw) return raw.error();
-  const auto opened = uroce->open_and_connect();
-  if (!opened) return opened.error();
-  if (auto bare_opened = raw->open_and_connect(); !bare_opened) return bare_opened.error();
+  if (auto opened = raw->open_and_connect(); !opened) return opened.error();
   return LinkUnderTest{.name = std::move(name),
-                       .uroce = std::move(*uroce),
+                       .uroce = std::move(uroce->pair),
                        .raw = std::move(*raw),
-                       .path_mtu = opened->at("measured").at("path_mtu").get<std::uint32_t>()};
+                       .path_mtu = uroce->path_mtu};
 }
 
 Result<TcpUnderTest> TcpUnderTest::start(const CorePair& cores) {

@@ -1,5 +1,7 @@
 #include "apps/common/line_probe.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -58,6 +60,18 @@ double line_round_trip_ns(const CorePair& cores) {
   const auto middle = series.begin() + done / 2;
   std::nth_element(series.begin(), middle, series.begin() + done);
   return *middle;
+}
+
+Json lines_json(std::vector<double> all) {
+  if (all.empty()) all.push_back(0);
+  std::sort(all.begin(), all.end());
+  return {{"least", all.front()}, {"median", all[all.size() / 2]}, {"most", all.back()}};
+}
+
+std::string lines_text(const Json& lines) {
+  return fmt::format("A cache line there and back, before each sample: {:.0f} ns, {:.0f} to {:.0f}.\n",
+                     lines.at("median").get<double>(), lines.at("least").get<double>(),
+                     lines.at("most").get<double>());
 }
 
 }  // namespace uroce::apps

@@ -1,7 +1,8 @@
 #include "apps/common/port_spec.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <array>
 
 namespace uroce::apps {
 namespace {
@@ -35,6 +36,18 @@ bool is_one_end(const std::string& spec) {
 
 bool is_same_interface(const std::string& spec, const std::string& other) {
   return without_options(spec) == without_options(other);
+}
+
+Result<std::array<std::string, 2>> ends_of_link(const std::string& spec, const std::string& peer) {
+  if (is_one_end(spec) && (peer.empty() || is_same_interface(peer, spec))) {
+    return Error{.code = Errc::kInvalid,
+                 .text = fmt::format("{} is one end of a link: name the other by --peer-port, e.g. "
+                                     "af_packet:IFACE; or take a link with two ends: --port shm:NAME, "
+                                     "memif:/PATH or vhost:/PATH",
+                                     spec)};
+  }
+  if (!peer.empty()) return std::array{spec, peer};
+  return std::array{port_spec_for_end(spec, false), port_spec_for_end(spec, true)};
 }
 
 std::string another_link(std::string spec, const std::string& suffix) {

@@ -1,7 +1,10 @@
 /// Port specifications of links whose two ends are on this machine.
 #pragma once
 
+#include <array>
 #include <string>
+
+#include "uroce/result.h"
 
 namespace uroce::apps {
 
@@ -19,6 +22,13 @@ namespace uroce::apps {
 
 /// The same interface, whatever its options are.
 [[nodiscard]] bool is_same_interface(const std::string& spec, const std::string& other);
+
+/// The ports of the client and of the server of one link.
+/// @param spec  the client's
+/// @param peer  the server's; empty: made from `spec`
+/// @return kInvalid: both are the same end
+[[nodiscard]] Result<std::array<std::string, 2>> ends_of_link(const std::string& spec,
+                                                              const std::string& peer);
 
 /// Another link of the same kind: "shm:x" -> "shm:x-raw"; an interface is shared.
 [[nodiscard]] std::string another_link(std::string spec, const std::string& suffix);
