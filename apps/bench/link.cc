@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "apps/bench/link_goals.h"
+#include "apps/bench/rate.h"
 #include "apps/bench/scale.h"
 #include "apps/commands.h"
 #include "apps/common/cli.h"
@@ -130,6 +131,7 @@ void add_bench(CLI::App& program, int& exit_code) {
   CLI::App* bench = program.add_subcommand("bench", "yardsticks");
   bench->require_subcommand(1);
   add_bench_scale(*bench, exit_code);
+  add_bench_rate(*bench, exit_code);
   CLI::App* command = bench->add_subcommand(
       "link",
       "uroce beside the bare link, the link with CRC and copies, and TCP, in turns on the same two cores");

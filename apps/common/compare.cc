@@ -44,6 +44,8 @@ std::string case_name(const Case& one) {
       return fmt::format("messages of {} B", one.bytes);
     case Kind::kStream:
       return fmt::format("WRITE of {} KiB", one.bytes / 1024);
+    case Kind::kOpen:
+      break;  // has rows of its own
   }
   return "";
 }
@@ -77,6 +79,8 @@ std::vector<Row> rows_of(const LinkUnderTest& link, const Case& one,
       return {row("send_rate", "M/s", &Reached::rate, 1e-6)};
     case Kind::kStream:
       return {row("write_goodput", "Gb/s", &Reached::rate, 8e-9)};
+    case Kind::kOpen:
+      break;
   }
   return {};
 }

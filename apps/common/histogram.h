@@ -84,9 +84,12 @@ class Histogram {
   /// As percentile(), but nothing if fewer than `above` samples lie above it: such a percentile is noise.
   [[nodiscard]] std::optional<double> sound_percentile(double percent,
                                                        std::uint64_t above = 10) const noexcept {
+    return is_sound(percent, above) ? std::optional(percentile(percent)) : std::nullopt;
+  }
+  /// Whether so many samples lie above that percentile.
+  [[nodiscard]] bool is_sound(double percent, std::uint64_t above) const noexcept {
     const double beyond = static_cast<double>(total_) * (100.0 - percent) / 100.0;
-    if (beyond + 1e-6 < static_cast<double>(above)) return std::nullopt;
-    return percentile(percent);
+    return beyond + 1e-6 >= static_cast<double>(above);
   }
 
  private:

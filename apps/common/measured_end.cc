@@ -57,6 +57,8 @@ Result<Json> MeasuredEnd::run(const Sample& sample, bool client) {
       return client ? rate_client(sample) : rate_server(sample);
     case Kind::kStream:
       return client ? stream_client(sample) : stream_server(sample);
+    case Kind::kOpen:
+      return client ? open_client(sample) : open_server(sample);
   }
   return Error{.code = Errc::kInvalid, .text = "unknown kind of sample"};
 }
@@ -93,6 +95,19 @@ bool MeasuredEnd::post_messages(std::uint32_t bytes) noexcept {
   wrs.fill({.wr_id = kSendId, .sges = {&sge, 1}, .opcode = WrOpcode::kSend});
   wrs.back().flags = send_flag::kSignaled;
   return link_.qp().post_send(std::span<const SendWr>(wrs)) == wrs.size();
+}
+
+bool MeasuredEnd::post_list(std::span<const std::size_t> offsets, std::uint32_t bytes,
+                            std::uint64_t number) noexcept {
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    const bool signaled = ++number % kSignalEvery == 0;
+    sges_[i] = memory_.sge(offsets[i], bytes);
+    wrs_[i] = {.wr_id = kSendId,
+               .sges = {&sges_[i], 1},
+               .opcode = WrOpcode::kSend,
+               .flags = signaled ? send_flag::kSignaled : std::uint8_t{0}};
+  }
+  return link_.qp().post_send(std::span<const SendWr>(wrs_).first(offsets.size())) == offsets.size();
 }
 
 bool MeasuredEnd::post_last(std::uint32_t bytes) noexcept {

@@ -39,6 +39,8 @@ class MeasuredEnd {
   static constexpr std::uint32_t kBatch = 32;       ///< sends posted at a time
   /// Receives posted again at a time. Of 32 a round trip would notice, one of 32: in its p99.
   static constexpr std::uint32_t kRefill = 8;
+  static constexpr std::uint32_t kSignalEvery = 16;  ///< of messages that are answered
+  static constexpr std::uint32_t kOpenWindow = 256;  ///< messages of an open loop that wait for their answers
   static constexpr std::size_t kSendAt = kSlotBytes * kReceives;
   static constexpr std::size_t kLastAt = kSendAt + kSlotBytes;
   static constexpr std::size_t kStreamAt = kLastAt + kSlotBytes;  ///< written to, and from
@@ -57,6 +59,10 @@ class MeasuredEnd {
   Result<Json> rate_server(const Sample& sample);
   Result<Json> stream_client(const Sample& sample);
   Result<Json> stream_server(const Sample& sample);
+  Result<Json> open_client(const Sample& sample);
+  Result<Json> open_server(const Sample& sample);
+  /// Behind the last answer: the end of the sample, there and back.
+  Status end_client(const Sample& sample, Patience& patience) noexcept;
 
   [[nodiscard]] static bool is_receive(const Wc& wc) noexcept { return wc.wr_id < kSendId; }
   [[nodiscard]] bool is_last(const Wc& wc) const noexcept {
@@ -69,6 +75,10 @@ class MeasuredEnd {
   [[nodiscard]] bool post_message(std::size_t offset, std::uint32_t bytes, bool signaled) noexcept;
   /// kBatch messages, the last of them signaled.
   [[nodiscard]] bool post_messages(std::uint32_t bytes) noexcept;
+  /// One message from each offset, at most kBatch, every kSignalEvery-th signaled.
+  /// @param number  of the first, in this sample
+  [[nodiscard]] bool post_list(std::span<const std::size_t> offsets, std::uint32_t bytes,
+                               std::uint64_t number) noexcept;
   /// The message that ends a sample, signaled with kLastId.
   [[nodiscard]] bool post_last(std::uint32_t bytes) noexcept;
   [[nodiscard]] bool post_write(std::uint32_t bytes, std::uint64_t number) noexcept;
@@ -88,7 +98,9 @@ class MeasuredEnd {
   TickClock clock_ = TickClock::calibrate();
   std::uint64_t peer_addr_ = 0;  ///< of the peer's stream area
   Rkey peer_rkey_{};
-  bool last_done_ = false;  ///< post_last() has completed
+  bool last_done_ = false;          ///< post_last() has completed
+  std::array<Sge, kBatch> sges_{};  ///< of post_list()
+  std::array<SendWr, kBatch> wrs_{};
   std::uint32_t used_ = 0;
   std::array<std::uint32_t, kRefill> used_slots_{};  ///< receives that wait to be posted again
 };

@@ -4,11 +4,11 @@
 #include <optional>
 
 #include "apps/common/measured_end.h"
+#include "apps/common/open_loop.h"
 
 namespace uroce::apps {
 namespace {
 
-constexpr std::uint32_t kSignalEvery = 16;       // of ping-pong messages
 constexpr std::size_t kWindowBytes = 1U << 20U;  // of WRITEs in flight
 
 }  // namespace
@@ -33,11 +33,16 @@ Result<Json> MeasuredEnd::rtt_client(const Sample& sample) {
     if (!repost(wc.wr_id, false)) return ring_full();
     if (beside_) beside_();
   }
+  if (auto ended = end_client(sample, patience); !ended) return ended.error();
+  return rtt_result(ticks, clock_);
+}
+
+Status MeasuredEnd::end_client(const Sample& sample, Patience& patience) noexcept {
+  Wc wc;
   if (!post_last(sample.bytes)) return ring_full();
   if (!next_message(wc, patience)) return stopped(wc);
   if (!repost(wc.wr_id, true)) return ring_full();
-  if (auto finished = finish(patience); !finished) return finished.error();
-  return rtt_result(ticks, clock_);
+  return finish(patience);
 }
 
 /// Answers from the slot that the message came into; that is posted again when the next message shows that
@@ -142,6 +147,82 @@ Result<Json> MeasuredEnd::stream_server(const Sample& sample) {
   if (!next_message(wc, patience)) return stopped(wc);
   if (!repost(wc.wr_id, true)) return ring_full();
   return Json::object();
+}
+
+/// What is due goes out in one list; the time of an answer is that at which it was taken from the queue.
+Result<Json> MeasuredEnd::open_client(const Sample& sample) {
+  Patience patience(now_ns() + sample.limit_ns(), give_way_);
+  std::array<std::size_t, kBatch> offsets{};
+  offsets.fill(kSendAt);
+  std::array<Wc, kBatch> wcs;
+  std::uint64_t done = 0;  // sends
+  std::uint64_t now = clock_.ticks();
+  OpenLoop loop(sample, clock_, now);
+  while (!loop.is_over(now)) {
+    const std::uint64_t room =
+        std::min(kOpenWindow - loop.in_flight(), kSends - 1 - (loop.sent() - done));  // one for the last
+    const std::uint64_t count = std::min({loop.due(now), room, std::uint64_t{kBatch}});
+    if (count > 0 && !post_list(std::span(offsets).first(count), sample.bytes, loop.sent()))
+      return ring_full();
+    loop.add_sent(count);
+    const std::size_t polled = link_.cq().poll(wcs);
+    now = clock_.ticks();
+    std::uint64_t answers = 0;
+    for (const Wc& wc : std::span(wcs).first(polled)) {
+      if (!wc.ok()) return stopped(wc);
+      if (!is_receive(wc)) {
+        done += kSignalEvery;
+        continue;
+      }
+      ++answers;
+      if (!repost(wc.wr_id, false)) return ring_full();
+    }
+    if (answers > 0) loop.add_answered(answers, now);
+    if (count == 0 && polled == 0 && patience.is_over()) return stopped({});
+  }
+  if (auto ended = end_client(sample, patience); !ended) return ended.error();
+  return loop.result();
+}
+
+/// Answers what has come in one list, from the slots that it came into; these are posted again when the
+/// answers have arrived.
+Result<Json> MeasuredEnd::open_server(const Sample& sample) {
+  Patience patience(now_ns() + sample.limit_ns(), give_way_);
+  std::array<std::uint64_t, kReceives> slots{};  // messages in their order, from `done` on
+  std::array<Wc, kBatch> wcs;
+  CpuMeter cpu;
+  std::optional<std::uint64_t> last;
+  std::uint64_t received = 0;
+  std::uint64_t answered = 0;
+  std::uint64_t done = 0;
+  while (!last || answered < received) {
+    const std::size_t polled = link_.cq().poll(wcs);
+    if (polled == 0 && patience.is_over()) return stopped({});
+    for (const Wc& wc : std::span(wcs).first(polled)) {
+      if (!wc.ok()) return stopped(wc);
+      if (!is_receive(wc)) {
+        for (std::uint32_t i = 0; i < kSignalEvery; ++i)
+          if (!repost(slots[done++ % kReceives], false)) return ring_full();
+      } else if (is_last(wc)) {
+        last = wc.wr_id;
+      } else {
+        slots[received++ % kReceives] = wc.wr_id;
+        cpu.add(1);
+      }
+    }
+    std::array<std::size_t, kBatch> offsets;
+    const auto count = std::min({received - answered, kSends - 1 - (answered - done), std::uint64_t{kBatch}});
+    for (std::uint64_t i = 0; i < count; ++i) offsets[i] = slots[(answered + i) % kReceives] * kSlotBytes;
+    if (count > 0 && !post_list(std::span(offsets).first(count), sample.bytes, answered)) return ring_full();
+    answered += count;
+  }
+  const Json result = {{"cpu_ns", cpu.per_unit()}};
+  if (!post_last(sample.bytes)) return ring_full();
+  if (auto finished = finish(patience); !finished) return finished.error();
+  for (; done < received; ++done)
+    if (!repost(slots[done % kReceives], false)) return ring_full();
+  if (!repost(*last, true)) return ring_full();
+  return result;
 }
 
 }  // namespace uroce::apps

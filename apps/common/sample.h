@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "apps/common/clock.h"
 #include "apps/common/histogram.h"
@@ -15,6 +16,7 @@ enum class Kind : std::uint8_t {
   kRtt,     ///< one message of `bytes` there and back at a time
   kRate,    ///< messages of `bytes`, each sent by itself, one way
   kStream,  ///< as many bytes as possible in transfers of `bytes`, one way
+  kOpen,    ///< messages of `bytes` there and back, due at `rate`, whether answers have come or not
 };
 
 /// How the side that is not the device under test does it.
@@ -32,7 +34,9 @@ struct Sample {
   std::uint32_t bytes = 0;
   std::uint32_t frame_payload = 0;  ///< raw streams: bytes per frame
   std::uint64_t run_ns = 0;
-  std::uint32_t id = 0;  ///< tells the frames of one sample from those of the last
+  std::uint32_t id = 0;     ///< tells the frames of one sample from those of the last
+  double rate = 0;          ///< open loop: messages due a second
+  std::string hgrm_file{};  ///< open loop: for the distribution; empty: none
 
   [[nodiscard]] Json request(bool client) const {
     return {{"op", "sample"},
@@ -42,7 +46,9 @@ struct Sample {
             {"bytes", bytes},
             {"frame_payload", frame_payload},
             {"run_ns", run_ns},
-            {"id", id}};
+            {"id", id},
+            {"rate", rate},
+            {"hgrm_file", hgrm_file}};
   }
   [[nodiscard]] static Sample from(const Json& request) {
     return {.kind = static_cast<Kind>(request.at("kind").get<int>()),
@@ -50,7 +56,9 @@ struct Sample {
             .bytes = request.at("bytes").get<std::uint32_t>(),
             .frame_payload = request.at("frame_payload").get<std::uint32_t>(),
             .run_ns = request.at("run_ns").get<std::uint64_t>(),
-            .id = request.at("id").get<std::uint32_t>()};
+            .id = request.at("id").get<std::uint32_t>(),
+            .rate = request.at("rate").get<double>(),
+            .hgrm_file = request.at("hgrm_file").get<std::string>()};
   }
 
   /// WRITEs up to this size are repeated on memory that the caches hold; longer ones pass over memory of
@@ -67,8 +75,9 @@ struct Sample {
   static constexpr std::uint64_t kEnough = 100;
   /// No side waits longer than this for the other.
   [[nodiscard]] std::uint64_t limit_ns() const noexcept {
-    constexpr std::uint64_t kNsOfByte = 80;  // two transfers at 200 Mb/s
-    return run_ns + 4 * kSecond + (kind == Kind::kStream ? bytes * kNsOfByte : 0);
+    constexpr std::uint64_t kNsOfByte = 80;                       // two transfers at 200 Mb/s
+    const std::uint64_t late = kind == Kind::kOpen ? run_ns : 0;  // warm-up, and what is sent after the end
+    return run_ns + late + 4 * kSecond + (kind == Kind::kStream ? bytes * kNsOfByte : 0);
   }
 };
 

@@ -18,7 +18,10 @@ std::vector<double> Samples::measured(double Reached::*field) const {
 Reached Samples::middle() const {
   return {.p50 = median(measured(&Reached::p50)),
           .p99 = median(measured(&Reached::p99)),
-          .rate = median(measured(&Reached::rate))};
+          .rate = median(measured(&Reached::rate)),
+          .p999 = median(measured(&Reached::p999)),
+          .max = median(measured(&Reached::max)),
+          .cpu_ns = median(measured(&Reached::cpu_ns))};
 }
 
 double Samples::beside(const Samples& base, double Reached::*field) const {
@@ -36,6 +39,10 @@ double Samples::spread(double Reached::*field) const {
   if (values.empty()) return 0;
   const auto [least, most] = std::minmax_element(values.begin(), values.end());
   return (*most - *least) / median(values);
+}
+
+bool Samples::saturated() const {
+  return 2 * std::ranges::count_if(all, &Reached::saturated) > std::ssize(all);
 }
 
 }  // namespace uroce::apps

@@ -1,7 +1,9 @@
 #include "apps/common/tcp_service.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <sched.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <unistd.h>
@@ -11,6 +13,7 @@
 #include <vector>
 
 #include "apps/common/netns.h"
+#include "apps/common/open_loop.h"
 #include "apps/common/udp.h"
 
 namespace uroce::apps {
@@ -44,6 +47,22 @@ class Mover {
     }
     return true;
   }
+  /// What goes at once. @return bytes; none: after failures
+  [[nodiscard]] std::optional<std::size_t> send_now(std::span<const std::byte> data) noexcept {
+    return moved(::send(fd_, data.data(), data.size(), MSG_DONTWAIT | MSG_NOSIGNAL));
+  }
+  /// What is there. @return bytes; none: at the end of the stream, after failures
+  [[nodiscard]] std::optional<std::size_t> receive_now(std::span<std::byte> data) noexcept {
+    const ssize_t got = ::recv(fd_, data.data(), data.size(), MSG_DONTWAIT);
+    return got == 0 ? std::nullopt : moved(got);
+  }
+  /// Sleeps until there is something to receive, or to send, at most for so long.
+  void sleep(std::uint64_t ns, bool sends) const noexcept {
+    pollfd one{.fd = fd_, .events = static_cast<short>(sends ? POLLIN | POLLOUT : POLLIN), .revents = 0};
+    const timespec most{.tv_sec = static_cast<time_t>(ns / kSecond),
+                        .tv_nsec = static_cast<long>(ns % kSecond)};
+    (void)::ppoll(&one, 1, &most, nullptr);
+  }
   /// @return bytes received; 0 at the end of the stream and after failures.
   [[nodiscard]] std::size_t receive_some(std::span<std::byte> data) noexcept {
     while (true) {
@@ -54,6 +73,10 @@ class Mover {
   }
 
  private:
+  [[nodiscard]] std::optional<std::size_t> moved(ssize_t result) noexcept {
+    if (result >= 0) return static_cast<std::size_t>(result);
+    return may_retry() ? std::optional<std::size_t>(0) : std::nullopt;
+  }
   /// After a failed call: whether it only had nothing to do, and there is time left.
   [[nodiscard]] bool may_retry() noexcept {
     if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) return false;
@@ -122,6 +145,7 @@ Result<Json> TcpService::sample(const Sample& sample, bool client) {
   }
   if (sample.style == Style::kBlock) limit_blocking(*socket);
   if (sample.kind == Kind::kRtt) return client ? rtt_client(*socket, sample) : rtt_server(*socket, sample);
+  if (sample.kind == Kind::kOpen) return client ? open_client(*socket, sample) : open_server(*socket, sample);
   return client ? stream_client(*socket, sample) : stream_server(*socket, sample);
 }
 
@@ -172,6 +196,52 @@ Result<Json> TcpService::stream_server(const Socket& socket, const Sample& sampl
   while (const std::size_t got = mover.receive_some(memory)) received.add(got, now_ns());
   const double unit = sample.kind == Kind::kRate ? sample.bytes : 1.0;
   return Json{{"rate", received.typical() / unit}};
+}
+
+/// What is due goes out in one call. Style::kBlock sleeps until an answer comes or the next message is due.
+Result<Json> TcpService::open_client(const Socket& socket, const Sample& sample) {
+  const bool sleeps = sample.style == Style::kBlock;
+  if (sleeps) ::prctl(PR_SET_TIMERSLACK, 1);  // else the kernel adds 50 us
+  Mover mover(socket, sample.style, now_ns() + sample.limit_ns(), give_way_);
+  const std::vector<std::byte> messages(kReadBytes);
+  std::vector<std::byte> memory(kReadBytes);
+  std::uint64_t sent = 0;      // bytes
+  std::uint64_t received = 0;  // bytes
+  std::uint64_t now = clock_.ticks();
+  OpenLoop loop(sample, clock_, now);
+  while (!loop.is_over(now)) {
+    const std::uint64_t wanted = (loop.sent() + loop.due(now)) * sample.bytes;
+    if (wanted > sent) {
+      const auto went = mover.send_now(std::span(messages).first(std::min(wanted - sent, messages.size())));
+      if (!went) return broken();
+      sent += *went;
+      loop.add_sent(sent / sample.bytes - loop.sent());
+    }
+    const auto got = mover.receive_now(memory);
+    if (!got) return broken();
+    now = clock_.ticks();
+    const std::uint64_t before = received / sample.bytes;
+    received += *got;
+    if (received / sample.bytes > before) loop.add_answered(received / sample.bytes - before, now);
+    if (sleeps && *got == 0) mover.sleep(loop.idle_ns(now), wanted > sent);
+  }
+  ::shutdown(socket.fd(), SHUT_WR);
+  const Result<Json> result = loop.result();
+  while (mover.receive_some(memory) > 0) {  // part of a message that was not sent whole
+  }
+  return result;
+}
+
+/// Sends back what has come.
+Result<Json> TcpService::open_server(const Socket& socket, const Sample& sample) {
+  Mover mover(socket, sample.style, now_ns() + sample.limit_ns(), give_way_);
+  std::vector<std::byte> memory(kReadBytes);
+  CpuMeter cpu;
+  while (const std::size_t got = mover.receive_some(memory)) {
+    if (!mover.send(std::span(memory).first(got))) return broken();
+    cpu.add(got);
+  }
+  return Json{{"cpu_ns", cpu.per_unit() * sample.bytes}};
 }
 
 }  // namespace uroce::apps

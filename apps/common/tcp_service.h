@@ -27,6 +27,8 @@ class TcpService : public Service {
   Result<Json> rtt_server(const Socket& socket, const Sample& sample);
   Result<Json> stream_client(const Socket& socket, const Sample& sample);
   Result<Json> stream_server(const Socket& socket, const Sample& sample);
+  Result<Json> open_client(const Socket& socket, const Sample& sample);
+  Result<Json> open_server(const Socket& socket, const Sample& sample);
 
   bool give_way_;
   TickClock clock_ = TickClock::calibrate();

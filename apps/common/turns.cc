@@ -20,7 +20,13 @@ Result<Reached> take(const Turn& turn) {
                  .p99 = measured.value("p99", 0.0),
                  .rate = measured.value("rate", 0.0),
                  .interruptions = answers->client.value("interruptions", std::uint64_t{0}) +
-                                  answers->server.value("interruptions", std::uint64_t{0})};
+                                  answers->server.value("interruptions", std::uint64_t{0}),
+                 .p999 = measured.value("p999", 0.0),
+                 .max = measured.value("max", 0.0),
+                 .cpu_ns = answers->client.value("cpu_ns", 0.0) + answers->server.value("cpu_ns", 0.0),
+                 .offered = measured.value("offered", std::uint64_t{0}),
+                 .answered = measured.value("answered", std::uint64_t{0}),
+                 .saturated = measured.value("saturated", false)};
 }
 
 Result<std::map<std::string, Samples>> take_in_turns(std::span<const Turn> turns, unsigned rounds,

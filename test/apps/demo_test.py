@@ -352,5 +352,94 @@ class BenchScale(unittest.TestCase):
         self.assertLessEqual(max(map(len, result.stdout.splitlines())), 120)
 
 
+class BenchRate(unittest.TestCase):
+    SYSTEMS = ["uroce", "tcp_spin"] if len(os.sched_getaffinity(0)) > 1 else ["uroce", "tcp_block"]
+    FIGURES = ("achieved", "p50", "p99", "p999", "max", "cpu_s_per_million")
+
+    def rate(self, *words):
+        port = f"shm:rate-test-{os.getpid()}"
+        return run("bench", "rate", "--port", port, "--no-huge", "--rounds", 2, *words)
+
+    def assert_adds_up(self, row, sample_ms):
+        self.assertEqual(set(row), {*self.FIGURES, "bytes", "offered", "system", "saturated", "spread",
+                                    "times_as_fast_as_tcp_spin", "samples"})
+        self.assertEqual(len(row["samples"]), 2)
+        self.assertEqual(row["max"], max((sample["max"] or 0 for sample in row["samples"])) or None)
+        for sample in row["samples"]:
+            self.assertEqual(sample["offered"], row["offered"] * sample_ms // 1000)
+            self.assertLessEqual(sample["answered"], sample["offered"])
+            self.assertLessEqual(sample["achieved"] or 0, row["offered"])
+            if sample["answered"] < 0.98 * sample["offered"]:
+                self.assertTrue(sample["saturated"], sample)
+            for name, least in (("p50", 200), ("p99", 10_000), ("p999", 100_000)):
+                self.assertEqual(sample[name] is not None, sample["answered"] >= least, (name, sample))
+            told = [sample[name] for name in ("p50", "p99", "p999", "max") if sample[name] is not None]
+            self.assertEqual(told, sorted(told))
+            self.assertEqual(sample["max"] is not None, sample["answered"] > 0)
+            if sample["answered"] > 100:  # else the machine may have had no time for it
+                self.assertGreater(sample["achieved"], 0)
+                self.assertGreater(sample["cpu_s_per_million"], 0)
+
+    def test_each_system_has_a_row_for_each_size_and_rate(self):
+        result = self.rate("--json", "--rates", "10000,100000", "--sizes", "1,4096", "--sample-ms", 100)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        measured = json.loads(result.stdout)
+        self.assertEqual((measured["schema"], measured["unit"]), ("uroce.bench.rate/1", "us"))
+        self.assertLessEqual({"machine", "port", "path_mtu", "cores", "line_ns", "tcp"}, set(measured))
+        rows = measured["rows"]
+        self.assertEqual([(row["bytes"], row["offered"], row["system"]) for row in rows],
+                         [(size, rate, system) for size in (1, 4096) for rate in (10_000, 100_000)
+                          for system in self.SYSTEMS])
+        for row in rows:
+            self.assert_adds_up(row, 100)
+            if row["system"] == "tcp_spin" and row["p50"] is not None and not row["saturated"]:
+                self.assertEqual(row["times_as_fast_as_tcp_spin"]["p50"], 1)
+
+    def test_a_rate_that_nothing_reaches_is_told(self):
+        result = self.rate("--json", "--rates", 100_000_000, "--sample-ms", 20)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for row in json.loads(result.stdout)["rows"]:
+            self.assert_adds_up(row, 20)
+            self.assertTrue(row["saturated"])
+            self.assertIsNone(row["times_as_fast_as_tcp_spin"]["p50"])
+
+    def test_lost_messages_are_sent_again_and_count(self):
+        result = self.rate("--json", "--rates", 20_000, "--sample-ms", 50, "--fault", "loss=1%,dup=1%",
+                           "--seed", 3)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assert_adds_up(json.loads(result.stdout)["rows"][0], 50)
+
+    def test_text_is_one_table_with_what_its_words_mean(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.rate("--rates", 5000, "--sample-ms", 20, "--tcp-block", "--hgrm", folder)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            systems = [*self.SYSTEMS, "tcp_block"][:3]
+            self.assertEqual(sorted(os.listdir(folder)),
+                             sorted({f"{system}-288B-5000-{n}.hgrm" for system in systems for n in (1, 2)}))
+            for file in pathlib.Path(folder).iterdir():
+                self.assertRegex(file.read_text(), r"Total count    = +\d+\]")
+        self.assertIn("TCP block", result.stdout)
+        self.assertIn("n/a", result.stdout, "one in a thousand of a hundred")
+        self.assertIn("Open loop", result.stdout)
+        self.assertLessEqual(max(map(len, result.stdout.splitlines())), 120)
+
+    def test_on_one_core_nobody_spins(self):
+        core = min(os.sched_getaffinity(0))
+        result = self.rate("--json", "--rates", 1000, "--sample-ms", 50, "--lcores", core)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual([row["system"] for row in json.loads(result.stdout)["rows"]], ["uroce", "tcp_block"])
+
+    def test_what_makes_no_sense_is_one_line_with_its_exit_code(self):
+        for words in (["--rates", 0], ["--rates", 200_000_000], ["--rates", "many"], ["--sizes", 0],
+                      ["--sizes", 4097], ["--hgrm", "/nonexistent"], ["--sample-ms", 1]):
+            result = self.rate(*words)
+            self.assertEqual(result.returncode, 2, (words, result.stderr))
+            self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
+            self.assertIn(words[0], result.stderr)
+        result = self.rate("--port", "af_packet:eth0")
+        self.assertEqual(result.returncode, 10, result.stderr)
+        self.assertIn("--peer-port", result.stderr)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)

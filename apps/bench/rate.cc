@@ -1,0 +1,197 @@
+#include "apps/bench/rate.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "apps/common/cli.h"
+#include "apps/common/compare.h"
+#include "apps/common/line_probe.h"
+#include "apps/common/machine_json.h"
+#include "apps/common/port_spec.h"
+#include "apps/common/progress.h"
+#include "apps/common/turns.h"
+
+namespace uroce::apps {
+namespace {
+
+struct RateOptions {
+  std::vector<std::uint32_t> rates = {10'000, 100'000, 500'000, 1'000'000};
+  std::vector<std::uint32_t> sizes = {288};
+  std::string peer_port;
+  bool with_block = false;
+  std::string hgrm_folder;
+  unsigned rounds = 5;
+  unsigned sample_ms = 1000;
+};
+
+struct Carrier {
+  const char* name;
+  Pair* pair;
+  Style style;
+};
+
+/// The processes that take the load, and what is measured of them.
+class RateBench {
+ public:
+  RateBench(const CorePair& cores, const RateOptions& options, UroceUnderTest uroce, TcpUnderTest tcp)
+      : cores_(cores), options_(options), uroce_(std::move(uroce)), tcp_(std::move(tcp)) {}
+
+  /// All points, or those before one that fails.
+  Status run(Progress& progress) {
+    for (const auto bytes : options_.sizes) {
+      for (const auto rate : options_.rates) {
+        if (auto measured = measure({.bytes = bytes, .offered = rate}, progress); !measured) return measured;
+      }
+    }
+    return {};
+  }
+  [[nodiscard]] const std::vector<LoadPoint>& points() const noexcept { return points_; }
+  [[nodiscard]] Json result(const std::string& port) const {
+    return {{"schema", "uroce.bench.rate/1"},
+            {"machine", machine_json()},
+            {"port", port},
+            {"path_mtu", uroce_.path_mtu},
+            {"cores", cores_.text()},
+            {"rounds", options_.rounds},
+            {"sample_ms", options_.sample_ms},
+            {"line_ns", lines_json(lines_ns_)},
+            {"tcp", {{"path", tcp_.path}, {"congestion", tcp_.congestion}}},
+            {"unit", "us"},
+            {"rows", points_json(points_)}};
+  }
+
+ private:
+  /// On one core nobody spins.
+  [[nodiscard]] std::vector<Carrier> carriers() {
+    std::vector<Carrier> all = {{"uroce", &uroce_.pair, Style::kSpin}};
+    if (!cores_.shared) all.push_back({"tcp_spin", &tcp_.pair, Style::kSpin});
+    if (cores_.shared || options_.with_block) all.push_back({"tcp_block", &tcp_.pair, Style::kBlock});
+    return all;
+  }
+
+  Status measure(LoadPoint point, Progress& progress) {
+    for (unsigned round = 1; round <= options_.rounds; ++round) {
+      for (const auto& one : carriers()) {
+        progress.step(fmt::format("{} B, {} a second: {} ({}/{})", point.bytes, point.offered, one.name,
+                                  round, options_.rounds));
+        lines_ns_.push_back(line_round_trip_ns(cores_));
+        const Sample sample = sample_of(point, one, round);
+        const auto reached = take({.name = one.name,
+                                   .pair = one.pair,
+                                   .client = sample.request(true),
+                                   .server = sample.request(false),
+                                   .limit_ns = sample.limit_ns()});
+        if (!reached) return reached.error();
+        point.carried[one.name].all.push_back(*reached);
+      }
+    }
+    points_.push_back(std::move(point));
+    return {};
+  }
+
+  [[nodiscard]] Sample sample_of(const LoadPoint& point, const Carrier& one, unsigned round) const {
+    const std::string& folder = options_.hgrm_folder;
+    const auto file = [&] {
+      return fmt::format("{}/{}-{}B-{}-{}.hgrm", folder, one.name, point.bytes, point.offered, round);
+    };
+    return {.kind = Kind::kOpen,
+            .style = one.style,
+            .bytes = point.bytes,
+            .run_ns = options_.sample_ms * kMillisecond,
+            .rate = static_cast<double>(point.offered),
+            .hgrm_file = folder.empty() ? "" : file()};
+  }
+
+  CorePair cores_;
+  const RateOptions& options_;
+  UroceUnderTest uroce_;
+  TcpUnderTest tcp_;
+  std::vector<double> lines_ns_;
+  std::vector<LoadPoint> points_;
+};
+
+Result<RateBench> start_bench(const Config& config, const CorePair& cores, const RateOptions& options) {
+  const auto ports = ends_of_link(config.port, options.peer_port);
+  if (!ports) return ports.error();
+  auto tcp = TcpUnderTest::start(cores);
+  if (!tcp) return tcp.error();
+  auto uroce = UroceUnderTest::start(config.port.substr(0, config.port.find(':')), cores, config, *ports);
+  if (!uroce) return uroce.error();
+  return RateBench(cores, options, std::move(*uroce), std::move(*tcp));
+}
+
+void print_text(const CorePair& cores, const Json& result) {
+  fmt::print("{}\n", points_table(result.at("rows")));
+  fmt::print(
+      "{}, path MTU {}, {}; TCP over {}, {}, no delay.\n"
+      "Medians of {} samples of {} ms, taken in turns; the longest of all. Open loop: each message is due at "
+      "a\n"
+      "fixed time and is echoed; its latency begins then, whether it could be sent or not. What is due, or "
+      "has\n"
+      "come, goes in one call. CPU: seconds of both ends for a million messages. \"is\": how many times as "
+      "fast\n"
+      "as TCP spinning. n/a: fewer than 100 messages lie above. Saturated: less than 99 % of the rate, or a\n"
+      "backlog that grows; latencies then are of what was sent.\n",
+      result.at("port").get<std::string>(), result.at("path_mtu").get<unsigned>(), cores.text(),
+      result.at("tcp").at("path").get<std::string>(), result.at("tcp").at("congestion").get<std::string>(),
+      result.at("rounds").get<unsigned>(), result.at("sample_ms").get<unsigned>());
+  if (cores.shared) return fmt::print("On one core nobody spins.\n");
+  fmt::print("{}", lines_text(result.at("line_ns")));
+}
+
+int run(const SharedOptions& shared, const RateOptions& options) {
+  const auto config = shared.resolve();
+  if (!config) return fail(config.error());
+  const auto cores = cores_from(config->lcores);
+  if (!cores) return fail(cores.error());
+  Progress progress;
+  auto bench = start_bench(*config, *cores, options);
+  if (!bench) return fail(bench.error());
+  const Status ran = bench->run(progress);
+  progress.clear();
+  if (!ran && bench->points().empty()) return fail(ran.error());
+  const Json result = bench->result(config->port);
+  if (shared.json()) {
+    fmt::print("{}\n", result.dump(2));
+  } else {
+    print_text(*cores, result);
+  }
+  return ran ? 0 : fail(ran.error());
+}
+
+}  // namespace
+
+void add_bench_rate(CLI::App& bench, int& exit_code) {
+  CLI::App* command = bench.add_subcommand(
+      "rate",
+      "latency of messages that are due at fixed times, over uroce and over TCP, in turns on the same cores");
+  const auto shared = std::make_shared<SharedOptions>(*command);
+  const auto options = std::make_shared<RateOptions>();
+  command->add_option("--rates", options->rates, "messages a second")
+      ->delimiter(',')
+      ->check(CLI::Range(1U, 100'000'000U));
+  command->add_option("--sizes", options->sizes, "message sizes")
+      ->delimiter(',')
+      ->check(CLI::Range(1U, 4096U));
+  command
+      ->add_option("--peer-port", options->peer_port,
+                   "port of the other end, opened first (default: the same link)")
+      ->type_name("SPEC");
+  command->add_flag("--tcp-block", options->with_block,
+                    "also TCP that sleeps until something comes or is due");
+  command
+      ->add_option(
+          "--hgrm", options->hgrm_folder,
+          "write the distribution of each sample into the folder DIR, as HdrHistogram's plotters read "
+          "it, us")
+      ->type_name("DIR")
+      ->check(CLI::ExistingDirectory);
+  command->add_option("--rounds", options->rounds, "samples of each")->check(CLI::Range(1U, 100U));
+  command->add_option("--sample-ms", options->sample_ms, "length of a sample")
+      ->check(CLI::Range(10U, 60'000U));
+  command->callback([=, &exit_code] { exit_code = run(*shared, *options); });
+}
+
+}  // namespace uroce::apps
