@@ -126,14 +126,12 @@ void print_text(const CorePair& cores, const Json& result) {
   fmt::print("{}\n", points_table(result.at("rows")));
   fmt::print(
       "{}, path MTU {}, {}; TCP over {}, {}, no delay.\n"
-      "Medians of {} samples of {} ms, taken in turns; the longest of all. Open loop: each message is due at "
-      "a\n"
-      "fixed time and is echoed; its latency begins then, whether it could be sent or not. What is due, or "
-      "has\n"
-      "come, goes in one call. CPU: seconds of both ends for a million messages. \"is\": how many times as "
-      "fast\n"
-      "as TCP spinning. n/a: fewer than 100 messages lie above. Saturated: less than 99 % of the rate, or a\n"
-      "backlog that grows; latencies then are of what was sent.\n",
+      "Medians of {} samples of {} ms, taken in turns; the longest of all. Open loop: each message is due\n"
+      "at a fixed time and is echoed; its latency begins then, whether it could be sent or not. What is\n"
+      "due, or has come, goes in one call; of uroce's at most 256 wait for answers. CPU: seconds of both\n"
+      "ends for a million messages. \"is\": how many times as fast as TCP spinning. n/a: fewer than 100\n"
+      "messages lie above. Saturated: less than 99 % of the rate, or a backlog that grows; latencies then\n"
+      "are of what was sent.\n",
       result.at("port").get<std::string>(), result.at("path_mtu").get<unsigned>(), cores.text(),
       result.at("tcp").at("path").get<std::string>(), result.at("tcp").at("congestion").get<std::string>(),
       result.at("rounds").get<unsigned>(), result.at("sample_ms").get<unsigned>());

@@ -41,6 +41,16 @@ Json figures_json(const Reached& reached) {
   return all;
 }
 
+/// Medians, of what most samples have.
+Json middle_json(const Samples& samples) {
+  Json all = figures_json(samples.middle());
+  for (const auto& [name, field, scale] : kFigures) {
+    const auto has_it = [member = field](const Reached& one) { return one.*member > 0; };
+    if (2 * std::ranges::count_if(samples.all, has_it) <= std::ssize(samples.all)) all[name] = nullptr;
+  }
+  return all;
+}
+
 Json samples_json(const Samples& samples) {
   Json all = Json::array();
   for (const auto& sample : samples.all) {
@@ -77,7 +87,7 @@ Json points_json(const std::vector<LoadPoint>& points) {
       const auto found = point.carried.find(system);
       if (found == point.carried.end()) continue;
       const Samples& samples = found->second;
-      Json row = figures_json(samples.middle());
+      Json row = middle_json(samples);
       row["max"] = or_none(std::ranges::max(samples.all, {}, &Reached::max).max * kMicrosecond);
       Json spread = Json::object();
       for (const auto& [name, field, scale] : kFigures) spread[name] = samples.spread(field);
