@@ -58,7 +58,8 @@ struct MessageCounts {
 ///
 /// What is told stands in the immediate data of SENDs: in bits 0 to 30 how many messages the other end may
 /// have sent in all; bit 31 is set in a SEND that is no message. The first one of each end is none; it
-/// carries message_bytes as 32 bits, the most significant byte first.
+/// carries message_bytes as 32 bits, the most significant byte first. A WRITE with immediate data ends the
+/// channel that it comes to.
 ///
 /// Threads: one at a time. Lifetime: the Pd and its Device outlive it; its Connection ends before it.
 class MessageChannel {

@@ -95,7 +95,8 @@ class RpcClient {
                             RpcCall& call) noexcept;
   /// A request that is not answered, and of whose end nothing is told.
   [[nodiscard]] Sent notify(std::uint16_t method, std::span<const std::byte> request) noexcept;
-  /// Begins a call and waits for its end. Other replies wait for poll() meanwhile.
+  /// Begins a call and waits for its end. Other replies wait for poll() meanwhile, and their calls are some
+  /// of RpcClientAttr::calls until then.
   /// @param timeout  also for room and for a connection
   /// @return a reply of outcome kReplied or kRefused, to be released; kTimeout; kPeer if the connection
   /// ended;
@@ -105,7 +106,7 @@ class RpcClient {
 
   /// Takes the ends of calls. Messages stay where they are until released. Also makes progress, looks for
   /// calls whose time is over, and makes the connection again once those of the old one are released: to be
-  /// called again and again. @return how many entries of `out` were filled.
+  /// called again and again, with room in `out`. @return how many entries of `out` were filled.
   [[nodiscard]] std::size_t poll(std::span<RpcReply> out) noexcept;
   /// Each reply once, in any order; those without a message need none.
   void release(const RpcReply& reply) noexcept;
@@ -135,8 +136,8 @@ struct RpcServerAttr {
   CmAddress at{};                      ///< zero IP: all addresses; port 0: a free one
   std::uint32_t message_bytes = 2048;  ///< of the longest request or reply; both ends' is what counts
   std::uint32_t requests = 256;        ///< of a client that may have arrived and not been answered
-  std::uint32_t clients = 1024;        ///< at a time; more are refused
-  unsigned loop = 0;                   ///< which of the device's loops it belongs to
+  std::uint32_t clients = 1024;  ///< at a time, with those that are gone and not done with; more are refused
+  unsigned loop = 0;             ///< which of the device's loops it belongs to
 };
 
 /// A client of a server, from its connection to the end of it.
@@ -178,7 +179,7 @@ class RpcServer {
 
   /// Takes requests that have arrived, of each client in the order of its calls. They stay where they are
   /// until answered or released. Also makes progress, accepts clients and lets those go that are gone: to be
-  /// called again and again. @return how many entries of `out` were filled.
+  /// called again and again, with room in `out`. @return how many entries of `out` were filled.
   [[nodiscard]] std::size_t poll(std::span<RpcRequest> out) noexcept;
   /// Answers, in any order, also later. With kOk or kEnded (the client is gone) the request is done with and
   /// must not be used any more; with kNoCredit and kNoSlot: poll, and try again. What answers a notice is
