@@ -242,6 +242,30 @@ TEST_CASE("clients that come and go leave room for what another one has sent", "
   settle(client, server, [&] { return server.clients() == 1; });
 }
 
+TEST_CASE("a client that does not take its connection leaves its place to another one", "[rpc]") {
+  World world;
+  RpcServer server = world.listen({.clients = 1});
+  CmChannel events = must(CmChannel::create(world.cm_a));
+  const CmId id = must(events.create_id(PortSpace::kTcp));
+  REQUIRE(events.connect(
+      id, {.to = world.at(server), .terms = {.qpn = Qpn{100}}, .private_data = bytes_of("uroce rpc 1")}));
+  std::array<RpcRequest, 1> none;
+  CmEvent event;
+  REQUIRE(within(20s, [&] {
+    world.joined.a.device.progress();
+    CHECK(server.poll(none) == 0);
+    return events.next(event);
+  }));
+  REQUIRE(event.type == CmEventType::kConnectReply);
+  REQUIRE(events.reject(id));
+  std::optional<RpcClient> other;
+  REQUIRE(within(20s, [&] {
+    if (auto made = world.try_connect(server); made) other.emplace(std::move(*made));
+    return other.has_value();
+  }));
+  settle(*other, server, [&] { return server.clients() == 1; });
+}
+
 TEST_CASE("a storm of clients does not keep a server from requests", "[rpc]") {
   World world;
   RpcServer server = world.listen();
