@@ -286,11 +286,13 @@ Sent MessageChannel::send(std::span<const std::byte> message) noexcept {
 std::size_t MessageChannel::poll(std::span<Message> out) noexcept {
   Impl& own = *impl_;
   std::size_t filled = 0;
-  while (filled < out.size()) {
-    const std::size_t most = std::min(own.wcs.size(), out.size() - filled);
+  // A peer may send without end what is no message.
+  for (std::size_t left = out.size() + own.wcs.size(); filled < out.size() && left > 0;) {
+    const std::size_t most = std::min({own.wcs.size(), out.size() - filled, left});
     const std::size_t taken = own.recv.cq().poll(std::span(own.wcs).first(most));
     for (std::size_t i = 0; i < taken; ++i) filled += own.take_arrival(own.wcs[i], out[filled]) ? 1U : 0U;
     if (taken == 0) break;
+    left -= taken;
   }
   own.tell_credits();
   return filled;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "api/side.h"
+#include "base/endian.h"
 
 namespace uroce::api {
 namespace {
@@ -260,6 +261,27 @@ TEST_CASE("a channel tells that it has ended, after what had arrived", "[message
   CHECK(channels.a.send(bytes_of("x")) == Sent::kEnded);
   CHECK_FALSE(channels.a.end_text().empty());
   CHECK_FALSE(channels.a.drain(1s));
+}
+
+TEST_CASE("what is no message does not keep a poll from its end", "[messages]") {
+  constexpr std::uint32_t kRoom = 200;
+  Channels channels({.message_bytes = 64, .receives = kRoom});
+  channels.meet();
+  const std::uint32_t word = 0x8000'0000 | kRoom;  // as a tells how much it has room for
+  for (int i = 0; i < 100; ++i) {
+    REQUIRE(channels.a.qp().post_send({.opcode = WrOpcode::kSendWithImm, .imm_data = network_order(word)}));
+  }
+  REQUIRE(channels.a.send(bytes_of("x")) == Sent::kOk);
+  REQUIRE(within(10s, [&] {
+    channels.joined.b.device.progress();
+    return channels.a.drain(0s).has_value();
+  }));
+  std::array<Message, 1> message;
+  CHECK(channels.b.poll(message) == 0);
+  unsigned polls = 1;
+  while (channels.b.poll(message) == 0 && polls < 100) ++polls;
+  CHECK(polls < 10);
+  CHECK(text_of(message[0]) == "x");
 }
 
 TEST_CASE("channels that no device can have are refused", "[messages]") {
