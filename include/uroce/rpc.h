@@ -72,9 +72,8 @@ struct RpcClientCounts {
 class RpcClient {
  public:
   /// Blocks until there is a connection, or for `attr.timeout`.
-  /// @return kNotFound if no address reaches the server, kTimeout if nobody answers, kPeer if it refuses or
-  /// is
-  ///   no RpcServer; and as MessageChannel::create().
+  /// @return kNotFound if no address reaches the server, kTimeout if nobody answers, kPeer if it refuses
+  ///   or is no RpcServer; and as MessageChannel::create().
   static Result<RpcClient> connect(Cm& cm, Pd& pd, const RpcClientAttr& attr);
   RpcClient(RpcClient&&) noexcept;
   RpcClient& operator=(RpcClient&&) noexcept;
@@ -99,8 +98,7 @@ class RpcClient {
   /// of RpcClientAttr::calls until then.
   /// @param timeout  also for room and for a connection
   /// @return a reply of outcome kReplied or kRefused, to be released; kTimeout; kPeer if the connection
-  /// ended;
-  ///   kInvalid: the request is too long.
+  ///   ended; kInvalid: the request is too long.
   [[nodiscard]] Result<RpcReply> ask(std::uint16_t method, std::span<const std::byte> request,
                                      std::chrono::nanoseconds timeout);
 
@@ -132,6 +130,7 @@ class RpcClient {
   std::unique_ptr<Impl> impl_;
 };
 
+/// Each client takes registered memory of some 2.4 x `requests` messages, which it is given in poll().
 struct RpcServerAttr {
   CmAddress at{};                      ///< zero IP: all addresses; port 0: a free one
   std::uint32_t message_bytes = 2048;  ///< of the longest request or reply; both ends' is what counts
