@@ -8,6 +8,7 @@
 
 #include "base/asymmetric_barrier.h"
 #include "base/bounded_time.h"
+#include "base/give_way.h"
 #include "engine/signal.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
@@ -69,6 +70,10 @@ std::string describe_overflow(const transport::CqSize& cq) {
 }
 
 namespace {
+
+/// Of a thread that runs its loop while it waits, on the only core that it may run on: its peer may have the
+/// same. Where it may move, giving way to whoever else is there costs more than it gains.
+thread_local constinit GiveWay give_way{{.only_one_core = true}};
 
 Status check_entries(std::uint32_t entries, const Limits& limits) {
   if (entries > 0 && entries <= limits.max_cqe) return {};
@@ -220,6 +225,7 @@ bool Cq::wait(std::chrono::nanoseconds timeout) {
     while (impl_->ring.is_empty()) {
       impl_->runner.run_from_application();
       if (std::chrono::steady_clock::now() >= end) return !impl_->ring.is_empty();
+      give_way.after(impl_->ring.is_empty() ? 0 : 1);
     }
     return true;
   }
