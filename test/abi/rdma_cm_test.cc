@@ -19,8 +19,8 @@
 #include <string>
 #include <thread>
 
-#include "test/abi/no_descriptors.h"
 #include "test/abi/verbs_side.h"
+#include "test/support/no_descriptors.h"
 
 namespace uroce::test {
 namespace {

@@ -12,8 +12,8 @@
 #include <thread>
 #include <utility>
 
-#include "test/abi/no_descriptors.h"
 #include "test/abi/verbs_side.h"
+#include "test/support/no_descriptors.h"
 
 namespace uroce::test {
 
