@@ -136,21 +136,29 @@ TEST_CASE("who has no descriptor to wait with looks by itself", "[rpc]") {
   World world(Mode::kAuto);
   std::optional<RpcServer> server(world.listen());
   RpcClient client = world.connect(*server, {.longest_pause = 5ms});
+  std::atomic<bool> runs = false;
   std::atomic<bool> waits = false;
   std::atomic<bool> stops = false;
   const auto begun = Clock::now();
+  const auto await_thread = [&] {
+    while (!runs) std::this_thread::yield();
+  };
   SECTION("a server, for requests") {
     std::thread thread([&] {
+      runs = true;
       while (!waits) std::this_thread::yield();
       for (int i = 0; i < 100; ++i) std::this_thread::yield();
       RpcCall call{};
       (void)client.call(1, {}, kLong, call);
+      while (!stops) std::this_thread::yield();
     });
     std::array<RpcRequest, 1> request;
+    await_thread();
     (void)test::errno_without_descriptors([&] {
       for (waits = true; server->poll(request) == 0;) (void)server->wait(40s);
       return true;
     });
+    stops = true;
     thread.join();
   }
   SECTION("a client, for its connection") {
@@ -161,8 +169,10 @@ TEST_CASE("who has no descriptor to wait with looks by itself", "[rpc]") {
     server.emplace(world.listen({.at = {.port = port}}));
     std::thread thread([&] {
       std::array<RpcRequest, 1> request;
+      runs = true;
       while (!stops) (void)server->poll(request);
     });
+    await_thread();
     (void)test::errno_without_descriptors([&] {
       for (; !client.is_connected(); (void)client.poll(reply)) (void)client.wait(40s);
       return true;
