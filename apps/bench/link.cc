@@ -130,8 +130,6 @@ int run(const SharedOptions& shared, const Options& options) {
 void add_bench(CLI::App& program, int& exit_code) {
   CLI::App* bench = program.add_subcommand("bench", "yardsticks");
   bench->require_subcommand(1);
-  add_bench_scale(*bench, exit_code);
-  add_bench_rate(*bench, exit_code);
   CLI::App* command = bench->add_subcommand(
       "link",
       "uroce beside the bare link, the link with CRC and copies, and TCP, in turns on the same two cores");
@@ -157,6 +155,8 @@ void add_bench(CLI::App& program, int& exit_code) {
   command->add_option("--sample-ms", options->sample_ms, "length of a sample")
       ->check(CLI::Range(10U, 10'000U));
   command->callback([=, &exit_code] { exit_code = run(*shared, *options); });
+  add_bench_scale(*bench, exit_code);
+  add_bench_rate(*bench, exit_code);
 }
 
 }  // namespace uroce::apps

@@ -132,7 +132,7 @@ class CommandLine(Case):
                              (["perf", "send_bw", "-s"], "uroce: --size needs a value; see"),
                              (["bench", "scale", "--qps", "1k"], "--qps: '1k' is not a whole number"),
                              (["perf", "send_bw", "-n", "-5"], "--iters: Value -5 not in range 1 to"),
-                             (["bench"], "uroce bench needs a command: scale, link"),
+                             (["bench"], "uroce bench needs a command: link, scale, rate"),
                              (["perf", "send_lat", "-b"],
                               "does not take -b; see `uroce perf send_lat --help`"),
                              (["perf", "send_bw", "--use-srq"], "uroce run -- ib_send_bw --use-srq"),
