@@ -62,14 +62,13 @@ struct MessageChannel::Impl {
     store_be<0, kHelloBytes>(hello, attr.message_bytes);
   }
 
-  [[nodiscard]] std::uint32_t receive_slots() const noexcept { return cfg.completions(); }
   [[nodiscard]] std::size_t receive_at(std::uint32_t slot) const noexcept {
     return std::size_t{slot} * stride;
   }
   /// The first SEND, which is no message.
-  [[nodiscard]] std::size_t hello_at() const noexcept { return receive_at(receive_slots()); }
+  [[nodiscard]] std::size_t hello_at() const noexcept { return receive_at(cfg.completions()); }
   /// The next message.
-  [[nodiscard]] std::size_t send_at() const noexcept { return receive_at(receive_slots() + 1 + send_slot); }
+  [[nodiscard]] std::size_t send_at() const noexcept { return receive_at(cfg.completions() + 1 + send_slot); }
   [[nodiscard]] std::uint64_t granted() const noexcept { return released + cfg.receives; }
 
   [[nodiscard]] bool post_receive(std::uint32_t slot) noexcept {

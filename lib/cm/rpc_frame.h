@@ -31,8 +31,6 @@ struct RpcFrame {
   std::uint32_t left_us = kForEver;
   std::uint64_t call = 0;
 
-  friend constexpr bool operator==(const RpcFrame&, const RpcFrame&) = default;
-
   constexpr void store(std::span<std::byte, kBytes> to) const noexcept {
     store_be<0, 1>(to, static_cast<std::uint8_t>(kind));
     store_be<1, 1>(to, 0);

@@ -44,8 +44,8 @@ struct RpcServer::Impl {
   Status bind();
   void attend() noexcept;
   void on_event();
-  Status welcome();
-  Status admit();
+  bool welcome() noexcept;
+  bool admit();
   void close(CmId id) noexcept;
   void forget(CmId id) noexcept;
   void lose(Peer& peer) noexcept;
@@ -113,37 +113,35 @@ void RpcServer::Impl::on_event() {
   }
 }
 
-/// A request for a connection: accepted, or nothing is left of it.
-Status RpcServer::Impl::welcome() {
-  Status admitted;
+/// A request for a connection. @return whether it is accepted; otherwise nothing is left of it.
+bool RpcServer::Impl::welcome() noexcept {
+  bool is_admitted = false;
   try {
-    admitted = admit();
+    is_admitted = admit();
   } catch (const std::bad_alloc&) {
-    admitted = Error{Errc::kNoMemory, "no memory for a client"};
+    is_admitted = false;
   }
-  if (!admitted) forget(event.id);
-  return admitted;
+  if (!is_admitted) forget(event.id);
+  return is_admitted;
 }
 
-Status RpcServer::Impl::admit() {
-  if (!is_rpc_greeting(event.private_data())) return Error{Errc::kPeer, "no client of calls"};
-  if (peers.size() >= cfg.clients) return Error{Errc::kLimit, "as many clients as may be"};
+bool RpcServer::Impl::admit() {
+  if (!is_rpc_greeting(event.private_data()) || peers.size() >= cfg.clients) return false;
   const MessageChannelAttr attr = rpc_channel(cfg.message_bytes, cfg.requests, cfg.loop);
   const std::uint64_t completions = (peers.size() + gone + 1) * std::uint64_t{attr.completions()};
-  if (completions > arrivals.entries()) {
-    if (completions > cm.device().limits().max_cqe) return Error{Errc::kLimit, "as many clients as may be"};
-    if (Status resized = arrivals.resize(static_cast<std::uint32_t>(completions)); !resized) return resized;
-  }
+  if (completions > cm.device().limits().max_cqe) return false;
+  if (completions > arrivals.entries() && !arrivals.resize(static_cast<std::uint32_t>(completions)))
+    return false;
   auto channel = MessageChannel::create(pd, cm.device(), attr, arrivals);
-  if (!channel) return channel.error();
+  if (!channel) return false;
   lost.reserve(peers.size() + 1);
   auto made =
       std::make_unique<Peer>(Peer{.id = event.id, .address = event.remote, .channel = std::move(*channel)});
   Peer& peer = *made;
   peers.emplace(raw(event.id), std::move(made));
   by_qpn.emplace(raw(peer.channel.qp().qpn()), &peer);
-  return events.accept(event.id, {.private_data = std::as_bytes(std::span(kRpcGreeting))},
-                       &peer.channel.qp());
+  return events.accept(event.id, {.private_data = std::as_bytes(std::span(kRpcGreeting))}, &peer.channel.qp())
+      .has_value();
 }
 
 void RpcServer::Impl::lose(Peer& peer) noexcept {
