@@ -5,7 +5,7 @@
 #include "drivers/dpdk/dpdk_ports.h"
 #include "drivers/fault/fault_port.h"
 #include "drivers/pcap/pcap_port.h"
-#include "drivers/shm/shm_port.h"
+#include "drivers/shm/open.h"
 #include "drivers/spec.h"
 
 namespace uroce::drivers {

@@ -45,7 +45,7 @@ Status try_memory(Device& device) {
 std::string link_trouble(const Device& device) {
   if (device.port_state() == PortState::kActive) return "";
   const std::string& port = device.config().port;
-  if (device.is_two_ended()) {
+  if (device.ends() != 0) {
     return fmt::format("nobody has the other end of {} open: has the peer ended, or another --port?{}", port,
                        port.starts_with("shm:") ? " A shm link joins programs of one user" : "");
   }

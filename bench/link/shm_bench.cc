@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-#include "drivers/shm/shm_port.h"
+#include "drivers/shm/open.h"
 
 namespace {
 

@@ -174,7 +174,7 @@ void Device::read_info() {
   info_.name = spec_.text;
   info_.link_mtu = spec_.link_mtu;
   info_.side = spec_.side;
-  info_.two_ended = spec_.is_two_ended;
+  info_.ends = spec_.is_two_ended ? 2 : 0;
   info_.kernel_sends = !spec_.netdev.empty();
   if (info_.kernel_sends) watch_.emplace(spec_.netdev);
   rte_ether_addr address{};
@@ -193,7 +193,7 @@ port::LinkState Device::link_state() noexcept {
 
 /// Links between two ends filter nothing and know none of this.
 void Device::listen(std::span<const MacAddress> groups) noexcept {
-  if (info_.two_ended) return;
+  if (info_.ends != 0) return;
   rte_eth_dev_info facts{};
   if (rte_eth_dev_info_get(id_, &facts) == 0 && facts.if_index != 0) {
     listeners_ = GroupSocket(facts.if_index, groups);

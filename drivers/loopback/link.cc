@@ -42,7 +42,7 @@ std::unique_ptr<port::Port> LoopbackLink::open_end(unsigned side) {
                             .mac = LoopbackSwitch::mac(side),
                             .link_mtu = config_.link_mtu,
                             .side = side,
-                            .two_ended = true,
+                            .ends = 2,
                             .kernel_sends = config_.kernel_sends};
   return std::make_unique<LinkPort>(info, channels_[1 - side], channels_[side], now_ns_, state_);
 }

@@ -75,7 +75,7 @@ std::unique_ptr<port::Port> LoopbackSwitch::open_port(unsigned index) {
                                                      .mac = mac(index),
                                                      .link_mtu = config_.link_mtu,
                                                      .side = 0,
-                                                     .two_ended = false},
+                                                     .ends = 0},
                                       *this, index);
 }
 

@@ -28,7 +28,7 @@ namespace uroce::drivers::shm {
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::uint64_t kMagic = 0x6d68'7365'636f'7275;  // "uroceshm"
-inline constexpr std::uint32_t kLayoutVersion = 4;
+inline constexpr std::uint32_t kLayoutVersion = 5;
 
 // Record header: stream:16 lap:1 skip:1 length:14.
 inline constexpr std::uint32_t kHeaderBytes = 4;
@@ -93,6 +93,7 @@ struct alignas(kCacheLine) LinkHeader {
   std::uint32_t queues = 0;
   std::uint32_t ring_bytes = 0;
   std::uint32_t link_mtu = 0;
+  std::uint32_t ends = 0;  ///< of the mesh that the link is part of; 2: it is a link of its own
 };
 
 /// One end. Written by it alone.

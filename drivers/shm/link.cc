@@ -66,11 +66,17 @@ std::uint32_t default_ring_bytes() noexcept {
   return static_cast<std::uint32_t>(std::clamp(std::bit_ceil(2 * cache), kLeast, kMost));
 }
 
+/// The ends of a mesh share that: each has as many links as there are others.
+std::uint32_t default_ring_bytes(std::uint32_t ends) noexcept {
+  constexpr std::uint32_t kLeast = 1U << 18;
+  return std::max(kLeast, std::bit_floor(default_ring_bytes() / (ends - 1)));
+}
+
 /// Of a link that is not there yet.
 Geometry geometry_of(const LinkConfig& config) noexcept {
   const Geometry defaults;
   return {.queues = config.queues,
-          .ring_bytes = config.ring_bytes.value_or(default_ring_bytes()),
+          .ring_bytes = config.ring_bytes.value_or(default_ring_bytes(config.ends)),
           .link_mtu = config.link_mtu.value_or(defaults.link_mtu)};
 }
 
@@ -87,6 +93,14 @@ struct Preamble {
 
 bool read_preamble(int file, Preamble& preamble) noexcept {
   return ::pread(file, &preamble, sizeof(preamble), 0) == static_cast<ssize_t>(sizeof(preamble));
+}
+
+/// PID of who holds a side; 0: nobody, or it is not known.
+int holder_of(int file, unsigned side) noexcept {
+  Preamble present;
+  const bool is_held = is_locked_by_other(file, kSideLock + static_cast<off_t>(side));
+  if (!is_held || !read_preamble(file, present) || present.header.magic != kMagic) return 0;
+  return present.sides[side].pid.load(std::memory_order_relaxed);
 }
 
 /// @return 0 or what went wrong; not EINTR, be it that the program has signals a thousand times a second:
@@ -115,10 +129,12 @@ Result<int> open_file(const std::string& path) {
 
 }  // namespace
 
-std::string link_path(std::string_view name) {
+std::string link_path(std::string_view name, Pair pair) {
   const char* dir = std::getenv("UROCE_RUNTIME_DIR");
   const std::string base = dir != nullptr && *dir != '\0' ? dir : "/dev/shm";
-  return base + "/uroce-" + std::to_string(::geteuid()) + "-" + std::string(name);
+  std::string path = base + "/uroce-" + std::to_string(::geteuid()) + "-" + std::string(name);
+  if (pair.low == 0 && pair.high == 1) return path;
+  return path + "+" + std::to_string(pair.low) + "-" + std::to_string(pair.high);  // '+' is in no link name
 }
 
 Status Link::check(const LinkConfig& config) {
@@ -133,7 +149,7 @@ Status Link::check(const LinkConfig& config) {
 
 Result<std::shared_ptr<Link>> Link::open(const LinkConfig& config) {
   if (Status good = check(config); !good) return good.error();
-  const std::string path = link_path(config.name);
+  const std::string path = link_path(config.name, config.pair);
   // The last end to leave removes the file; whoever opened it just before that starts over.
   for (int tries = 0; tries < 100; ++tries) {
     const Result<int> file = open_file(path);
@@ -175,10 +191,19 @@ Status Link::take_side(const LinkConfig& config) {
     holds_side_ = true;
     return {};
   }
+  return side_is_held(config);
+}
+
+Error Link::side_is_held(const LinkConfig& config) const {
+  Preamble present;
+  const bool is_known = read_preamble(file_, present) && present.header.magic == kMagic &&
+                        present.header.version == kLayoutVersion;
+  if (is_known && present.header.ends != config.ends)
+    return mismatch("ends", config.ends, present.header.ends);
   const std::string what = config.side ? "side " + std::to_string(*config.side) : "each end";
   return Error{Errc::kNameInUse, "shm: " + what + " of link \"" + config.name + "\" is held (" + holders() +
-                                     "); end a holder with \"kill PID\" or choose another name, e.g. shm:" +
-                                     config.name + "-2"};
+                                     "); end a holder with \"kill PID\", choose another name, e.g. shm:" +
+                                     config.name + "-2, or give all the same ends=N, for N processes"};
 }
 
 Status Link::agree(const LinkConfig& config) {
@@ -193,6 +218,7 @@ Status Link::agree(const LinkConfig& config) {
   geometry_ = {.queues = present.header.queues,
                .ring_bytes = present.header.ring_bytes,
                .link_mtu = present.header.link_mtu};
+  if (config.ends != present.header.ends) return mismatch("ends", config.ends, present.header.ends);
   if (config.queues != geometry_.queues)
     return mismatch("queues (cores that --lcores names)", config.queues, geometry_.queues);
   if (config.ring_bytes.value_or(geometry_.ring_bytes) != geometry_.ring_bytes) {
@@ -227,7 +253,8 @@ Status Link::initialise(const LinkConfig& config) {
                           .version = kLayoutVersion,
                           .queues = geometry_.queues,
                           .ring_bytes = geometry_.ring_bytes,
-                          .link_mtu = geometry_.link_mtu};
+                          .link_mtu = geometry_.link_mtu,
+                          .ends = config.ends};
   if (::pwrite(file_, &header, sizeof(header), 0) != static_cast<ssize_t>(sizeof(header))) {
     return system_error("shm: cannot write " + path_);
   }
@@ -296,14 +323,20 @@ bool Link::is_peer_alive() const noexcept {
   return is_locked_by_other(file_, kSideLock + static_cast<off_t>(1 - side_));
 }
 
+int Link::holder(const std::string& path, unsigned side) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0) return 0;
+  const int pid = holder_of(file, side);
+  ::close(file);
+  return pid;
+}
+
 std::string Link::holders() const {
-  Preamble present;
-  if (!read_preamble(file_, present) || present.header.magic != kMagic) return "PID unknown";
   std::string text;
   for (unsigned side = 0; side < 2; ++side) {
-    if (!is_locked_by_other(file_, kSideLock + static_cast<off_t>(side))) continue;
-    text += (text.empty() ? "side " : ", side ") + std::to_string(side) + ": PID " +
-            std::to_string(present.sides[side].pid.load(std::memory_order_relaxed));
+    const int pid = holder_of(file_, side);
+    if (pid == 0) continue;
+    text += (text.empty() ? "side " : ", side ") + std::to_string(side) + ": PID " + std::to_string(pid);
   }
   return text.empty() ? "PID unknown" : text;
 }

@@ -13,17 +13,29 @@
 
 namespace uroce::drivers::shm {
 
+/// Which two of the ends of a mesh a link joins; of a link of its own there are no others.
+struct Pair {
+  std::uint32_t low = 0;
+  std::uint32_t high = 1;
+};
+
 /// What the user asked for. What is left open is taken over from the end that is there already.
 struct LinkConfig {
   std::string name;
+  std::uint32_t ends = 2;  ///< of all links of that name; beyond 2 this is one of a mesh
+  Pair pair;
   std::optional<unsigned> side;  ///< 0 or 1; else whichever is free
   std::uint32_t queues = 1;
   std::optional<std::uint32_t> ring_bytes;
   std::optional<std::uint32_t> link_mtu;
 };
 
+inline constexpr std::uint32_t kMostEnds = 64;
+
 /// Where the backing file of link `name` is: in $UROCE_RUNTIME_DIR, else in /dev/shm.
-[[nodiscard]] std::string link_path(std::string_view name);
+/// @param pair  of a mesh; the first has the file that a link of its own would have, so that those who do not
+///              agree on what the name means find out
+[[nodiscard]] std::string link_path(std::string_view name, Pair pair = {});
 
 /// One end of a link.
 ///
@@ -36,12 +48,14 @@ class Link {
   static Status check(const LinkConfig& config);
   /// Becomes side 0 if nobody is there, else the free side.
   /// @return kConfig (name, sizes that differ from the peer's), kNameInUse (both sides are held),
-  /// kPermission,
-  ///         kNoMemory, kTimeout, kSystem.
+  /// kPermission, kNoMemory, kTimeout, kSystem.
   static Result<std::shared_ptr<Link>> open(const LinkConfig& config);
   ~Link();
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
+
+  /// PID of who holds `side` of the link whose file that is; 0: nobody, or it is not known.
+  [[nodiscard]] static int holder(const std::string& path, unsigned side);
 
   [[nodiscard]] unsigned side() const noexcept { return side_; }
   [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }
@@ -68,6 +82,7 @@ class Link {
   Status open_bells();
   [[nodiscard]] SideLine& side_line(unsigned side) const noexcept;
   [[nodiscard]] std::string holders() const;
+  [[nodiscard]] Error side_is_held(const LinkConfig& config) const;
   [[nodiscard]] std::string bell_path(unsigned side, std::uint32_t queue) const;
   void remove_files() const noexcept;
 

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "drivers/spec.h"
-
 namespace uroce::drivers {
 namespace {
 
@@ -20,35 +18,6 @@ shm::RingReader::Place reader_place(const shm::Link& link, std::uint32_t queue, 
           .ring = link.ring(queue, 1 - link.side(), lane),
           .ring_bytes = link.geometry().ring_bytes,
           .max_frame = link.geometry().max_frame()};
-}
-
-/// Locally administered; the ends of one link differ in the last byte.
-MacAddress mac_of(std::string_view name, unsigned side) noexcept {
-  std::uint32_t hash = 2166136261U;  // FNV-1a
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
-  const auto byte = [hash](unsigned shift) { return static_cast<std::uint8_t>(hash >> shift); };
-  return MacAddress{{0x02, byte(24), byte(16), byte(8), byte(0), static_cast<std::uint8_t>(side + 1)}};
-}
-
-Result<shm::LinkConfig> read_config(const PortOptions& options) {
-  constexpr std::string_view kOptions[] = {"ring", "side"};
-  auto spec = parse_spec(options.spec);
-  if (!spec) return spec.error();
-  if (Status known = spec->check_options(kOptions); !known) return known.error();
-  shm::LinkConfig config{
-      .name = spec->argument, .side = {}, .queues = options.queues, .ring_bytes = {}, .link_mtu = {}};
-  if (options.link_mtu != 0) config.link_mtu = options.link_mtu;
-  if (spec->has("ring")) {
-    const auto ring = spec->take_size("ring", 0);
-    if (!ring) return ring.error();
-    config.ring_bytes = static_cast<std::uint32_t>(std::min<std::uint64_t>(*ring, UINT32_MAX));
-  }
-  if (spec->has("side")) {
-    const auto side = spec->take_number("side", 0, 0, 1);
-    if (!side) return side.error();
-    config.side = static_cast<unsigned>(*side);
-  }
-  return config;
 }
 
 }  // namespace
@@ -106,29 +75,6 @@ void ShmPort::disarm_rx() noexcept {
   reader_.wake_up();
   bulk_reader_.wake_up();
   link_->own_bell(queue_).silence();
-}
-
-Status check_shm(const PortOptions& options) {
-  const auto config = read_config(options);
-  return config ? shm::Link::check(*config) : config.error();
-}
-
-Result<std::vector<std::unique_ptr<port::Port>>> open_shm(const PortOptions& options) {
-  const auto config = read_config(options);
-  if (!config) return config.error();
-  auto link = shm::Link::open(*config);
-  if (!link) return link.error();
-  const unsigned side = (*link)->side();
-  std::vector<std::unique_ptr<port::Port>> ports;
-  for (std::uint32_t queue = 0; queue < (*link)->geometry().queues; ++queue) {
-    ports.push_back(std::make_unique<ShmPort>(*link, queue,
-                                              port::PortInfo{.name = options.spec,
-                                                             .mac = mac_of(config->name, side),
-                                                             .link_mtu = (*link)->geometry().link_mtu,
-                                                             .side = side,
-                                                             .two_ended = true}));
-  }
-  return ports;
 }
 
 }  // namespace uroce::drivers

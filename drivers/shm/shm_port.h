@@ -1,10 +1,8 @@
-/// "shm:NAME": the default link between two processes on one machine.
+/// The default link between two processes on one machine.
 #pragma once
 
 #include <memory>
-#include <vector>
 
-#include "drivers/registry.h"
 #include "drivers/shm/link.h"
 #include "drivers/shm/ring_reader.h"
 #include "drivers/shm/ring_writer.h"
@@ -37,6 +35,7 @@ class ShmPort final : public port::Port {
   }
   void spare_others(bool yes) noexcept override { bulk_reader_.leave_to_prepare(yes); }
   [[nodiscard]] port::FrameSink& bulk_sink() noexcept override { return bulk_; }
+  [[nodiscard]] bool has_lanes() const noexcept override { return true; }
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override { return writer_.claim(len); }
   [[nodiscard]] std::byte* tx_claim_lines(std::uint32_t len) noexcept override {
     return writer_.claim(len, true);
@@ -84,12 +83,5 @@ class ShmPort final : public port::Port {
   bool shows_bulk_ = false;
   bool is_preparing_ = false;  // a bulk frame is there, and was not shown
 };
-
-/// What open_shm() refuses whoever else is there.
-Status check_shm(const PortOptions& options);
-
-/// Opens an end of a link. Options: ring=BYTES, side=0|1.
-/// @return one Port per queue; see shm::Link::open() for failures.
-Result<std::vector<std::unique_ptr<port::Port>>> open_shm(const PortOptions& options);
 
 }  // namespace uroce::drivers

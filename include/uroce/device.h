@@ -83,8 +83,9 @@ class Device {
   /// Looks at the link. Changes are also told by kPortActive, kPortErr and kDeviceFatal, within 0.1 s while
   /// somebody runs the loops. Links that cannot tell are active: those of DPDK drivers without link status.
   [[nodiscard]] PortState port_state() const;
-  /// Whether the link joins two processes, as shm and memif do: it is down until the other one is there.
-  [[nodiscard]] bool is_two_ended() const noexcept;
+  /// How many processes the link joins at most, as shm and memif do: it is down until another one is there.
+  /// 0: it is a network.
+  [[nodiscard]] unsigned ends() const noexcept;
   /// Bytes of the largest Ethernet payload, and the path MTU that fits.
   [[nodiscard]] std::uint32_t link_mtu() const noexcept;
   [[nodiscard]] PathMtu active_mtu() const noexcept;

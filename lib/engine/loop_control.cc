@@ -54,7 +54,9 @@ transport::Path& PollLoop::path_to(const AhAttr& to, bool is_marked) {
   if (is_marked && (to.traffic_class & wire::kEcnMask) == 0) spoken.traffic_class |= wire::kEct0;
   port::FrameSink& sink = sink_to(to.dgid, to.sgid_index);
   transport::Path& path = paths_.acquire(spoken);
-  path.sink = &sink;
+  const bool is_inner = &sink != &port_;
+  if (path.sink == nullptr || path.is_inner != is_inner) path.sink = path.bulk = &sink;  // see address()
+  path.is_inner = is_inner;
   return path;
 }
 
@@ -114,9 +116,15 @@ wire::FrameTemplate PollLoop::frames_to(const AhAttr& attr, const MacAddress& ma
 
 void PollLoop::address(QueuePair& qp, const MacAddress& mac) noexcept {
   transport::QpContext& ctx = qp.context();
-  ctx.path->head = frames_to(ctx.path->to, mac);
+  transport::Path& path = *ctx.path;
+  path.head = frames_to(path.to, mac);
+  if (!path.is_inner) {
+    port::Port& way = port_.way_to(mac);
+    path.sink = &way;
+    path.bulk = &way.bulk_sink();
+  }
   if (ctx.congestion != nullptr) {
-    AhAttr of_cnps = ctx.path->to;
+    AhAttr of_cnps = path.to;
     of_cnps.traffic_class = ctx.congestion->cnp_traffic_class;
     ctx.congestion->cnp_head = frames_to(of_cnps, mac, ctx.udp_src_port);
   }
@@ -127,6 +135,7 @@ void PollLoop::address(QueuePair& qp, const MacAddress& mac) noexcept {
 void PollLoop::address(transport::AddressHandle& handle, const MacAddress& mac) noexcept {
   const Qpn index{static_cast<std::uint32_t>(raw(handle.id)) & Psn::kMask};
   handle.head = frames_to(handle.attr, mac, wire::udp_source_port(handle.attr.flow_label, index, index));
+  if (!handle.is_inner) handle.sink = &port_.way_to(mac);
   handle.resolved = true;
   handle.give_up = Ticks{};
 }
@@ -135,6 +144,7 @@ void PollLoop::add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks n
   neighbours_.make_room();
   transport::AddressHandle& handle = handles_.insert(id, pd, attr);
   handle.sink = &sink_to(attr.dgid, attr.sgid_index);
+  handle.is_inner = handle.sink != &port_;
   if (const auto mac = mac_of(attr.dgid, attr.sgid_index, handle.held, now)) address(handle, *mac);
 }
 

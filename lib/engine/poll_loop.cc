@@ -20,7 +20,7 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
                    std::uint64_t ask_interval_ns, std::uint64_t seed)
     : place_(place),
       port_(port),
-      bulk_(port.bulk_sink()),
+      has_lanes_(port.has_lanes()),
       answers_first_(!port.info().kernel_sends),
       addresses_(addresses),
       neighbours_(addresses_, port, counters_, ask_interval_ns),
@@ -30,7 +30,7 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
       outbox_(place.count),
       link_state_(port.link_state()),
       next_link_look_(place.index == 0 ? Ticks{1} : Ticks{}) {
-  nowhere_.sink = &port_;
+  nowhere_.sink = nowhere_.bulk = &port_;
   if (place.index == 0) port.keep_from_kernel(addresses.untagged());
   port.leave_fetching_to(&ahead_);
 }
@@ -105,9 +105,8 @@ unsigned PollLoop::take_doorbells() noexcept {
 transport::TxContext PollLoop::turn(const QueuePair& qp, Ticks now) const noexcept {
   const transport::QpContext& ctx = qp.context();
   const bool is_short = ctx.sends_bulk() && is_crowded(qp, now);
-  port::FrameSink& sink = *ctx.path->sink;
-  return {.port = sink,
-          .bulk = &sink == &port_ ? bulk_ : sink,
+  return {.port = *ctx.path->sink,
+          .bulk = *ctx.path->bulk,
           .now = now,
           .budget = is_short ? crowded_turn(ctx.mtu) : kTurn};
 }
@@ -238,9 +237,9 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
   const bool had_better = std::any_of(burst_.begin(), burst_.begin() + received, is_short);
   if (had_better && ++bulk_waits_ < 3) return 0;
   constexpr std::uint32_t kHeaders = 128;  // bytes, with the ICRC
-  const std::uint32_t mtu = bulk_ready_.first()->context().mtu;
+  const transport::QpContext& first = bulk_ready_.first()->context();
   const bool prepares = now < asked_until_ && !had_better;
-  if (prepares && !bulk_.prepare(crowded_turn(mtu) * (mtu + kHeaders))) return 1;
+  if (prepares && !first.path->bulk->prepare(crowded_turn(first.mtu) * (first.mtu + kHeaders))) return 1;
   bulk_waits_ = 0;
   unsigned work = 0;
   take_turn(*bulk_ready_.pop(), now, work);
@@ -365,7 +364,7 @@ void PollLoop::arm_limit(transport::SharedReceives& shared, std::uint32_t limit)
 
 ReadyList& PollLoop::ready_list_of(const QueuePair& qp) noexcept {
   const transport::QpContext& ctx = qp.context();
-  if (ctx.path->sink != &port_) [[unlikely]]
+  if (ctx.path->is_inner) [[unlikely]]
     return inner_ready_;
   return ctx.sends_bulk() ? bulk_ready_ : ready_;
 }

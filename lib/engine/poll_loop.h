@@ -235,8 +235,8 @@ class PollLoop {
   /// Fewer stay in the cache, and need not be fetched ahead.
   [[nodiscard]] bool has_many_qps() const noexcept { return qps_.size() > 256; }
   void foresee_posts(transport::QueuePair& qp) noexcept;
-  /// What goes to `bulk_` does not hold up what goes to `port_`.
-  [[nodiscard]] bool has_lanes() const noexcept { return &bulk_ != &port_; }
+  /// What goes to the bulk sink of a path does not hold up what goes to the other one.
+  [[nodiscard]] bool has_lanes() const noexcept { return has_lanes_; }
   [[nodiscard]] bool is_crowded(const transport::QueuePair& bulk, Ticks now) const noexcept {
     return now < crowded_until_ && prompt_qp_ != &bulk;
   }
@@ -334,7 +334,7 @@ class PollLoop {
 
   LoopPlace place_;
   port::Port& port_;
-  port::FrameSink& bulk_;
+  const bool has_lanes_;      // of the port
   const bool answers_first_;  // ACKs of signaling QPs leave before the application sees what has come
   Addresses addresses_;
   Counters counters_;

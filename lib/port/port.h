@@ -26,9 +26,11 @@ struct PortInfo {
   std::string name;  ///< as the user wrote it, e.g. "shm:demo"
   MacAddress mac{};  ///< unique on the link
   std::uint32_t link_mtu =
-      1500;                ///< largest Ethernet payload, bytes; a frame is at most this + 14 (+ 4 with VLAN)
-  unsigned side = 0;       ///< of a two-ended local link: 0 or 1, whichever end this is; else 0
-  bool two_ended = false;  ///< exactly one peer, no network: default addresses may be derived from `side`
+      1500;           ///< largest Ethernet payload, bytes; a frame is at most this + 14 (+ 4 with VLAN)
+  unsigned side = 0;  ///< of a link between processes: which of its ends this is; else 0
+  /// Of a link between processes, without a network: so many may have one, and default addresses are derived
+  /// from `side`. 0: a network.
+  unsigned ends = 0;
   /// Each frame sent costs its sender a system call of some microseconds: what nobody waits for leaves last.
   bool kernel_sends = false;
 };
@@ -142,6 +144,11 @@ class Port : public FrameSink {
   /// Where frames of bulk transfers go: what is written to the port itself does not wait for them, and may
   /// overtake them. A port that has one queue only: itself.
   [[nodiscard]] virtual FrameSink& bulk_sink() noexcept { return *this; }
+  /// Whether that is another than the port itself, of it or of the ways to its peers.
+  [[nodiscard]] virtual bool has_lanes() const noexcept { return false; }
+  /// Where frames to that address are best written: what goes there and what goes elsewhere do not wait for
+  /// each other. The port itself flushes, receives and counts. Lifetime: the port's.
+  [[nodiscard]] virtual Port& way_to(const MacAddress&) noexcept { return *this; }
 
   /// From now on, or no longer, bulk that comes may wait for as many bursts as it needs to be handled in less
   /// time, since others would otherwise wait for that.

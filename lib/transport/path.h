@@ -17,6 +17,8 @@ struct Path {
   AhAttr to;
   wire::FrameTemplate head;  ///< valid once its QPs are `resolved`; the UDP source port is each QP's own
   port::FrameSink* sink = nullptr;  ///< where its frames are written
+  port::FrameSink* bulk = nullptr;  ///< and those of bulk transfers
+  bool is_inner = false;            ///< not to the port, or not only
   std::uint32_t users = 0;          ///< QPs
 };
 

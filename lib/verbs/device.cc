@@ -48,7 +48,8 @@ Result<Address> parse_address(const std::string& text) {
   return address;
 }
 
-/// Link-local first, then the configured ones. A two-ended link without any gets 10.77.0.1 and .2, by side.
+/// Link-local first, then the configured ones. A link between processes without any gets 10.77.0.1, .2, by
+/// side.
 Result<engine::Addresses> own_addresses(const Config& config, const port::PortInfo& info) {
   std::vector<Address> own{{engine::link_local_gid(info.mac), 64}};
   for (const std::string& text : config.ip) {
@@ -56,7 +57,7 @@ Result<engine::Addresses> own_addresses(const Config& config, const port::PortIn
     if (!address) return address.error();
     own.push_back(*address);
   }
-  if (config.ip.empty() && info.two_ended) {
+  if (config.ip.empty() && info.ends != 0) {
     own.push_back({Gid::from_v4({10, 77, 0, static_cast<std::uint8_t>(1 + info.side)}), 24});
   }
   if (config.roce_v1) {
@@ -256,8 +257,8 @@ PortState Device::port_state() const {
 unsigned Device::loops() const noexcept {
   return static_cast<unsigned>(impl_->loops.size());
 }
-bool Device::is_two_ended() const noexcept {
-  return impl_->ports.front()->info().two_ended;
+unsigned Device::ends() const noexcept {
+  return impl_->ports.front()->info().ends;
 }
 std::uint32_t Device::link_mtu() const noexcept {
   return impl_->link_mtu();

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "base/random.h"
-#include "drivers/shm/shm_port.h"
+#include "drivers/shm/open.h"
 #include "processes.h"
 
 using namespace uroce;

@@ -229,7 +229,7 @@ void Engine::dispatch(const AsyncEvent& event) {
   switch (event.type) {
     case AsyncEventType::kPortActive:
     case AsyncEventType::kPortErr:
-      if (!device_->is_two_ended()) tell_all(to_verbs(event.type));  // as query_port() sees it
+      if (device_->ends() == 0) tell_all(to_verbs(event.type));  // as query_port() sees it
       return;
     case AsyncEventType::kDeviceFatal:
     case AsyncEventType::kGidChange:

@@ -53,9 +53,9 @@ void describe(Device& device, ibv_device_attr& attr) {
   attr.phys_port_cnt = 1;
 }
 
-/// A link between two processes counts as up before the other one is there, as a cable to a switch would.
+/// A link between processes counts as up before another one is there, as a cable to a switch would.
 bool is_active(Device& device) {
-  return device.is_two_ended() || device.port_state() == PortState::kActive;
+  return device.ends() != 0 || device.port_state() == PortState::kActive;
 }
 
 bool is_port(std::uint32_t port_num) noexcept {

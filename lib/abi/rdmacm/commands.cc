@@ -149,7 +149,7 @@ std::optional<CmAddress> Ucm::on_port(std::optional<CmAddress> address, bool is_
     return id != nullptr && id->backlog != 0 && id->local->port == address->port;
   });
   constexpr std::uint8_t kOtherEnd = 1 ^ 2;
-  if (is_remote && !is_here && own.is_v4() && device.is_two_ended() && device.config().ip.empty()) {
+  if (is_remote && !is_here && own.is_v4() && device.ends() == 2 && device.config().ip.empty()) {
     address->ip.raw.back() ^= kOtherEnd;
   }
   return address;

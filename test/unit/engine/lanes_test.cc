@@ -82,6 +82,7 @@ class LanePort final : public port::Port {
     if (has_lanes_) return bulk;
     return *this;
   }
+  bool has_lanes() const noexcept override { return has_lanes_; }
   port::PortCounters counters() const noexcept override { return {}; }
   void spare_others(bool yes) noexcept override { spares_others = yes; }
 

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
-#include "drivers/shm/shm_port.h"
+#include "drivers/shm/layout.h"
+#include "drivers/shm/open.h"
 #include "port_helpers.h"
 #include "shared_bytes.h"
 

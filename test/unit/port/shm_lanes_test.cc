@@ -6,7 +6,8 @@
 #include "base/cpu.h"
 #include "drivers/fault/fault_port.h"
 #include "drivers/pcap/pcap_port.h"
-#include "drivers/shm/shm_port.h"
+#include "drivers/shm/layout.h"
+#include "drivers/shm/open.h"
 #include "port_helpers.h"
 
 using namespace uroce;

@@ -1,8 +1,9 @@
 // What an shm link makes of how long the other core's cache lines take.
 #include <catch2/catch.hpp>
 
+#include "drivers/shm/layout.h"
 #include "drivers/shm/nearness.h"
-#include "drivers/shm/shm_port.h"
+#include "drivers/shm/open.h"
 #include "port_helpers.h"
 #include "shared_bytes.h"
 

@@ -1,8 +1,9 @@
 // When a reader of an shm link looks for more, and what becomes of the lines of a stream.
 #include <catch2/catch.hpp>
 
+#include "drivers/shm/layout.h"
+#include "drivers/shm/open.h"
 #include "drivers/shm/pace.h"
-#include "drivers/shm/shm_port.h"
 #include "port_helpers.h"
 #include "shared_bytes.h"
 

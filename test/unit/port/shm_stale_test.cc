@@ -4,7 +4,8 @@
 #include <cstring>
 #include <deque>
 
-#include "drivers/shm/shm_port.h"
+#include "drivers/shm/layout.h"
+#include "drivers/shm/open.h"
 #include "port_helpers.h"
 #include "shared_bytes.h"
 

@@ -9,7 +9,9 @@
 #include <fstream>
 #include <thread>
 
-#include "drivers/shm/shm_port.h"
+#include "drivers/shm/layout.h"
+#include "drivers/shm/link.h"
+#include "drivers/shm/open.h"
 #include "port_helpers.h"
 #include "shared_bytes.h"
 
@@ -57,7 +59,7 @@ TEST_CASE("the first end of an shm link is side 0 and the next side 1, with MACs
   const Pair link("sides");
   CHECK(link.a->info().side == 0);
   CHECK(link.b->info().side == 1);
-  CHECK(link.a->info().two_ended);
+  CHECK(link.a->info().ends == 2);
   CHECK(link.a->info().name == "shm:" + link.name);
   CHECK(link.a->info().link_mtu == 4200);
   CHECK_FALSE(link.a->info().mac == link.b->info().mac);

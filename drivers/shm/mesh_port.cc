@@ -1,0 +1,194 @@
+#include "drivers/shm/mesh_port.h"
+
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <cstring>
+
+namespace uroce::drivers {
+namespace {
+
+/// How long a frame waits for an end that has no room: one that reads has some long before.
+constexpr std::chrono::milliseconds kPatience{1};
+
+constexpr std::uint32_t kSilent = 1U << 16U;  // looks that show nothing, some milliseconds
+
+MacAddress destination_of(const std::byte* frame) noexcept {
+  MacAddress mac;
+  std::memcpy(mac.raw.data(), frame, mac.raw.size());
+  return mac;
+}
+
+bool is_group(const MacAddress& mac) noexcept {
+  return (mac.raw[0] & 1) != 0;
+}
+
+}  // namespace
+
+MeshPort::MeshPort(std::vector<std::unique_ptr<ShmPort>> ways, port::PortInfo info)
+    : ways_(std::move(ways)),
+      info_(std::move(info)),
+      room_((info_.link_mtu + shm::kFrameOverhead + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t)) {
+  for (const auto& way : ways_) {
+    if (way != nullptr) others_.push_back({way.get()});
+  }
+}
+
+MeshPort::~MeshPort() {
+  if (bells_ >= 0) ::close(bells_);
+}
+
+Status MeshPort::watch_bells() {
+  bells_ = ::epoll_create1(EPOLL_CLOEXEC);
+  bool is_good = bells_ >= 0;
+  for (const Way& way : others_) {
+    epoll_event event{.events = EPOLLIN, .data = {}};
+    is_good = is_good && ::epoll_ctl(bells_, EPOLL_CTL_ADD, way.port->rx_fd(), &event) == 0;
+  }
+  if (is_good) return {};
+  return Error{Errc::kSystem, std::string("shm: cannot watch the bells of a mesh: ") + std::strerror(errno)};
+}
+
+/// Those that talk are looked at in each burst, of the others one: a look costs some 15 ns.
+unsigned MeshPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
+  if (++turn_ >= others_.size()) turn_ = 0;
+  const std::uint64_t first = std::uint64_t{1} << turn_;
+  const std::uint64_t all = talking_ | first;
+  unsigned count = 0;
+  for (const std::uint64_t part : {all & ~(first - 1), all & (first - 1)}) {
+    for (std::uint64_t left = part; left != 0 && count < frames.size(); left &= left - 1) {
+      count += look(static_cast<std::size_t>(std::countr_zero(left)), frames.subspan(count));
+    }
+  }
+  return count;
+}
+
+unsigned MeshPort::look(std::size_t at, std::span<port::RxFrame> frames) noexcept {
+  Way& way = others_[at];
+  const unsigned shown = way.port->rx_burst(frames);
+  const std::uint64_t bit = std::uint64_t{1} << at;
+  if (shown > 0) {
+    shown_ |= bit;
+    talking_ |= bit;
+    way.idle = 0;
+  } else if (++way.idle >= kSilent) {
+    talking_ &= ~bit;
+  }
+  return shown;
+}
+
+void MeshPort::rx_release() noexcept {
+  for (; shown_ != 0; shown_ &= shown_ - 1)
+    others_[static_cast<std::size_t>(std::countr_zero(shown_))].port->rx_release();
+}
+
+bool MeshPort::shows_more() const noexcept {
+  return std::any_of(others_.begin(), others_.end(), [](const Way& way) { return way.port->shows_more(); });
+}
+
+void MeshPort::leave_fetching_to(FetchAhead* ahead) noexcept {
+  for (const Way& way : others_) way.port->leave_fetching_to(ahead);
+}
+
+void MeshPort::spare_others(bool yes) noexcept {
+  for (const Way& way : others_) way.port->spare_others(yes);
+}
+
+/// Ends differ in the last byte, which counts from 1.
+port::Port& MeshPort::way_to(const MacAddress& mac) noexcept {
+  const std::size_t end = mac.raw.back() - 1UL;
+  const bool is_here = std::equal(mac.raw.begin(), mac.raw.end() - 1, info_.mac.raw.begin());
+  if (!is_here || end >= ways_.size() || ways_[end] == nullptr) return *this;
+  return *ways_[end];
+}
+
+std::byte* MeshPort::tx_claim(std::uint32_t len) noexcept {
+  if (waits_) pass_on();
+  if (waits_ || len > room_.size() * sizeof(std::uint64_t)) {
+    counters_.tx_no_room.add();
+    return nullptr;
+  }
+  len_ = len;
+  return room();
+}
+
+void MeshPort::tx_commit() noexcept {
+  const MacAddress to = destination_of(room());
+  if (is_group(to)) {
+    for (const Way& way : others_) {
+      if (!put(*way.port)) counters_.tx_dropped.add();
+    }
+    return;
+  }
+  if (&way_to(to) == this) {
+    counters_.tx_dropped.add();
+    return;
+  }
+  waits_ = true;
+  give_up_ = {};
+  pass_on();
+}
+
+/// @return false: there is no room
+bool MeshPort::put(port::Port& way) noexcept {
+  std::byte* const there = way.tx_claim(len_);
+  if (there == nullptr) return false;
+  std::memcpy(there, room(), len_);
+  way.tx_commit();
+  return true;
+}
+
+/// The frame that waits goes where it is to go, or has waited for too long.
+void MeshPort::pass_on() noexcept {
+  if (put(way_to(destination_of(room())))) {
+    waits_ = false;
+    return;
+  }
+  const Clock::time_point now = Clock::now();
+  if (give_up_ == Clock::time_point{}) give_up_ = now + kPatience;
+  if (now < give_up_) return;
+  waits_ = false;
+  counters_.tx_dropped.add();
+}
+
+void MeshPort::tx_flush() noexcept {
+  if (waits_) [[unlikely]]
+    pass_on();
+  for (const Way& way : others_) way.port->tx_flush();
+}
+
+bool MeshPort::arm_rx() noexcept {
+  if (waits_) return false;
+  for (std::size_t i = 0; i < others_.size(); ++i) {
+    if (others_[i].port->arm_rx()) continue;
+    for (std::size_t armed = 0; armed < i; ++armed) others_[armed].port->disarm_rx();
+    return false;
+  }
+  return true;
+}
+
+void MeshPort::disarm_rx() noexcept {
+  for (const Way& way : others_) way.port->disarm_rx();
+}
+
+port::LinkState MeshPort::link_state() noexcept {
+  const bool is_up = std::any_of(others_.begin(), others_.end(), [](const Way& way) {
+    return way.port->link_state() == port::LinkState::kUp;
+  });
+  return is_up ? port::LinkState::kUp : port::LinkState::kDown;
+}
+
+port::PortCounters MeshPort::counters() const noexcept {
+  port::PortCounters sum = counters_.snapshot();
+  for (const Way& way : others_) {
+    const port::PortCounters one = way.port->counters();
+    for (const port::PortCounterName& counter : port::kPortCounterNames)
+      sum.*counter.value += one.*counter.value;
+  }
+  return sum;
+}
+
+}  // namespace uroce::drivers

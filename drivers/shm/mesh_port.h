@@ -1,0 +1,79 @@
+/// A link that more than two processes on one machine have ends of.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "drivers/shm/shm_port.h"
+
+namespace uroce::drivers {
+
+/// One queue of one end of a mesh: a link of two ends to each of the others.
+///
+/// What is known to be for one end goes there by way_to(), and costs what it costs on a link of two ends.
+/// What is written to the port itself (ARP, groups, all that a decorator hands down) is copied to whom it is
+/// for. Of that a frame for one end waits for room there, and what comes after it waits, too; but not for an
+/// end that does not read: then it is dropped, as what is for all ends is at once.
+class MeshPort final : public port::Port {
+ public:
+  /// @param ways  by end; to this one there is none
+  /// @param info  `side` is this end
+  MeshPort(std::vector<std::unique_ptr<ShmPort>> ways, port::PortInfo info);
+  ~MeshPort() override;
+
+  /// One descriptor for all bells. Before anything else. @return kSystem
+  Status watch_bells();
+
+  [[nodiscard]] const port::PortInfo& info() const noexcept override { return info_; }
+  unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override;
+  void rx_release() noexcept override;
+  [[nodiscard]] bool shows_more() const noexcept override;
+  void leave_fetching_to(FetchAhead* ahead) noexcept override;
+  void spare_others(bool yes) noexcept override;
+  [[nodiscard]] bool has_lanes() const noexcept override { return true; }
+  [[nodiscard]] port::Port& way_to(const MacAddress& mac) noexcept override;
+  [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override;
+  void tx_commit() noexcept override;
+  [[nodiscard]] bool takes_pieces() const noexcept override { return true; }
+  void tx_flush() noexcept override;
+  [[nodiscard]] int rx_fd() const noexcept override { return bells_; }
+  bool arm_rx() noexcept override;
+  void disarm_rx() noexcept override;
+  /// Up while a process holds any of the other ends.
+  [[nodiscard]] port::LinkState link_state() noexcept override;
+  [[nodiscard]] port::PortCounters counters() const noexcept override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// What looks at one of the others have shown.
+  struct Way {
+    ShmPort* port = nullptr;
+    std::uint32_t idle = 0;  // looks in a row that showed nothing
+  };
+
+  unsigned look(std::size_t at, std::span<port::RxFrame> frames) noexcept;
+  [[nodiscard]] std::byte* room() noexcept {
+    return static_cast<std::byte*>(static_cast<void*>(room_.data()));
+  }
+  bool put(port::Port& way) noexcept;
+  void pass_on() noexcept;
+
+  std::vector<std::unique_ptr<ShmPort>> ways_;
+  std::vector<Way> others_;  // those that there are
+  port::PortInfo info_;
+  port::LivePortCounters counters_;  // of what is written to the port itself and came to no end
+  std::vector<std::uint64_t> room_;  // for one frame
+  std::uint32_t len_ = 0;
+  bool waits_ = false;  // that frame is complete, but where it is to go is no room
+  Clock::time_point give_up_;
+  std::uint64_t shown_ = 0;    // whose frames: a bit for each of others_
+  std::uint64_t talking_ = 0;  // those that have sent something lately
+  std::size_t turn_ = 0;       // of others_: who is looked at first, or even though it is silent
+  int bells_ = -1;             // epoll
+};
+
+}  // namespace uroce::drivers
