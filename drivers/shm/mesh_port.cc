@@ -22,19 +22,12 @@ MacAddress destination_of(const std::byte* frame) noexcept {
   return mac;
 }
 
-bool is_group(const MacAddress& mac) noexcept {
-  return (mac.raw[0] & 1) != 0;
-}
-
 }  // namespace
 
-MeshPort::MeshPort(std::vector<std::unique_ptr<ShmPort>> ways, port::PortInfo info)
-    : ways_(std::move(ways)),
-      info_(std::move(info)),
+MeshPort::MeshPort(std::vector<std::unique_ptr<ShmPort>> others, port::PortInfo info)
+    : info_(std::move(info)),
       room_((info_.link_mtu + shm::kFrameOverhead + sizeof(std::uint64_t) - 1) / sizeof(std::uint64_t)) {
-  for (const auto& way : ways_) {
-    if (way != nullptr) others_.push_back({way.get()});
-  }
+  for (auto& way : others) others_.push_back({.port = std::move(way)});
 }
 
 MeshPort::~MeshPort() {
@@ -97,17 +90,24 @@ void MeshPort::spare_others(bool yes) noexcept {
   for (const Way& way : others_) way.port->spare_others(yes);
 }
 
-/// Ends differ in the last byte, which counts from 1.
-port::Port& MeshPort::way_to(const MacAddress& mac) noexcept {
-  const std::size_t end = mac.raw.back() - 1UL;
+/// Of whose address that is, or of all: bits of others_. Ends differ in the last byte, which counts from 1.
+std::uint64_t MeshPort::ways_to(const MacAddress& mac) const noexcept {
+  if ((mac.raw[0] & 1) != 0) return (std::uint64_t{1} << others_.size()) - 1;
+  const unsigned end = mac.raw.back() - 1U;
   const bool is_here = std::equal(mac.raw.begin(), mac.raw.end() - 1, info_.mac.raw.begin());
-  if (!is_here || end >= ways_.size() || ways_[end] == nullptr) return *this;
-  return *ways_[end];
+  if (!is_here || end >= info_.ends || end == info_.side) return 0;
+  return std::uint64_t{1} << (end < info_.side ? end : end - 1);
+}
+
+port::Port& MeshPort::way_to(const MacAddress& mac) noexcept {
+  const std::uint64_t way = ways_to(mac);
+  if (!std::has_single_bit(way)) return *this;
+  return *others_[static_cast<std::size_t>(std::countr_zero(way))].port;
 }
 
 std::byte* MeshPort::tx_claim(std::uint32_t len) noexcept {
-  if (waits_) pass_on();
-  if (waits_ || len > room_.size() * sizeof(std::uint64_t)) {
+  if (waits_ != 0) pass_on();
+  if (waits_ != 0 || len > room_.size() * sizeof(std::uint64_t)) {
     counters_.tx_no_room.add();
     return nullptr;
   }
@@ -116,20 +116,10 @@ std::byte* MeshPort::tx_claim(std::uint32_t len) noexcept {
 }
 
 void MeshPort::tx_commit() noexcept {
-  const MacAddress to = destination_of(room());
-  if (is_group(to)) {
-    for (const Way& way : others_) {
-      if (!put(*way.port)) counters_.tx_dropped.add();
-    }
-    return;
-  }
-  if (&way_to(to) == this) {
-    counters_.tx_dropped.add();
-    return;
-  }
-  waits_ = true;
-  give_up_ = {};
-  pass_on();
+  waits_ = ways_to(destination_of(room()));
+  if (waits_ == 0) counters_.tx_dropped.add();
+  deadline_ = {};
+  if (waits_ != 0) pass_on();
 }
 
 /// @return false: there is no room
@@ -141,27 +131,35 @@ bool MeshPort::put(port::Port& way) noexcept {
   return true;
 }
 
-/// The frame that waits goes where it is to go, or has waited for too long.
+/// The frame goes to whom there is room for it.
 void MeshPort::pass_on() noexcept {
-  if (put(way_to(destination_of(room())))) {
-    waits_ = false;
-    return;
+  for (std::uint64_t left = waits_; left != 0; left &= left - 1) {
+    const std::uint64_t way = left & (~left + 1);
+    if (!put(*others_[static_cast<std::size_t>(std::countr_zero(way))].port)) continue;
+    waits_ &= ~way;
+    stuck_ &= ~way;
   }
+  give_up(waits_ & stuck_);
+  if (waits_ == 0) return;
   const Clock::time_point now = Clock::now();
-  if (give_up_ == Clock::time_point{}) give_up_ = now + kPatience;
-  if (now < give_up_) return;
-  waits_ = false;
-  counters_.tx_dropped.add();
+  if (deadline_ == Clock::time_point{}) deadline_ = now + kPatience;
+  if (now >= deadline_) give_up(waits_);
+}
+
+void MeshPort::give_up(std::uint64_t ways) noexcept {
+  waits_ &= ~ways;
+  stuck_ |= ways;
+  counters_.tx_dropped.add(static_cast<std::uint64_t>(std::popcount(ways)));
 }
 
 void MeshPort::tx_flush() noexcept {
-  if (waits_) [[unlikely]]
+  if (waits_ != 0) [[unlikely]]
     pass_on();
   for (const Way& way : others_) way.port->tx_flush();
 }
 
 bool MeshPort::arm_rx() noexcept {
-  if (waits_) return false;
+  if (waits_ != 0) return false;
   for (std::size_t i = 0; i < others_.size(); ++i) {
     if (others_[i].port->arm_rx()) continue;
     for (std::size_t armed = 0; armed < i; ++armed) others_[armed].port->disarm_rx();

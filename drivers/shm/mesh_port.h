@@ -19,9 +19,9 @@ namespace uroce::drivers {
 /// end that does not read: then it is dropped, as what is for all ends is at once.
 class MeshPort final : public port::Port {
  public:
-  /// @param ways  by end; to this one there is none
-  /// @param info  `side` is this end
-  MeshPort(std::vector<std::unique_ptr<ShmPort>> ways, port::PortInfo info);
+  /// @param others  the ways to the other ends, in their order
+  /// @param info    `side` is this end
+  MeshPort(std::vector<std::unique_ptr<ShmPort>> others, port::PortInfo info);
   ~MeshPort() override;
 
   /// One descriptor for all bells. Before anything else. @return kSystem
@@ -49,9 +49,9 @@ class MeshPort final : public port::Port {
  private:
   using Clock = std::chrono::steady_clock;
 
-  /// What looks at one of the others have shown.
+  /// To one of the others.
   struct Way {
-    ShmPort* port = nullptr;
+    std::unique_ptr<ShmPort> port;
     std::uint32_t idle = 0;  // looks in a row that showed nothing
   };
 
@@ -59,19 +59,22 @@ class MeshPort final : public port::Port {
   [[nodiscard]] std::byte* room() noexcept {
     return static_cast<std::byte*>(static_cast<void*>(room_.data()));
   }
+  [[nodiscard]] std::uint64_t ways_to(const MacAddress& mac) const noexcept;
   bool put(port::Port& way) noexcept;
   void pass_on() noexcept;
+  void give_up(std::uint64_t ways) noexcept;
 
-  std::vector<std::unique_ptr<ShmPort>> ways_;
-  std::vector<Way> others_;  // those that there are
+  std::vector<Way> others_;
   port::PortInfo info_;
   port::LivePortCounters counters_;  // of what is written to the port itself and came to no end
   std::vector<std::uint64_t> room_;  // for one frame
   std::uint32_t len_ = 0;
-  bool waits_ = false;  // that frame is complete, but where it is to go is no room
-  Clock::time_point give_up_;
-  std::uint64_t shown_ = 0;    // whose frames: a bit for each of others_
-  std::uint64_t talking_ = 0;  // those that have sent something lately
+  Clock::time_point deadline_;
+  // Bits of others_: the ends
+  std::uint64_t waits_ = 0;    // that the frame, which is complete, is still to go to,
+  std::uint64_t stuck_ = 0;    // that others have waited for in vain,
+  std::uint64_t shown_ = 0;    // that the frames which are shown are from,
+  std::uint64_t talking_ = 0;  // that have sent something lately.
   std::size_t turn_ = 0;       // of others_: who is looked at first, or even though it is silent
   int bells_ = -1;             // epoll
 };

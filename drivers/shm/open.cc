@@ -63,17 +63,17 @@ shm::LinkConfig link_between(shm::LinkConfig config, std::uint32_t own, std::uin
   return config;
 }
 
-/// The links of an end, by the other one. Whoever has the first of them has the end, and the others are like
-/// that.
+/// The links of an end, in the order of the other ones. Whoever has the first of them has the end, and the
+/// others are like that.
 Result<Links> take_end(shm::LinkConfig config, std::uint32_t own) {
-  Links links(config.ends);
+  Links links;
   for (std::uint32_t other = 0; other < config.ends; ++other) {
     if (other == own) continue;
     auto link = shm::Link::open(link_between(config, own, other));
     if (!link) return link.error();
     config.ring_bytes = (*link)->geometry().ring_bytes;
     config.link_mtu = (*link)->geometry().link_mtu;
-    links[other] = std::move(*link);
+    links.push_back(std::move(*link));
   }
   return links;
 }
@@ -112,15 +112,13 @@ Result<MeshEnd> take_free_end(const shm::LinkConfig& config) {
 Result<Ports> open_mesh(const PortOptions& options, const shm::LinkConfig& config) {
   auto end = take_free_end(config);
   if (!end) return end.error();
-  const shm::Geometry geometry = end->links[end->number == 0 ? 1 : 0]->geometry();
+  const shm::Geometry geometry = end->links.front()->geometry();
   const port::PortInfo info = info_of(options.spec, config, end->number, geometry);
   Ports ports;
   for (std::uint32_t queue = 0; queue < geometry.queues; ++queue) {
-    std::vector<std::unique_ptr<ShmPort>> ways;
-    for (const auto& link : end->links) {
-      ways.push_back(link == nullptr ? nullptr : std::make_unique<ShmPort>(link, queue, info));
-    }
-    auto port = std::make_unique<MeshPort>(std::move(ways), info);
+    std::vector<std::unique_ptr<ShmPort>> others;
+    for (const auto& link : end->links) others.push_back(std::make_unique<ShmPort>(link, queue, info));
+    auto port = std::make_unique<MeshPort>(std::move(others), info);
     if (Status good = port->watch_bells(); !good) return good.error();
     ports.push_back(std::move(port));
   }
