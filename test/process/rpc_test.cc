@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "process/cm_end.h"
 #include "process/processes.h"
 
 namespace uroce::test {
@@ -19,32 +20,13 @@ constexpr std::uint32_t kCalls = 8;
 constexpr unsigned kLives = 4;
 constexpr auto kLong = 60s;
 
-/// Device and manager of one process.
-struct End {
-  Device device;
-  Pd pd;
-  std::unique_ptr<Cm> cm;
+constexpr const char* kLink = "shm:calls";
 
-  static std::unique_ptr<End> open() {
-    Config config;
-    config.port = "shm:calls";
-    config.no_huge = true;
-    config.mode = Mode::kAuto;
-    auto device = Device::open(config);
-    if (!device) return nullptr;
-    auto pd = Pd::create(*device);
-    if (!pd) return nullptr;
-    auto end = std::make_unique<End>(End{std::move(*device), std::move(*pd), nullptr});
-    auto cm = Cm::open(end->device);
-    if (!cm) return nullptr;
-    end->cm = std::make_unique<Cm>(std::move(*cm));
-    return end;
-  }
-  [[nodiscard]] CmAddress other() const {
-    const auto own = device.gids().at(1).gid;
-    return {Gid::from_v4({10, 77, 0, own.raw[15] == 1 ? std::uint8_t{2} : std::uint8_t{1}}), kPort};
-  }
-};
+/// Where the other process listens.
+CmAddress other_of(const CmEnd& end) {
+  const auto own = end.device.gids().at(1).gid;
+  return {Gid::from_v4({10, 77, 0, own.raw[15] == 1 ? std::uint8_t{2} : std::uint8_t{1}}), kPort};
+}
 
 struct Stage {
   std::atomic<unsigned> lives;  // processes that may start
@@ -53,7 +35,7 @@ struct Stage {
 /// Answers with the question, until it is killed.
 int serve(Stage& stage, unsigned life) {
   if (!await([&] { return stage.lives.load() > life; }, 300)) return 1;
-  const auto end = End::open();
+  const auto end = CmEnd::open(kLink);
   if (end == nullptr) return 2;
   auto server = RpcServer::listen(*end->cm, end->pd, {.at = {.port = kPort}, .message_bytes = 64});
   if (!server) return 3;
@@ -66,9 +48,9 @@ int serve(Stage& stage, unsigned life) {
 /// Calls until it is killed.
 int call(Stage& stage, unsigned life) {
   if (!await([&] { return stage.lives.load() > life; }, 300)) return 1;
-  const auto end = End::open();
+  const auto end = CmEnd::open(kLink);
   if (end == nullptr) return 2;
-  auto client = RpcClient::connect(*end->cm, end->pd, {.to = end->other(), .message_bytes = 64});
+  auto client = RpcClient::connect(*end->cm, end->pd, {.to = other_of(*end), .message_bytes = 64});
   if (!client) return 3;
   for (std::uint64_t i = 0;; ++i) {
     const auto reply = client->ask(1, std::as_bytes(std::span(&i, 1)), kLong);
@@ -109,7 +91,7 @@ TEST_CASE("a client outlives servers that are killed, and each of its calls ends
   const RuntimeDir dir;
   Shared<Stage> stage;
   const auto servers = children(serve, *stage);
-  const auto end = End::open();
+  const auto end = CmEnd::open(kLink);
   REQUIRE(end != nullptr);
   stage->lives = 1;
   std::optional<RpcClient> client;
@@ -117,7 +99,7 @@ TEST_CASE("a client outlives servers that are killed, and each of its calls ends
       [&] {
         auto made = RpcClient::connect(
             *end->cm, end->pd,
-            {.to = end->other(), .message_bytes = 64, .calls = kCalls, .longest_pause = 20ms});
+            {.to = other_of(*end), .message_bytes = 64, .calls = kCalls, .longest_pause = 20ms});
         if (made) client.emplace(std::move(*made));
         return client.has_value();
       },
@@ -141,7 +123,7 @@ TEST_CASE("a server outlives clients that are killed", "[rpc]") {
   const RuntimeDir dir;
   Shared<Stage> stage;
   const auto clients = children(call, *stage);
-  const auto end = End::open();
+  const auto end = CmEnd::open(kLink);
   REQUIRE(end != nullptr);
   auto server = RpcServer::listen(*end->cm, end->pd, {.at = {.port = kPort}, .message_bytes = 64});
   REQUIRE(server.has_value());

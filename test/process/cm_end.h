@@ -1,0 +1,36 @@
+/// What a process has that connects by address.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "uroce/cm.h"
+#include "uroce/mr.h"
+
+namespace uroce::test {
+
+/// Device and manager of one process.
+struct CmEnd {
+  Device device;
+  Pd pd;
+  std::unique_ptr<Cm> cm;
+
+  /// @return nullptr if it cannot
+  static std::unique_ptr<CmEnd> open(const std::string& port) {
+    Config config;
+    config.port = port;
+    config.no_huge = true;
+    config.mode = Mode::kAuto;
+    auto device = Device::open(config);
+    if (!device) return nullptr;
+    auto pd = Pd::create(*device);
+    if (!pd) return nullptr;
+    auto end = std::make_unique<CmEnd>(CmEnd{std::move(*device), std::move(*pd), nullptr});
+    auto cm = Cm::open(end->device);
+    if (!cm) return nullptr;
+    end->cm = std::make_unique<Cm>(std::move(*cm));
+    return end;
+  }
+};
+
+}  // namespace uroce::test
