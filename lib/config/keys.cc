@@ -220,7 +220,7 @@ constexpr std::array kKeys = {
               .get = [](const Config& c) { return c.port; }},
     ConfigKey{.name = "ip",
               .metavar = "ADDR/PREFIX[@VLAN]",
-              .help = "addresses of the port; none: derived on links with two ends",
+              .help = "addresses of the port; none: derived on links between processes",
               .allowed =
                   "comma-separated ADDR/PREFIX, each perhaps with @VLAN (1..4094), such as 10.0.0.1/24 or "
                   "fd00::1/64@5",

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Stock programs that connect by RDMA-CM, unmodified, two processes each, over one link.
 
-Usage: cm_programs_test.py UROCE_PROGRAM [--as-nobody] [--veth] [PATTERN...]
+Usage: cm_programs_test.py UROCE_PROGRAM [--as-nobody] [--veth | --mesh] [PATTERN...]
 
 librdmacm is the system's. Runs the cases whose command lines contain a pattern, all without one. The link is
-shm; with --veth, af_packet between two network namespaces, which needs root. Prints what became of each.
+shm, with --mesh one of four ends; with --veth, af_packet between two network namespaces, which needs root.
+Prints what became of each.
 Programs that are not installed are skipped, with the package to install.
 """
 import filecmp
@@ -180,8 +181,9 @@ def cases_of(runner, patterns):
 
 
 def main():
-    arguments = cases.arguments_of(__doc__, "--as-nobody", "--veth")
-    chosen_link = Veth() if arguments.veth else Shm(arguments.as_nobody)
+    arguments = cases.arguments_of(__doc__, "--as-nobody", "--veth", "--mesh")
+    ends = 4 if arguments.mesh else 2
+    chosen_link = Veth() if arguments.veth else Shm(arguments.as_nobody, ends=ends)
     with tempfile.TemporaryDirectory() as name, chosen_link as link:
         folder = pathlib.Path(name)
         folder.chmod(0o777)

@@ -58,14 +58,14 @@ class Link:
 
 
 class Shm(Link):
-    """Two processes on one machine."""
+    """Two processes on one machine, at a link of two ends or more."""
     server = "127.0.0.1"
 
-    def __init__(self, as_nobody, which=0):
+    def __init__(self, as_nobody, which=0, ends=2):
         super().__init__()
         nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         self.prefix = nobody if as_nobody else []
-        self.options = ["--port", f"shm:programs{which}-{os.getpid()}"]
+        self.options = ["--port", f"shm:programs{which}-{os.getpid()},ends={ends}"]
 
     def around(self, _):
         """@return what a command at that side begins with, and options of uroce run"""

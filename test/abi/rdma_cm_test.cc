@@ -313,6 +313,15 @@ TEST_CASE("addresses of the loopback interface stand for the port's, and for the
   CHECK(text_of(file.query(there).dst_addr) == "10.77.0.2");
 }
 
+TEST_CASE("addresses of the loopback interface stand for the first of more than two ends", "[.][mesh]") {
+  const Own own;
+  CHECK(own.ip == std::string("10.77.0.3"));
+  const File file;
+  const std::uint32_t first = file.create(1);
+  REQUIRE(file.resolve(first, "127.0.0.1", 7202) == 0);
+  CHECK(text_of(file.query(first).dst_addr) == "10.77.0.1");
+}
+
 TEST_CASE("no address at all to connect to is the device itself, and so is ::1", "[abi][rdmacm]") {
   Own own;
   File file;

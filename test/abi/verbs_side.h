@@ -99,7 +99,8 @@ class VerbsSide {
   }
   /// Before the device is listed or opened.
   static void use_own_link() {
-    const std::string link = "shm:abi-test-" + std::to_string(getpid());
+    const char* const options = std::getenv("ABI_LINK_OPTIONS");
+    const std::string link = "shm:abi-test-" + std::to_string(getpid()) + (options != nullptr ? options : "");
     setenv("UROCE_PORT", link.c_str(), 1);
   }
   ~VerbsSide() {

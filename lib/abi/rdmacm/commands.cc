@@ -135,9 +135,9 @@ int Ucm::destroy_id(const Call& call) {
 }
 
 /// Addresses of the loopback interface stand for the port's, as they do in the kernel; so does none at all,
-/// where there has to be one. Where two processes of
-/// this machine are the ends of a link and its addresses are derived, one that is connected to and that
-/// nobody in this process listens at is the other end's.
+/// where there has to be one. Where processes of this machine are the ends of a link and its addresses are
+/// derived, one that is connected to and that nobody in this process listens at is the other end's; of more
+/// than two, the first one's.
 std::optional<CmAddress> Ucm::on_port(std::optional<CmAddress> address, bool is_remote) const {
   if (!address.has_value()) return address;
   if (!address->ip.is_loopback() && !(is_remote && address->ip.is_unspecified())) return address;
@@ -148,9 +148,9 @@ std::optional<CmAddress> Ucm::on_port(std::optional<CmAddress> address, bool is_
   const bool is_here = std::any_of(ids_.begin(), ids_.end(), [&](const auto& id) {
     return id != nullptr && id->backlog != 0 && id->local->port == address->port;
   });
-  constexpr std::uint8_t kOtherEnd = 1 ^ 2;
-  if (is_remote && !is_here && own.is_v4() && device.ends() == 2 && device.config().ip.empty()) {
-    address->ip.raw.back() ^= kOtherEnd;
+  if (is_remote && !is_here && own.is_v4() && device.ends() != 0 && device.config().ip.empty()) {
+    const bool is_first = own.raw.back() == 1;
+    address->ip.raw.back() = is_first && device.ends() == 2 ? 2 : 1;
   }
   return address;
 }
