@@ -65,6 +65,7 @@ class Shm(Link):
         super().__init__()
         nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
         self.prefix = nobody if as_nobody else []
+        self.ends = ends
         self.options = ["--port", f"shm:programs{which}-{os.getpid()},ends={ends}"]
 
     def around(self, _):

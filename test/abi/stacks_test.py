@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Stacks over verbs, unmodified: UCX, libfabric, Open MPI; qperf; two processes.
 
-Usage: stacks_test.py UROCE_PROGRAM [--veth] [PATTERN...]
+Usage: stacks_test.py UROCE_PROGRAM [--veth | --mesh] [PATTERN...]
 
-Runs the cases whose command lines contain a pattern, all without one. The link is shm; with --veth, af_packet
-between two network namespaces, which needs root. Each names its transport, so that it can only pass over the
+Runs the cases whose command lines contain a pattern, all without one. The link is shm, with --mesh one of four
+ends, which Open MPI has as many ranks at; with --veth, af_packet between two network namespaces, which needs
+root. Each names its transport, so that it can only pass over the
 drop-in. Prints what became of each. Programs that are not installed are skipped, with the package to install.
 """
 import pathlib
@@ -53,7 +54,7 @@ MPI = (
 PACKAGES = {"ucx_": "ucx-utils", "fi_": "libfabric-bin", "qperf": "qperf",
             "mpi": "openmpi-bin and libopenmpi-dev"}
 
-# Both ranks send what the other one compares; ends with a sum over all.
+# Each rank sends to each other one what that compares; ends with a sum over all.
 MPI_PROGRAM = """
 #include <mpi.h>
 #include <stdio.h>
@@ -62,16 +63,20 @@ MPI_PROGRAM = """
 static char sent[1 << 20], got[1 << 20];
 
 int main(int argc, char** argv) {
-  int rank, sum, bytes, i, wrong = 0;
+  int rank, ranks, step, sum, bytes, i, wrong = 0;
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  MPI_Comm_size(MPI_COMM_WORLD, &ranks);
   for (bytes = 1; bytes <= 1 << 20; bytes *= 4) {
     for (i = 0; i < 20; ++i) {
-      memset(sent, i + rank, bytes);
-      MPI_Sendrecv(sent, bytes, MPI_CHAR, 1 - rank, i, got, bytes, MPI_CHAR, 1 - rank, i, MPI_COMM_WORLD,
-                   MPI_STATUS_IGNORE);
-      memset(sent, i + 1 - rank, bytes);
-      wrong += memcmp(sent, got, bytes) != 0;
+      for (step = 1; step < ranks; ++step) {
+        int to = (rank + step) % ranks, from = (rank + ranks - step) % ranks;
+        memset(sent, i + rank, bytes);
+        MPI_Sendrecv(sent, bytes, MPI_CHAR, to, i, got, bytes, MPI_CHAR, from, i, MPI_COMM_WORLD,
+                     MPI_STATUS_IGNORE);
+        memset(sent, i + from, bytes);
+        wrong += memcmp(sent, got, bytes) != 0;
+      }
     }
   }
   MPI_Allreduce(&wrong, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
@@ -140,7 +145,8 @@ class Runner(programs_test.Runner):
             source.write_text(MPI_PROGRAM, encoding="ascii")
             subprocess.run(["mpicc", "-O1", "-o", str(program), str(source)], check=True)
         if isinstance(self.link, links.Shm):
-            return self.alone("wrong messages: 0\n", f"{command} -n 2 {program}", MPI_SECONDS)
+            return self.alone("wrong messages: 0\n", f"{command} -n {self.link.ends} {program}",
+                              MPI_SECONDS)
         return self.ranks_of_two_machines(command, program)
 
     def ranks_of_two_machines(self, command, program):
@@ -198,8 +204,8 @@ def chosen(runner, patterns):
 
 
 def main():
-    arguments = cases.arguments_of(__doc__, "--veth")
-    ends = Veth() if arguments.veth else links.Shm(False)
+    arguments = cases.arguments_of(__doc__, "--veth", "--mesh")
+    ends = Veth() if arguments.veth else links.Shm(False, ends=4 if arguments.mesh else 2)
     with tempfile.TemporaryDirectory() as name, ends as link:
         runner = Runner(arguments.uroce, link, pathlib.Path(name))
         return cases.run_cases(chosen(runner, arguments.patterns))
