@@ -99,7 +99,8 @@ std::string describe(const Config& config) {
     return port + ", address " + ip + ", GID " + (gid ? to_string(*gid) : "?") + " (index 1)";
   }
   if (has_two_ends(config)) {
-    return port + ", address 10.77.0.1 at the first end, 10.77.0.2 at the next, GID ::ffff:10.77.0.x (index 1)";
+    return port +
+           ", address 10.77.0.1 at the first end, 10.77.0.2 at the next, GID ::ffff:10.77.0.x (index 1)";
   }
   return port + ", no address but the link-local one (GID index 0; more with --ip)";
 }

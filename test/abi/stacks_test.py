@@ -3,10 +3,10 @@
 
 Usage: stacks_test.py UROCE_PROGRAM [--veth | --mesh] [PATTERN...]
 
-Runs the cases whose command lines contain a pattern, all without one. The link is shm, with --mesh one of four
-ends, which Open MPI has as many ranks at; with --veth, af_packet between two network namespaces, which needs
-root. Each names its transport, so that it can only pass over the
-drop-in. Prints what became of each. Programs that are not installed are skipped, with the package to install.
+Runs the cases whose command lines contain a pattern, all without one. The link is shm, with --mesh one of
+four ends, which Open MPI has as many ranks at; with --veth, af_packet between two network namespaces, which
+needs root. Each names its transport, so that it can only pass over the drop-in. Prints what became of each.
+Programs that are not installed are skipped, with the package to install.
 """
 import pathlib
 import shlex
