@@ -160,12 +160,12 @@ void MeshPort::tx_flush() noexcept {
 
 bool MeshPort::arm_rx() noexcept {
   if (waits_ != 0) return false;
-  for (std::size_t i = 0; i < others_.size(); ++i) {
-    if (others_[i].port->arm_rx()) continue;
-    for (std::size_t armed = 0; armed < i; ++armed) others_[armed].port->disarm_rx();
-    return false;
-  }
-  return true;
+  for (const Way& way : others_) way.port->fall_asleep();
+  shm::expose_to_producers();
+  if (std::none_of(others_.begin(), others_.end(), [](const Way& way) { return way.port->has_work(); }))
+    return true;
+  disarm_rx();
+  return false;
 }
 
 void MeshPort::disarm_rx() noexcept {

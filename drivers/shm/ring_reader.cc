@@ -62,14 +62,9 @@ void RingReader::take_offer(std::uint64_t offer) noexcept {
   line.ack.store(offer, std::memory_order_release);  // pairs with RingWriter::claim
 }
 
-bool RingReader::fall_asleep() noexcept {
-  place_.control->consumer.sleeping.store(1, std::memory_order_relaxed);
-  expose_to_producers();
+bool RingReader::has_work() const noexcept {
   const std::uint64_t offer = place_.control->producer.offer.load(std::memory_order_acquire);
-  const bool has_work =
-      is_broken_ || has_some() || (offer != ack_ && offer_epoch(offer) == presence_epoch(presence_));
-  if (has_work) wake_up();
-  return !has_work;
+  return is_broken_ || has_some() || (offer != ack_ && offer_epoch(offer) == presence_epoch(presence_));
 }
 
 void RingReader::detach() noexcept {

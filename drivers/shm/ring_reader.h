@@ -129,8 +129,10 @@ class RingReader {
     place_.control->release.bytes.store(position_, std::memory_order_release);
   }
 
-  /// Asks the producer to ring. @return false if there is something to read already.
-  bool fall_asleep() noexcept;
+  /// Asks the producer to ring. What it does not ring for, because it had published it before, has_work()
+  /// tells once expose_to_producers() has been called.
+  void fall_asleep() noexcept { place_.control->consumer.sleeping.store(1, std::memory_order_relaxed); }
+  [[nodiscard]] bool has_work() const noexcept;
   void wake_up() noexcept { place_.control->consumer.sleeping.store(0, std::memory_order_relaxed); }
   /// Leaves in good order: the producer stops at once.
   void detach() noexcept;

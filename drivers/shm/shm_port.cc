@@ -64,11 +64,21 @@ unsigned ShmPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
 }
 
 bool ShmPort::arm_rx() noexcept {
-  link_->own_bell(queue_).silence();  // what it was rung for while awake is seen below
-  if (!reader_.fall_asleep()) return false;
-  if (bulk_reader_.fall_asleep()) return true;
-  reader_.wake_up();
+  fall_asleep();
+  shm::expose_to_producers();
+  if (!has_work()) return true;
+  disarm_rx();
   return false;
+}
+
+void ShmPort::fall_asleep() noexcept {
+  link_->own_bell(queue_).silence();  // what it was rung for while awake has_work() sees
+  reader_.fall_asleep();
+  bulk_reader_.fall_asleep();
+}
+
+bool ShmPort::has_work() const noexcept {
+  return reader_.has_work() || bulk_reader_.has_work();
 }
 
 void ShmPort::disarm_rx() noexcept {
