@@ -36,6 +36,10 @@ bool is_valid_name(std::string_view name) noexcept {
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), is_allowed);
 }
 
+std::uint32_t least_ring_bytes(std::uint32_t link_mtu) noexcept {
+  return std::bit_ceil(kRecordsPerRing * record_bytes(std::min(link_mtu, kMaxLinkMtu) + kFrameOverhead));
+}
+
 Status check_limits(const Geometry& geometry) {
   if (geometry.queues == 0 || geometry.queues > kMaxQueues) {
     return Error{Errc::kConfig, "shm: queues=" + std::to_string(geometry.queues) +
@@ -46,7 +50,7 @@ Status check_limits(const Geometry& geometry) {
                                     " is out of range; allowed: " + std::to_string(kLeastLinkMtu) + " to " +
                                     std::to_string(kMaxLinkMtu)};
   }
-  const std::uint32_t least = std::bit_ceil(kRecordsPerRing * record_bytes(geometry.max_frame()));
+  const std::uint32_t least = least_ring_bytes(geometry.link_mtu);
   if (!std::has_single_bit(geometry.ring_bytes) || geometry.ring_bytes < least ||
       geometry.ring_bytes > kMaxRingBytes) {
     return Error{Errc::kConfig, "shm: ring=" + std::to_string(geometry.ring_bytes) +
@@ -66,18 +70,15 @@ std::uint32_t default_ring_bytes() noexcept {
   return static_cast<std::uint32_t>(std::clamp(std::bit_ceil(2 * cache), kLeast, kMost));
 }
 
-/// The ends of a mesh share that: each has as many links as there are others.
-std::uint32_t default_ring_bytes(std::uint32_t ends) noexcept {
-  constexpr std::uint32_t kLeast = 1U << 18;
-  return std::max(kLeast, std::bit_floor(default_ring_bytes() / (ends - 1)));
-}
-
-/// Of a link that is not there yet.
+/// Of a link that is not there yet. The ends of a mesh share that: each has as many links as there are
+/// others.
 Geometry geometry_of(const LinkConfig& config) noexcept {
-  const Geometry defaults;
-  return {.queues = config.queues,
-          .ring_bytes = config.ring_bytes.value_or(default_ring_bytes(config.ends)),
-          .link_mtu = config.link_mtu.value_or(defaults.link_mtu)};
+  Geometry geometry;
+  geometry.queues = config.queues;
+  geometry.link_mtu = config.link_mtu.value_or(geometry.link_mtu);
+  const std::uint32_t share = std::bit_floor(default_ring_bytes() / (config.ends - 1));
+  geometry.ring_bytes = config.ring_bytes.value_or(std::max(share, least_ring_bytes(geometry.link_mtu)));
+  return geometry;
 }
 
 Error mismatch(const char* what, std::uint64_t wanted, std::uint64_t present) {

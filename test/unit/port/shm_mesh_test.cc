@@ -154,6 +154,15 @@ TEST_CASE("link MTU and rings of a mesh are those of who was there first", "[shm
   CHECK(two->way_to(to).tx_claim(9014) != nullptr);
 }
 
+TEST_CASE("rings of many ends hold the largest frames, too", "[shm][mesh]") {
+  PortOptions options;
+  options.spec = "shm:" + unique_name("many") + ",ends=64";
+  options.link_mtu = 9600;
+  const auto end = open_shm(options);
+  if (!end) FAIL(end.error().text);
+  CHECK(end->front()->info().link_mtu == 9600);
+}
+
 TEST_CASE("the last of a mesh removes all files", "[shm][mesh]") {
   std::vector<std::string> paths;
   {
