@@ -107,6 +107,40 @@ TEST_CASE("sends built call by call: nothing until they are complete, nothing if
   CHECK(ibv_wr_complete(qp) == ENOMEM);
 }
 
+TEST_CASE("a window has its new key once its bind is complete, and none of one that is not",
+          "[abi][wr][mw]") {
+  Pair it;
+  ibv_mr* mr = ibv_reg_mr(it.a.pd, it.a.memory.data(), 128, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_MW_BIND);
+  ibv_mw* mw = ibv_alloc_mw(it.a.pd, IBV_MW_TYPE_2);
+  REQUIRE((mr != nullptr && mw != nullptr));
+  ibv_qp_ex* qp = ibv_qp_to_qp_ex(it.a.qp);
+  qp->wr_flags = IBV_SEND_SIGNALED;
+  const std::uint32_t first = mw->rkey;
+  const ibv_mw_bind_info info{.mr = mr,
+                              .addr = reinterpret_cast<std::uintptr_t>(mr->addr),
+                              .length = 128,
+                              .mw_access_flags = IBV_ACCESS_REMOTE_READ};
+  const auto build = [&] {
+    ibv_wr_start(qp);
+    ibv_wr_bind_mw(qp, mw, ibv_inc_rkey(first), &info);
+    CHECK(mw->rkey == first);
+  };
+  build();
+  ibv_wr_abort(qp);
+  build();
+  qp->wr_flags = IBV_SEND_IP_CSUM;
+  ibv_wr_rdma_write(qp, it.b.mr->rkey, 0);
+  CHECK(ibv_wr_complete(qp) == EINVAL);
+  CHECK(mw->rkey == first);
+  qp->wr_flags = IBV_SEND_SIGNALED;
+  build();
+  REQUIRE(ibv_wr_complete(qp) == 0);
+  CHECK(mw->rkey == ibv_inc_rkey(first));
+  CHECK(it.a.take().status == IBV_WC_SUCCESS);
+  CHECK(ibv_dealloc_mw(mw) == 0);
+  CHECK(ibv_dereg_mr(mr) == 0);
+}
+
 TEST_CASE("of sends built call by call that do not all fit none is posted; of a list, those that do",
           "[abi][wr]") {
   Pair it;

@@ -117,7 +117,9 @@ int post(QueuePair& qp) {
   if (staged.error != 0) return staged.error;
   for (std::size_t i = 0; i < staged.wrs.size(); ++i) complete(staged, staged.wrs[i], staged.rests[i]);
   const std::size_t taken = qp.qp->post_send(staged.wrs, std::max<std::size_t>(staged.wrs.size(), 1));
-  return taken == staged.wrs.size() ? 0 : why_not_taken(qp, staged.wrs[taken]);
+  if (taken != staged.wrs.size()) return why_not_taken(qp, staged.wrs[taken]);
+  for (const StagedSends::NewKey& key : staged.new_keys) key.mw->rkey = key.rkey;
+  return 0;
 }
 
 int wr_complete(ibv_qp_ex* base) {
@@ -144,12 +146,17 @@ void wr_atomic_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t addr, cons
 }
 
 void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
+  StagedSends& staged = qp_of(qp).staged;
   stage(qp, WrOpcode::kBindMw).rkey = Rkey{rkey};
-  last(qp_of(qp).staged.rests).bind = {.mr = Lkey{info->mr == nullptr ? 0 : info->mr->lkey},
-                                       .addr = info->addr,
-                                       .length = info->length,
-                                       .access = info->mw_access_flags & kWindowRights};
-  mw->rkey = rkey;
+  last(staged.rests).bind = {.mr = Lkey{info->mr == nullptr ? 0 : info->mr->lkey},
+                             .addr = info->addr,
+                             .length = info->length,
+                             .access = info->mw_access_flags & kWindowRights};
+  try {
+    staged.new_keys.push_back({mw, rkey});
+  } catch (const std::bad_alloc&) {
+    staged.error = ENOMEM;
+  }
 }
 
 void wr_local_inv(ibv_qp_ex* qp, std::uint32_t rkey) {

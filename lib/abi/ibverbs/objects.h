@@ -138,10 +138,15 @@ struct StagedSends {
     std::size_t sges = 0;
     MwBind bind;
   };
+  struct NewKey {
+    ibv_mw* mw = nullptr;
+    std::uint32_t rkey = 0;
+  };
   std::vector<SendWr> wrs;
   std::vector<Rest> rests;  // of `wrs`
   std::vector<Sge> sges;    // that of inline data has its place in `inline_data` for an address
   std::vector<std::byte> inline_data;
+  std::vector<NewKey> new_keys;  // that windows have once all is posted
   int error = 0;
 
   void clear() noexcept {
@@ -149,6 +154,7 @@ struct StagedSends {
     rests.clear();
     sges.clear();
     inline_data.clear();
+    new_keys.clear();
     error = 0;
   }
 };
