@@ -83,6 +83,9 @@ TEST_CASE("a region that cannot become another one stays what it was", "[abi][mr
   CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, reinterpret_cast<void*>(0x1000), 64, 0) !=
         0);
   CHECK(errno == EFAULT);
+  errno = 0;  // rights that are given and not asked to be changed
+  CHECK(ibv_rereg_mr(mr, IBV_REREG_MR_CHANGE_PD, side.pd, nullptr, 0, IBV_ACCESS_REMOTE_READ) != 0);
+  CHECK(errno == EINVAL);
   CHECK(mr->addr == read_only.memory);
   CHECK(ibv_dereg_mr(mr) == 0);
 }

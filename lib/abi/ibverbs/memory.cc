@@ -176,12 +176,13 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* addr, std::size_t le
   const auto rights = static_cast<unsigned>(access);
   const bool joins = (flags & IBV_REREG_MR_CHANGE_PD) != 0;
   const bool moves = (flags & IBV_REREG_MR_CHANGE_TRANSLATION) != 0;
-  const bool has_all = (!joins || pd != nullptr) && (!moves || (addr != nullptr && length != 0));
+  const bool has_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
+  const bool has_all = (!joins || pd != nullptr) && (!moves || (addr != nullptr && length != 0)) &&
+                       (has_access || access == 0);
   if (flags <= 0 || flags > IBV_REREG_MR_FLAGS_SUPPORTED || !has_all || (rights & kUnsupported) != 0) {
     errno = EINVAL;
     return IBV_REREG_MR_ERR_INPUT;
   }
-  const bool has_access = (flags & IBV_REREG_MR_CHANGE_ACCESS) != 0;
   const auto memory = moves ? bytes_at(addr, length) : bytes_at(region.addr, region.length);
   const bool is_written = has_access ? writes(rights) : region.is_written;
   auto& target = cast<ProtectionDomain>(joins ? pd : region.pd);
