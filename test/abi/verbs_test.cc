@@ -56,6 +56,19 @@ TEST_CASE("an object that others use is not destroyed", "[abi][lifetime]") {
   CHECK(ibv_destroy_comp_channel(side.channel) == EBUSY);
 }
 
+TEST_CASE(
+    "the attributes of a QP are written as programs know them that were built before there was a rate limit",
+    "[abi][old]") {
+  VerbsSide side;
+  ibv_qp_attr attr{};
+  attr.rate_limit = 1;  // something else of theirs
+  attr.alt_timeout = 1;
+  ibv_qp_init_attr init{};
+  REQUIRE(ibv_query_qp(side.qp, &attr, IBV_QP_STATE, &init) == 0);
+  CHECK(attr.alt_timeout == 0);
+  CHECK(attr.rate_limit == 1);
+}
+
 TEST_CASE("unknown masks and flags are refused, with errno", "[abi][errors]") {
   VerbsSide side;
   ibv_cq_init_attr_ex cq{};

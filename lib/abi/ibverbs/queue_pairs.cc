@@ -262,7 +262,9 @@ int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int attr_mask) {
 int ibv_query_qp(ibv_qp* base, ibv_qp_attr* attr, int, ibv_qp_init_attr* init_attr) {
   if (!is_here(*base)) return fail(EIO);
   QueuePair& qp = qp_of(base);
-  *attr = to_verbs(qp.qp->query(), qp.init.cap);
+  const ibv_qp_attr all = to_verbs(qp.qp->query(), qp.init.cap);
+  // Programs that were built before there was a rate limit have no room for it.
+  std::memcpy(static_cast<void*>(attr), &all, offsetof(ibv_qp_attr, rate_limit));
   *init_attr = qp.init;
   base->state = attr->qp_state;
   return 0;
