@@ -203,8 +203,10 @@ TEST_CASE("a post that is not taken names the work request, and says why", "[abi
   CHECK(bad == &many[VerbsSide::kDepth]);
   ibv_sge two[2]{};
   receive.sg_list = two;
-  receive.num_sge = 2;
-  CHECK(ibv_post_recv(side.qp, &receive, &bad) == EINVAL);
+  for (const int number : {2, -1}) {
+    receive.num_sge = number;
+    CHECK(ibv_post_recv(side.qp, &receive, &bad) == EINVAL);
+  }
 }
 
 TEST_CASE("a descriptor of events obeys O_NONBLOCK", "[abi][events]") {

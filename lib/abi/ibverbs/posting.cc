@@ -111,7 +111,7 @@ int post_recv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   ibv_recv_wr* const refused = post_receives(*qp.qp, qp.receives, wr);
   if (refused == nullptr) return 0;
   *bad_wr = refused;
-  const bool is_too_long = refused->num_sge > static_cast<int>(qp.init.cap.max_recv_sge);
+  const bool is_too_long = static_cast<unsigned>(refused->num_sge) > qp.init.cap.max_recv_sge;
   return is_too_long || qp.qp->query().state == QpState::kReset ? EINVAL : ENOMEM;
 }
 
@@ -121,7 +121,7 @@ int post_srq_recv(ibv_srq* base, ibv_recv_wr* wr, ibv_recv_wr** bad_wr) {
   ibv_recv_wr* const refused = post_receives(*srq.srq, srq.batch, wr);
   if (refused == nullptr) return 0;
   *bad_wr = refused;
-  return refused->num_sge > static_cast<int>(srq.srq->attr().max_sge) ? EINVAL : ENOMEM;
+  return static_cast<unsigned>(refused->num_sge) > srq.srq->attr().max_sge ? EINVAL : ENOMEM;
 }
 
 }  // namespace uroce::abi
