@@ -225,7 +225,8 @@ int Ucm::query_route(const Call& call) {
     response.num_paths = id->has_route ? 1 : 0;
     response.ib_route[0] = route_of(*id, device.active_mtu());
   }
-  return respond(cmd.response, call.room, response);
+  constexpr std::size_t kLeast = offsetof(rdma_ucm_query_route_resp, ibdev_index);
+  return respond(cmd.response, call.room, response, kLeast);
 }
 
 int Ucm::listen(const Call& call) {

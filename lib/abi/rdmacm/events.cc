@@ -156,13 +156,15 @@ void Ucm::deliver_request(const CmEvent& event) {
 }
 
 int Ucm::get_event(const Call& call) {
+  constexpr std::size_t kLeast = offsetof(rdma_ucm_event_resp, reserved);
   const auto cmd = body_of<rdma_ucm_get_event>(call.in);
   for (;;) {
     {
       const std::lock_guard lock(mutex_);
       if (!call.file->events.empty()) {
         const UcmEvent event = call.file->events.front();
-        if (const int error = respond(cmd.response, call.room, event.response); error != 0) return error;
+        const int error = respond(cmd.response, call.room, event.response, kLeast);
+        if (error != 0) return error;
         call.file->pop();
         ++event.id->events_reported;
         if (event.group != nullptr) ++event.group->events_reported;

@@ -39,12 +39,14 @@ template <typename T>
 }
 
 /// Stores a response where the program wants it.
-/// @param room  bytes there
+/// @param room   bytes there
+/// @param least  bytes that each librdmacm has room for: what came later is left out for older ones
 /// @return 0, ENOSPC.
 template <typename T>
-[[nodiscard]] int respond(std::uint64_t address, std::size_t room, const T& response) noexcept {
-  if (room < sizeof response) return ENOSPC;
-  std::memcpy(reinterpret_cast<void*>(address), &response, sizeof response);
+[[nodiscard]] int respond(std::uint64_t address, std::size_t room, const T& response,
+                          std::size_t least = sizeof(T)) noexcept {
+  if (room < least) return ENOSPC;
+  std::memcpy(reinterpret_cast<void*>(address), &response, std::min(room, sizeof response));
   return 0;
 }
 
