@@ -19,9 +19,11 @@ void copy_private(__u8 (&to)[RDMA_MAX_PRIVATE_DATA], __u8& len, const CmEvent& e
   len = event.private_len;
 }
 
-/// What the peer said of its QP, seen from this side.
+/// What the peer said of its QP, seen from this side: only a request and its reply do.
 rdma_ucm_conn_param terms_from(const CmEvent& event) noexcept {
   rdma_ucm_conn_param param{};
+  copy_private(param.private_data, param.private_data_len, event);
+  if (event.type != CmEventType::kConnectRequest && event.type != CmEventType::kConnectReply) return param;
   param.qp_num = raw(event.peer.qpn);
   param.qkey = event.peer.qkey;
   param.srq = event.peer.srq ? 1 : 0;
@@ -29,7 +31,6 @@ rdma_ucm_conn_param terms_from(const CmEvent& event) noexcept {
   param.initiator_depth = event.peer.responder_resources;
   param.retry_count = event.peer.retry_cnt;
   param.rnr_retry_count = event.peer.rnr_retry;
-  copy_private(param.private_data, param.private_data_len, event);
   return param;
 }
 
