@@ -115,6 +115,74 @@ TEST_CASE("a record that would reach over the end of the ring is malformed", "[s
   check_exchange(*a, *b);
 }
 
+TEST_CASE("a reader that gives back what it never got, or has given back before, is not believed",
+          "[shm][hostile]") {
+  const std::string name = unique_name("released");
+  const auto a = open_end(name);
+  const auto b = open_end(name);
+  settle(*a, *b);
+  SharedBytes shared(name);
+  const std::size_t released = kGeometry.control_at(0, 0) + offsetof(shm::RingControl, release);
+  const Bytes frame = random_bytes(4000, 1);
+  std::size_t under_way = 0;
+  const auto fill = [&] {
+    while (send(*a, frame)) ++under_way;
+  };
+  const auto receive_all = [&] {
+    for (int burst = 0; burst < 8; ++burst) under_way -= receive(*b).size();
+    CHECK(under_way == 0);
+  };
+  fill();
+  receive_all();
+  fill();  // what b has given back by now is known
+  for (const std::uint64_t lie : {std::uint64_t{0}, std::uint64_t{1} << 40, ~std::uint64_t{0}}) {
+    const std::uint64_t before = a->counters().rx_malformed;
+    shared.store64(released, lie);
+    CHECK_FALSE(send(*a, frame));
+    CHECK(a->counters().rx_malformed == before + 1);
+  }
+  receive_all();
+  CHECK(send(*a, frame));
+  CHECK(a->counters().tx_dropped == 0);
+}
+
+TEST_CASE("what a peer has written over of an end's own words is written again, and the stream goes on",
+          "[shm][hostile]") {
+  const std::string name = unique_name("words");
+  const auto a = open_end(name);
+  const auto b = open_end(name);
+  settle(*a, *b);
+  SharedBytes shared(name);
+  const std::size_t consumer = kGeometry.control_at(0, 0) + offsetof(shm::RingControl, consumer);
+  const std::size_t ack = consumer + offsetof(shm::ConsumerLine, ack);
+  const std::size_t presence = consumer + offsetof(shm::ConsumerLine, presence);
+  const std::uint32_t known = shared.load32(presence);
+  const Bytes frame = random_bytes(100, 1);
+  REQUIRE(send(*a, frame));
+  REQUIRE(receive(*b).size() == 1);
+  shared.store64(ack, 77);
+  CHECK_FALSE(send(*a, frame));
+  shared.store64(presence, 77);
+  CHECK(receive(*b).empty());
+  CHECK(shared.load32(presence) == known);
+  REQUIRE(send(*a, frame));
+  CHECK(receive(*b) == std::vector<Bytes>{frame});
+  CHECK(a->counters().tx_dropped == 0);
+}
+
+TEST_CASE("an offer of a stream that was written over is made again", "[shm][hostile]") {
+  const std::string name = unique_name("offer");
+  const auto a = open_end(name);
+  const auto b = open_end(name);
+  SharedBytes shared(name);
+  CHECK(a->tx_claim(64) == nullptr);  // offers
+  shared.store64(kGeometry.control_at(0, 0) + offsetof(shm::RingControl, producer), 0);
+  const Bytes frame = random_bytes(100, 1);
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (!send(*a, frame) && std::chrono::steady_clock::now() < deadline) receive(*b);
+  CHECK(receive(*b) == std::vector<Bytes>{frame});
+}
+
 TEST_CASE("a peer that writes garbage everywhere harms nobody but itself", "[shm][hostile]") {
   const std::string name = unique_name("garbage");
   const auto a = open_end(name);

@@ -261,4 +261,7 @@ TEST_CASE("a sleeping end is woken by bulk, and does not fall asleep over it", "
   link.b->disarm_rx();
   CHECK(receive(*link.b).size() == 1);
   CHECK(link.b->arm_rx());
+  link.b->disarm_rx();
+  REQUIRE(send_bulk(*link.a, random_bytes(4000, 2)));
+  CHECK(::poll(&waiting, 1, 0) == 0);  // it is awake
 }

@@ -58,11 +58,13 @@ class Forger {
     }
     REQUIRE(b_->counters().rx_malformed == 0);
   }
-  /// The receiver is another one from now on, which reads the stream that has been forged with the others.
-  void restart_receiver() {
+  /// One end is another one from now on; what is read next is the stream that has been forged with the
+  /// others.
+  void restart(bool receiver) {
     const std::uint32_t forged = next_stream();
-    b_.reset();
-    b_ = open_end(name_);
+    auto& end = receiver ? b_ : a_;
+    end.reset();
+    end = open_end(name_);
     meet();
     REQUIRE(stream_ == forged);
   }
@@ -156,6 +158,6 @@ TEST_CASE("what a stream has left is not taken for records of the next one", "[s
       const bool is_long = stream % 2 != 0 && random.below(8) == 0;
       return 14 + random.below(is_long ? 4000 : 400);
     });
-    link.restart_receiver();
+    link.restart(stream % 4 < 2);
   }
 }

@@ -1,6 +1,7 @@
 #include <catch2/catch.hpp>
 
 #include <poll.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -140,19 +141,80 @@ TEST_CASE("ends that disagree about the link are told so", "[shm][open]") {
   CHECK(open_shm(options_for(name)));  // says nothing, so takes what is there
 }
 
+TEST_CASE("a link that another version has made, or that was cut, is refused", "[shm][open]") {
+  const std::string name = unique_name("foreign-link");
+  const PortPtr a = open_one(options_for(name));
+  SharedBytes shared(name);
+  const auto why_not = [&] { return open_shm(options_for(name)).error().text; };
+  for (const std::size_t word : {offsetof(shm::LinkHeader, magic), offsetof(shm::LinkHeader, version)}) {
+    const std::uint32_t known = shared.load32(word);
+    shared.store32(word, known + 1);
+    CHECK(why_not().find("another version") != std::string::npos);
+    shared.store32(word, known);
+  }
+  const std::string path = shm::link_path(name);
+  REQUIRE(::truncate(path.c_str(), static_cast<off_t>(shared.size() - 4096)) == 0);
+  CHECK(why_not().find("PID " + std::to_string(::getpid())) != std::string::npos);
+  REQUIRE(::truncate(path.c_str(), static_cast<off_t>(shared.size())) == 0);
+  CHECK(open_shm(options_for(name)));
+}
+
+TEST_CASE("a link whose file or bell is something else is refused, and what was made of it is removed",
+          "[shm][open]") {
+  const std::string name = unique_name("bell");
+  const std::string path = shm::link_path(name);
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK(open_shm(options_for(name)).error().code == Errc::kPermission);
+  ::unlink(path.c_str());
+  std::ofstream(path + "~0.0") << "text";
+  const auto refused = open_shm(options_for(name));
+  REQUIRE_FALSE(refused);
+  CHECK(refused.error().code == Errc::kPermission);
+  CHECK(::access(path.c_str(), F_OK) != 0);
+  ::unlink((path + "~0.0").c_str());
+}
+
+TEST_CASE("a forked child that closes its copy leaves the link to its parent", "[shm][open]") {
+  Pair link("copy");
+  const pid_t child = ::fork();
+  if (child == 0) {
+    link.a.reset();
+    link.b.reset();
+    ::_exit(0);
+  }
+  int status = 1;
+  REQUIRE(::waitpid(child, &status, 0) == child);
+  REQUIRE(status == 0);
+  for (const char* suffix : {"", "~0.0", "~1.0"})
+    CHECK(::access((shm::link_path(link.name) + suffix).c_str(), F_OK) == 0);
+  const Bytes frame = random_bytes(100, 1);
+  REQUIRE(send(*link.a, frame));
+  CHECK(receive(*link.b) == std::vector<Bytes>{frame});
+  CHECK(link.a->counters().tx_dropped == 0);
+}
+
 TEST_CASE("bad names, sizes and options are refused", "[shm][open]") {
   for (const char* name : {"", "a/b", "a b", "~", "x~0.0"}) {
     INFO(name);
     CHECK(open_shm(options_for(name)).error().code == Errc::kConfig);
   }
   const std::string name = unique_name("sizes");
-  for (const char* option : {",ring=100K", ",ring=4K", ",ring=4G", ",side=2", ",colour=red"}) {
+  for (const char* option :
+       {",ring=100K", ",ring=4K", ",ring=32K", ",ring=512M", ",ring=4G", ",side=2", ",colour=red"}) {
     INFO(option);
     CHECK(open_shm(options_for(name, option)).error().code == Errc::kConfig);
   }
-  PortOptions giant = options_for(name);
-  giant.link_mtu = 9601;
-  CHECK(open_shm(giant).error().code == Errc::kConfig);
+  CHECK(open_shm(options_for(unique_name("AZ-az_09."))));
+  for (const std::uint32_t link_mtu : {575U, 9601U}) {
+    PortOptions options = options_for(name);
+    options.link_mtu = link_mtu;
+    CHECK(open_shm(options).error().code == Errc::kConfig);
+  }
+  for (const std::uint32_t queues : {0U, 65U}) {
+    PortOptions options = options_for(name, ",ring=64K");
+    options.queues = queues;
+    CHECK(open_shm(options).error().code == Errc::kConfig);
+  }
 }
 
 TEST_CASE("frames of every size cross the link whole and in order, many times round the ring",
@@ -293,6 +355,7 @@ TEST_CASE("without a peer frames are dropped and counted, and do not block", "[s
   const std::string name = unique_name("alone");
   const PortPtr a = open_one(options_for(name));
   for (int i = 0; i < 5000; ++i) REQUIRE(send(*a, random_bytes(1000, 1)));
+  a->tx_commit();  // nothing is claimed
   CHECK(a->counters().tx_dropped == 5000);
   CHECK(a->counters().tx_frames == 0);
 
@@ -362,6 +425,23 @@ TEST_CASE("a sleeping end is woken by a frame, and only then", "[shm][sleep]") {
   CHECK(receive(*link.b).size() == 1);
   CHECK(link.b->arm_rx());
   link.b->disarm_rx();
+}
+
+TEST_CASE("an end that has woken is rung for no more, and one that sleeps is, wherever its stream has got to",
+          "[shm][sleep]") {
+  Pair link("sleep-stream");
+  const Bytes frame = random_bytes(100, 1);
+  REQUIRE(link.b->arm_rx());
+  link.b->disarm_rx();
+  REQUIRE(send(*link.a, frame));
+  CHECK_FALSE(is_readable(link.b->rx_fd(), 0));
+  link.b.reset();
+  link.b = open_one(options_for(link.name));
+  CHECK(link.a->tx_claim(64) == nullptr);  // offers a stream
+  CHECK(receive(*link.b).empty());         // takes the offer
+  REQUIRE(link.b->arm_rx());
+  REQUIRE(send(*link.a, frame));  // as far as in the stream before
+  CHECK(is_readable(link.b->rx_fd(), 1000));
 }
 
 TEST_CASE("a sleeping end is woken by a new peer that has something to say", "[shm][sleep]") {
