@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""The number of an event channel of RDMA-CM belongs to what is opened next, however the channel was closed.
+"""What is preloaded for RDMA-CM stands in the way of nothing else: the number of an event channel belongs to
+what is opened next, however the channel was closed, and a path that is none is EFAULT.
 
 descriptors_test.py UROCE
 """
+import errno
 import os
 import subprocess
 import sys
@@ -30,15 +32,32 @@ with open(name) as back:
 os.unlink(name)
 """
 
+# Programs ask so whether the system has statx(): those in Rust, when the first file that they look for is not
+# there.
+NO_PATH = """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+buffer = ctypes.create_string_buffer(256)
+for name, words in {"statx": (0, None, 0, 0x7ff, None), "stat": (None, buffer), "lstat": (None, buffer),
+                    "open": (None, 0), "openat": (0, None, 0), "access": (None, 0)}.items():
+    print(name, libc[name](*words), ctypes.get_errno())
+"""
+
 
 class Descriptors(unittest.TestCase):
-    def run_program(self, close, is_taken=False):
-        program = PROGRAM.format(close=close, is_taken=is_taken)
+    def answer(self, program):
         link = f"shm:descriptors-{os.getpid()}"
         words = [UROCE, "run", "--port", link, "--", sys.executable, "-c", program]
         result = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)
         self.assertEqual(result.returncode, 0, result.stderr)
-        self.assertEqual(result.stdout, "this is the file's\n")
+        return result.stdout
+
+    def run_program(self, close, is_taken=False):
+        self.assertEqual(self.answer(PROGRAM.format(close=close, is_taken=is_taken)), "this is the file's\n")
+
+    def test_no_path(self):
+        asked = ("statx", "stat", "lstat", "open", "openat", "access")
+        self.assertEqual(self.answer(NO_PATH).splitlines(), [f"{name} -1 {errno.EFAULT}" for name in asked])
 
     def test_close(self):
         self.run_program("os.close(fd)")

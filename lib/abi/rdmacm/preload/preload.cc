@@ -1,6 +1,11 @@
 // liburoce-preload.so: gives the stock librdmacm its /dev/infiniband/rdma_cm. That path, and descriptors that
 // it was opened as, are handed to uroce's libibverbs.so.1; what programs look for in the device's folder of
 // sysfs is found where UROCE_SYSFS says; all else goes where it would have gone.
+#include <sys/cdefs.h>
+// Programs probe for EFAULT by calls without a path: no declaration is to promise that there is one.
+#undef __nonnull
+#define __nonnull(arguments)
+
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -140,6 +145,10 @@ void describe(const char* path, struct stat& out) noexcept {
 bool is_device_path(const char* path) noexcept {
   return path != nullptr && path[0] == '/' && path[1] == 'd' &&
          (std::strcmp(path, kRdmaCm) == 0 || std::strcmp(path, kVerbs) == 0);
+}
+
+bool is_empty(const char* path) noexcept {
+  return path == nullptr || path[0] == '\0';
 }
 
 /// stat() of a path. @return whether it was one of ours.
@@ -287,7 +296,7 @@ UROCE_EXPORT int __lxstat(int version, const char* path, struct stat* out) {
 
 UROCE_EXPORT int statx(int folder, const char* path, int flags, unsigned mask, struct statx* out) {
   struct stat known {};
-  const bool is_own_descriptor = path[0] == '\0' && (flags & AT_EMPTY_PATH) != 0 && is_ours(folder);
+  const bool is_own_descriptor = is_empty(path) && (flags & AT_EMPTY_PATH) != 0 && is_ours(folder);
   if (!is_own_descriptor && !stat_device(path, &known)) {
     return next(next_statx, "statx")(folder, Real(path), flags, mask, out);
   }
