@@ -26,8 +26,8 @@ struct RpcClientAttr {
   unsigned loop = 0;                        ///< which of the device's loops it belongs to
   std::chrono::milliseconds timeout{5000};  ///< for the answer to an attempt to connect
   /// Between the end of a connection and the first attempt to make it again; then twice as long, and
-  /// 1 ms at least, after each attempt that failed, up to `longest_pause`; each a random part longer, up to a
-  /// half.
+  /// 1 ms at least, each time, up to `longest_pause`; each a random part longer, up to a half. It is as short
+  /// as at first again after a connection that brought a reply, or that lived as long as `longest_pause`.
   std::chrono::milliseconds pause{1};
   std::chrono::milliseconds longest_pause{1000};
   bool reconnects = true;  ///< false: a connection that has ended is not made again

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "base/bounded_time.h"
-#include "base/random.h"
 #include "base/timer_wheel.h"
 #include "cm/connect_error.h"
+#include "cm/redial.h"
 #include "cm/rpc_frame.h"
 #include "uroce/rpc.h"
 
@@ -22,7 +22,6 @@ using std::chrono::nanoseconds;
 constexpr unsigned kSpins = 1000;  // before ask() sleeps: some 50 us
 constexpr unsigned kBusy = 8;      // looks at the clock are so rare while messages come
 constexpr nanoseconds kNap = std::chrono::milliseconds(1);  // where nothing tells that there is room again
-constexpr std::chrono::milliseconds kShortest(1);           // between attempts to connect, but for the first
 constexpr nanoseconds kNever = bounded(nanoseconds::max());
 
 /// A connection, or an attempt to make it. The id of the CM ends before the QP.
@@ -71,8 +70,7 @@ struct RpcClient::Impl {
       : cm(its_cm),
         pd(its_pd),
         cfg(attr),
-        random(its_cm.ca_guid() ^ its_cm.device().now_ns()),
-        pause(attr.pause),
+        redial(attr.pause, attr.longest_pause, its_cm.ca_guid() ^ its_cm.device().now_ns()),
         calls(attr.calls),
         ends(attr.calls) {
     free_slots.reserve(attr.calls);
@@ -80,6 +78,7 @@ struct RpcClient::Impl {
   }
 
   [[nodiscard]] Ticks now() const noexcept { return Ticks(cm.device().now_ns()); }
+  [[nodiscard]] std::uint64_t answers() const noexcept { return counts.replied + counts.late; }
   [[nodiscard]] RpcCall name_of(std::uint32_t slot) const noexcept {
     return RpcCall{std::uint64_t{calls[slot].generation} << 32 | slot};
   }
@@ -112,12 +111,12 @@ struct RpcClient::Impl {
   Cm& cm;
   Pd& pd;
   RpcClientAttr cfg;
-  Random random;
   std::optional<Line> line;
   bool is_connected = false;
   std::uint32_t borrowed = 0;  // messages of the line that the application has
-  std::chrono::milliseconds pause;
+  Redial redial;
   Ticks next_attempt;
+  std::uint64_t answers_before = 0;  // the end of the last connection
   std::string trouble;
   std::span<std::byte> place;  // of the request that was claimed
 
@@ -158,7 +157,7 @@ Status RpcClient::Impl::on_event(const CmEvent& event) {
   if (!is_rpc_greeting(event.private_data()))
     return Error{Errc::kPeer, to_string(event.remote) + " is no server of calls, or of another version"};
   is_connected = true;
-  pause = cfg.pause;
+  redial.on_connected(now());
   ++counts.connections;
   return {};
 }
@@ -197,10 +196,9 @@ void RpcClient::Impl::give_up(std::string why) noexcept {
   for (Call& call : calls) {
     if (call.state == Call::State::kUnderWay) end(call, RpcOutcome::kEnded);
   }
-  const nanoseconds wait = pause;
-  next_attempt = now() + static_cast<std::uint64_t>(wait.count()) +
-                 random.below(static_cast<std::uint64_t>(wait.count()) / 2 + 1);
-  pause = std::clamp(pause * 2, std::min(kShortest, cfg.longest_pause), cfg.longest_pause);
+  const bool has_answered = answers_before != answers();
+  answers_before = answers();
+  next_attempt = redial.on_ended(now(), has_answered);
   if (borrowed == 0) line.reset();
 }
 

@@ -345,7 +345,7 @@ TEST_CASE("a question to whom the connection has ended is told why", "[rpc]") {
   CHECK_FALSE(reply.error().text.empty());
 }
 
-TEST_CASE("a client that has found its server again loses no time the next time", "[rpc]") {
+TEST_CASE("a client whose server answers and ends loses no time the next time", "[rpc]") {
   World world;
   std::optional<RpcServer> server(world.listen());
   const std::uint16_t port = server->port();
@@ -353,6 +353,9 @@ TEST_CASE("a client that has found its server again loses no time the next time"
   const auto refused = [&] { return value_of(world.cm_b.counters(), "cm_rejected"); };
   std::array<RpcReply, 1> none;
   for (std::uint64_t i = 0; i < 16; ++i) {  // twice the pause each time would be a minute in all
+    (void)begin(client, "x");
+    CHECK(server->reply(next_request(world, *server), {}) == Sent::kOk);
+    client.release(next_end(client, *server));
     server.reset();
     const std::uint64_t before = refused();
     REQUIRE(within(20s, [&] {
@@ -360,8 +363,27 @@ TEST_CASE("a client that has found its server again loses no time the next time"
       return refused() >= before + (i == 0 ? 3 : 0);
     }));
     server.emplace(world.listen({.at = {.port = port}}));
-    settle(client, *server, [&] { return client.counts().connections == i + 2; });
+    settle(client, *server, [&] { return client.counts().connections == i + 2 && client.max_message() > 0; });
   }
+}
+
+TEST_CASE("a server that accepts and hangs up at once is dialled more and more rarely", "[rpc]") {
+  World world;
+  std::optional<RpcServer> server(world.listen());
+  const std::uint16_t port = server->port();
+  RpcClient client = world.connect(*server, {.longest_pause = 1h});
+  const auto begun = Clock::now();
+  std::array<RpcReply, 1> none;
+  for (std::uint64_t i = 1; i <= 10; ++i) {
+    server.reset();
+    REQUIRE(within(20s, [&] {
+      CHECK(client.poll(none) == 0);
+      return !client.is_connected();
+    }));
+    server.emplace(world.listen({.at = {.port = port}}));
+    settle(client, *server, [&] { return client.counts().connections > i; });
+  }
+  CHECK(Clock::now() - begun >= 1022ms);
 }
 
 TEST_CASE("a client sleeps until the first of its calls is due, and no longer", "[rpc]") {
