@@ -25,7 +25,7 @@ struct MessageChannelAttr {
 
 /// A message that has arrived, where it has arrived.
 struct Message {
-  std::span<const std::byte> data;
+  std::span<const std::byte> data{};
   std::uint64_t number = 0;  ///< from 0, as they were sent
   std::uint32_t slot = 0;    ///< of the channel
 };
@@ -37,6 +37,7 @@ enum class Sent : std::uint8_t {
   kNoSlot,    ///< MessageChannelAttr::sends are under way: poll, and try again
   kTooLong,   ///< longer than max_message(), or than what was claimed
   kEnded,     ///< see MessageChannel::end_text()
+  kAnswered,  ///< RpcServer only: the request has been answered or released already; nothing was done
 };
 
 [[nodiscard]] std::string_view to_string(Sent sent) noexcept;
@@ -103,7 +104,10 @@ class MessageChannel {
   /// is shared. Otherwise poll() does so.
   void tell_credits() noexcept;
   /// Lets the peer send more. In any order, each message once.
-  void release(const Message& message) noexcept;
+  /// @return false if it has been released already, or was none of this channel; nothing was done.
+  bool release(const Message& message) noexcept;
+  /// Whether the message has not been released yet.
+  [[nodiscard]] bool has(const Message& message) const noexcept;
   /// Blocks until poll() may have something to do, or the time is over. That there are slots again, after
   /// Sent::kNoSlot, does not end it.
   /// @return false when the time was over.

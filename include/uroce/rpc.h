@@ -47,7 +47,8 @@ enum class RpcOutcome : std::uint8_t {
 struct RpcReply {
   RpcCall call{};
   RpcOutcome outcome = RpcOutcome::kEnded;
-  Message message;  ///< for kReplied and kRefused: what the server said, where it has arrived
+  std::uint64_t connection = 0;  ///< that it was told of: the how many-th of RpcClientCounts::connections
+  Message message;               ///< for kReplied and kRefused: what the server said, where it has arrived
 };
 
 /// What a client has done so far.
@@ -107,7 +108,8 @@ class RpcClient {
   /// called again and again, with room in `out`. @return how many entries of `out` were filled.
   [[nodiscard]] std::size_t poll(std::span<RpcReply> out) noexcept;
   /// Each reply once, in any order; those without a message need none.
-  void release(const RpcReply& reply) noexcept;
+  /// @return false if it has been released already; nothing was done.
+  bool release(const RpcReply& reply) noexcept;
   /// Gives a call up: nothing more is heard of it.
   /// @return false if it is not under way.
   bool cancel(RpcCall call) noexcept;
@@ -180,9 +182,9 @@ class RpcServer {
   /// until answered or released. Also makes progress, accepts clients and lets those go that are gone: to be
   /// called again and again, with room in `out`. @return how many entries of `out` were filled.
   [[nodiscard]] std::size_t poll(std::span<RpcRequest> out) noexcept;
-  /// Answers, in any order, also later. With kOk or kEnded (the client is gone) the request is done with and
-  /// must not be used any more; with kNoCredit and kNoSlot: poll, and try again. What answers a notice is
-  /// sent to nobody.
+  /// Answers, in any order, also later. With kOk or kEnded (the client is gone) the request is done with, and
+  /// its message not to be read any more; with kNoCredit and kNoSlot: poll, and try again. What answers a
+  /// notice is sent to nobody. With kAnswered it was done with before.
   [[nodiscard]] Sent reply(const RpcRequest& request, std::span<const std::byte> answer) noexcept;
   /// The same in two steps: a place in registered memory, and sending what was written there. Nothing else is
   /// sent to the client in between.
@@ -191,7 +193,8 @@ class RpcServer {
   /// Answers that it is not served. @param why  for the client, as RpcReply::message
   [[nodiscard]] Sent refuse(const RpcRequest& request, std::span<const std::byte> why = {}) noexcept;
   /// Done with, without an answer: of a notice, or of a call that its client shall give up.
-  void release(const RpcRequest& request) noexcept;
+  /// @return false if it was done with before; nothing was done.
+  bool release(const RpcRequest& request) noexcept;
   /// Blocks until poll() may have something to do, or the time is over.
   /// @return false when the time was over.
   [[nodiscard]] bool wait(std::chrono::nanoseconds timeout);

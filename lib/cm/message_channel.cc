@@ -5,6 +5,7 @@
 #include <new>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/bounded_time.h"
 #include "base/endian.h"
@@ -21,6 +22,7 @@ constexpr std::uint32_t kCreditReceives = 2;
 static_assert(MessageChannelAttr{.receives = 5}.completions() == 5 + kCreditReceives);
 constexpr std::uint32_t kUncounted = 8;  // send slots beside those of messages: for credits and drain()
 constexpr std::size_t kHelloBytes = 4;
+constexpr std::uint64_t kNoNumber = ~std::uint64_t{0};  // of a message
 
 /// The 31 bits of a count that grew by less than 2^31 since `last`, as the whole count.
 constexpr std::uint64_t count_of(std::uint32_t word, std::uint64_t last) noexcept {
@@ -57,7 +59,8 @@ struct MessageChannel::Impl {
         memory(std::move(mr)),
         send_cq(std::move(sends)),
         recv(std::move(arrivals)),
-        qp(std::move(pair)) {
+        qp(std::move(pair)),
+        numbers(attr.completions(), kNoNumber) {
     const auto hello = memory.memory().subspan(hello_at()).first<kHelloBytes>();
     store_be<0, kHelloBytes>(hello, attr.message_bytes);
   }
@@ -98,6 +101,7 @@ struct MessageChannel::Impl {
   Cq send_cq;
   Arrivals recv;
   Qp qp;
+  std::vector<std::uint64_t> numbers;  // of messages that the application has, by slot
 
   std::uint64_t done = 0;      // messages that have arrived, as far as it is known
   std::uint64_t limit = 0;     // messages that may be sent in all
@@ -163,6 +167,7 @@ bool MessageChannel::Impl::take_arrival(const Wc& wc, Message& message) noexcept
   limit = count_of(word, limit);
   if ((word & kNoMessage) == 0) {
     message = {.data = data, .number = counts.received++, .slot = slot};
+    numbers[slot] = message.number;
     return true;
   }
   if (data.size() == kHelloBytes) peer_bytes = load_be<0, kHelloBytes>(data.first<kHelloBytes>());
@@ -305,11 +310,20 @@ void MessageChannel::tell_credits() noexcept {
   impl_->tell_credits();
 }
 
-void MessageChannel::release(const Message& message) noexcept {
+bool MessageChannel::release(const Message& message) noexcept {
+  if (!has(message)) return false;
   Impl& own = *impl_;
-  if (!own.post_receive(message.slot)) return;  // the QP has ended
+  own.numbers[message.slot] = kNoNumber;
+  if (!own.post_receive(message.slot)) return true;  // the QP has ended
   ++own.released;
   own.tell_credits();
+  return true;
+}
+
+bool MessageChannel::has(const Message& message) const noexcept {
+  const auto& numbers = impl_->numbers;
+  return message.slot < numbers.size() && numbers[message.slot] == message.number &&
+         message.number != kNoNumber;
 }
 
 bool MessageChannel::wait(std::chrono::nanoseconds timeout) {
@@ -362,9 +376,12 @@ std::string MessageChannel::end_text() const {
 }
 
 std::string_view to_string(Sent sent) noexcept {
-  constexpr std::array<std::string_view, 5> kNames = {"sent", "the peer has no room for more messages",
+  constexpr std::array<std::string_view, 6> kNames = {"sent",
+                                                      "the peer has no room for more messages",
                                                       "as many messages as may be are under way",
-                                                      "the message is too long", "the connection has ended"};
+                                                      "the message is too long",
+                                                      "the connection has ended",
+                                                      "the request has been answered or released already"};
   return kNames[static_cast<std::size_t>(sent)];
 }
 

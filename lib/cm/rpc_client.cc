@@ -242,6 +242,7 @@ void RpcClient::Impl::end(Call& call, RpcOutcome outcome, const Message& message
   call.state = Call::State::kEnded;
   const RpcReply reply{.call = name_of(static_cast<std::uint32_t>(&call - calls.data())),
                        .outcome = outcome,
+                       .connection = counts.connections,
                        .message = message};
   switch (outcome) {
     case RpcOutcome::kTimeout:
@@ -454,11 +455,14 @@ std::size_t RpcClient::poll(std::span<RpcReply> out) noexcept {
   return filled;
 }
 
-void RpcClient::release(const RpcReply& reply) noexcept {
-  if (reply.outcome != RpcOutcome::kReplied && reply.outcome != RpcOutcome::kRefused) return;
+bool RpcClient::release(const RpcReply& reply) noexcept {
+  if (reply.outcome != RpcOutcome::kReplied && reply.outcome != RpcOutcome::kRefused) return true;
   Impl& own = *impl_;
-  own.line->channel.release(reply.message);
+  // A connection is made again once all of the former one is released.
+  const bool is_of_line = own.line.has_value() && reply.connection == own.counts.connections;
+  if (!is_of_line || !own.line->channel.release(reply.message)) return false;
   if (--own.borrowed == 0 && !own.is_connected) own.line.reset();
+  return true;
 }
 
 bool RpcClient::cancel(RpcCall call) noexcept {

@@ -41,6 +41,12 @@ struct RpcServer::Impl {
     return known != peers.end() ? known->second.get() : nullptr;
   }
 
+  /// @return nullptr if the request is done with.
+  [[nodiscard]] Peer* owner_of(const RpcRequest& request) const noexcept {
+    Peer* peer = find(request.client);
+    return peer != nullptr && peer->channel.has(request.message) ? peer : nullptr;
+  }
+
   Status bind();
   void attend() noexcept;
   void on_event();
@@ -212,8 +218,8 @@ void RpcServer::Impl::release(Peer& peer, const RpcRequest& request) noexcept {
 }
 
 Sent RpcServer::Impl::claim(const RpcRequest& request, std::size_t bytes, std::span<std::byte>& to) noexcept {
-  Peer* peer = find(request.client);
-  if (peer == nullptr) return Sent::kEnded;
+  Peer* peer = owner_of(request);
+  if (peer == nullptr) return Sent::kAnswered;
   const Sent claimed = peer->is_gone ? Sent::kEnded : peer->channel.claim(framed(bytes), peer->place);
   if (claimed == Sent::kOk) {
     to = peer->place.subspan(RpcFrame::kBytes);
@@ -229,8 +235,8 @@ Sent RpcServer::Impl::claim(const RpcRequest& request, std::size_t bytes, std::s
 }
 
 Sent RpcServer::Impl::send(const RpcRequest& request, std::size_t bytes, RpcKind kind) noexcept {
-  Peer* peer = find(request.client);
-  if (peer == nullptr) return Sent::kEnded;
+  Peer* peer = owner_of(request);
+  if (peer == nullptr) return Sent::kAnswered;
   if (peer->place.size() < framed(bytes)) return Sent::kTooLong;
   if (!request.wants_reply) {  // it goes to nobody
     peer->place = {};
@@ -251,7 +257,9 @@ Sent RpcServer::Impl::send(const RpcRequest& request, std::size_t bytes, RpcKind
 Sent RpcServer::Impl::answer(const RpcRequest& request, std::span<const std::byte> text,
                              RpcKind kind) noexcept {
   if (!request.wants_reply) {
-    if (Peer* peer = find(request.client); peer != nullptr) release(*peer, request);
+    Peer* peer = owner_of(request);
+    if (peer == nullptr) return Sent::kAnswered;
+    release(*peer, request);
     return Sent::kOk;
   }
   std::span<std::byte> to;
@@ -321,8 +329,11 @@ Sent RpcServer::commit(const RpcRequest& request, std::size_t bytes) noexcept {
   return impl_->send(request, bytes, RpcKind::kReply);
 }
 
-void RpcServer::release(const RpcRequest& request) noexcept {
-  if (Peer* peer = impl_->find(request.client); peer != nullptr) impl_->release(*peer, request);
+bool RpcServer::release(const RpcRequest& request) noexcept {
+  Peer* peer = impl_->owner_of(request);
+  if (peer == nullptr) return false;
+  impl_->release(*peer, request);
+  return true;
 }
 
 bool RpcServer::wait(nanoseconds timeout) {

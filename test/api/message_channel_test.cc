@@ -172,6 +172,31 @@ TEST_CASE("a sender stops at what the receiver has room for, and goes on", "[mes
   CHECK(channels.rnr_naks() == 0);
 }
 
+TEST_CASE("a message is released once", "[messages]") {
+  Channels channels({.sends = 4, .receives = 2});
+  channels.meet();
+  for (const char* text : {"one", "two"}) CHECK(channels.a.send(bytes_of(text)) == Sent::kOk);
+  const Message one = channels.next_at_b();
+  const Message two = channels.next_at_b();
+  CHECK(channels.b.release(one));
+  CHECK_FALSE(channels.b.release(one));
+  CHECK_FALSE(channels.b.release({.number = two.number, .slot = one.slot}));
+  CHECK_FALSE(channels.b.release({.number = two.number, .slot = ~0U}));
+  CHECK(text_of(two) == "two");
+  std::array<Message, 1> none;
+  REQUIRE(within(10s, [&] {
+    CHECK(channels.a.poll(none) == 0);
+    return channels.b.poll(none) == 0 && channels.a.credits() > 0;
+  }));
+  CHECK(channels.a.credits() == 1);
+  CHECK(channels.a.send(bytes_of("three")) == Sent::kOk);
+  const Message three = channels.next_at_b();
+  CHECK_FALSE(channels.b.release(one));
+  CHECK((text_of(two) == "two" && text_of(three) == "three"));
+  CHECK(channels.b.release(three));
+  CHECK(channels.b.release(two));
+}
+
 TEST_CASE("an end with few sends waits for its own messages", "[messages]") {
   Channels channels({.message_bytes = 64, .sends = 3, .receives = 64});
   channels.meet();

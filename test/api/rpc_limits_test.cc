@@ -367,6 +367,90 @@ TEST_CASE("a client whose server answers and ends loses no time the next time", 
   }
 }
 
+TEST_CASE("a request is answered or released once", "[rpc]") {
+  World world;
+  RpcServer server = world.listen();
+  RpcClient client = world.connect(server);
+  (void)begin(client, "first");
+  REQUIRE(client.notify(2, bytes_of("by the way")) == Sent::kOk);
+  (void)begin(client, "second");
+  const RpcRequest first = next_request(world, server);
+  const RpcRequest notice = next_request(world, server);
+  const RpcRequest second = next_request(world, server);
+  std::span<std::byte> place;
+  CHECK(server.reply(first, bytes_of("1")) == Sent::kOk);
+  CHECK(server.reply(notice, {}) == Sent::kOk);
+  for (const RpcRequest& done : {first, notice}) {
+    CHECK(server.reply(done, bytes_of("again")) == Sent::kAnswered);
+    CHECK(server.refuse(done) == Sent::kAnswered);
+    CHECK(server.claim(done, 1, place) == Sent::kAnswered);
+    CHECK(server.commit(done, 0) == Sent::kAnswered);
+    CHECK_FALSE(server.release(done));
+  }
+  CHECK(text_of(second.message) == "second");
+  REQUIRE(server.claim(second, 1, place) == Sent::kOk);
+  CHECK(server.release(second));
+  CHECK(server.commit(second, 1) == Sent::kAnswered);
+  CHECK_FALSE(server.release(second));
+  CHECK(text_of(next_end(client, server).message) == "1");
+  settle(client, server, [&] { return client.pending() == 1; });
+  CHECK((server.counts().replies == 1 && server.counts().lost == 0));
+}
+
+TEST_CASE("a request of a client that is gone is answered or released once", "[rpc]") {
+  World world;
+  RpcServer server = world.listen();
+  std::optional<RpcClient> client(world.connect(server));
+  for (int i = 0; i < 2; ++i) (void)begin(*client, "x");
+  const RpcRequest first = next_request(world, server);
+  const RpcRequest second = next_request(world, server);
+  client.reset();
+  std::array<RpcRequest, 1> none;
+  const auto settle_server = [&](auto&& done) {
+    REQUIRE(within(20s, [&] {
+      world.joined.a.device.progress();
+      CHECK(server.poll(none) == 0);
+      return done();
+    }));
+  };
+  settle_server([&] { return server.clients() == 0; });
+  CHECK(server.reply(first, {}) == Sent::kEnded);
+  CHECK(server.reply(first, {}) == Sent::kAnswered);
+  CHECK_FALSE(server.release(first));
+  CHECK(server.address_of(second.client) != CmAddress{});
+  CHECK(server.release(second));
+  settle_server([&] { return server.address_of(second.client) == CmAddress{}; });
+  CHECK_FALSE(server.release(second));
+  CHECK(server.reply(second, {}) == Sent::kAnswered);
+  CHECK(server.counts().lost == 1);
+}
+
+TEST_CASE("a reply is released once, also when the next connection has one in its place", "[rpc]") {
+  World world;
+  std::optional<RpcServer> server(world.listen());
+  const std::uint16_t port = server->port();
+  RpcClient client = world.connect(*server, {.longest_pause = 5ms});
+  const auto ask = [&](const char* text) {
+    (void)begin(client, text);
+    CHECK(server->reply(next_request(world, *server), bytes_of(text)) == Sent::kOk);
+    return next_end(client, *server);
+  };
+  const RpcReply old = ask("old");
+  CHECK(client.release(old));
+  CHECK_FALSE(client.release(old));
+  server.reset();
+  std::array<RpcReply, 1> none;
+  REQUIRE(within(20s, [&] { return client.poll(none) == 0 && !client.is_connected(); }));
+  CHECK_FALSE(client.release(old));
+  server.emplace(world.listen({.at = {.port = port}}));
+  settle(client, *server, [&] { return client.max_message() > 0; });
+  const RpcReply kept = ask("kept");
+  CHECK((kept.message.slot == old.message.slot && kept.message.number == old.message.number));
+  CHECK_FALSE(client.release(old));
+  CHECK(text_of(kept.message) == "kept");
+  CHECK(client.release(kept));
+}
+
 TEST_CASE("a server that accepts and hangs up at once is dialled more and more rarely", "[rpc]") {
   World world;
   std::optional<RpcServer> server(world.listen());
