@@ -162,7 +162,7 @@ struct RpcServerCounts {
   std::uint64_t lost = 0;       ///< replies that were not, since the client was gone
   std::uint64_t malformed = 0;  ///< messages that are no request
   std::uint64_t clients = 0;    ///< that were connected
-  std::uint64_t refused = 0;    ///< clients: too many, no RpcClient, or no memory for them
+  std::uint64_t refused = 0;    ///< clients, who are told why: too many, no RpcClient, or no memory
 };
 
 /// Serves calls. Clients come and go in poll().

@@ -153,6 +153,8 @@ Status RpcClient::Impl::dial() {
 }
 
 Status RpcClient::Impl::on_event(const CmEvent& event) {
+  if (event.type == CmEventType::kRejected)
+    return connect_error(event, rpc_refusal_text(event.private_data()));
   if (event.type != CmEventType::kEstablished) return connect_error(event);
   if (!is_rpc_greeting(event.private_data()))
     return Error{Errc::kPeer, to_string(event.remote) + " is no server of calls, or of another version"};

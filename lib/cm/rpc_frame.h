@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "base/endian.h"
+#include "uroce/cm_types.h"
 #include "uroce/device.h"
 #include "uroce/message_channel.h"
 
@@ -104,6 +105,26 @@ inline constexpr std::string_view kRpcGreeting = "uroce rpc 1";
   return private_data.size() >= kRpcGreeting.size() &&
          std::equal(kRpcGreeting.begin(), kRpcGreeting.end(), private_data.begin(),
                     [](char a, std::byte b) { return std::byte(a) == b; });
+}
+
+/// Private data of a server that refuses: the greeting, and behind it why, in words.
+[[nodiscard]] constexpr std::array<std::byte, kCmRejectBytes> rpc_refusal(std::string_view why) noexcept {
+  std::array<std::byte, kCmRejectBytes> data{};
+  const auto to_byte = [](char letter) { return std::byte(letter); };
+  const auto end = std::ranges::transform(kRpcGreeting, data.begin(), to_byte).out;
+  std::ranges::transform(why.substr(0, static_cast<std::size_t>(data.end() - end)), end, to_byte);
+  return data;
+}
+
+/// @return why, as far as it is text; nothing where no server of calls refuses.
+[[nodiscard]] inline std::string rpc_refusal_text(std::span<const std::byte> private_data) {
+  std::string why;
+  if (!is_rpc_greeting(private_data)) return why;
+  for (const std::byte one : private_data.subspan(kRpcGreeting.size())) {
+    if (one < std::byte{' '} || one > std::byte{'~'}) break;
+    why += static_cast<char>(one);
+  }
+  return why;
 }
 
 }  // namespace uroce

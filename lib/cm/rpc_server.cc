@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <new>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -18,6 +19,8 @@ using std::chrono::nanoseconds;
 
 constexpr unsigned kEvents = 16;  // of clients that one poll() takes: requests do not wait for a storm
 constexpr nanoseconds kLook = std::chrono::milliseconds(1);  // for clients, while it waits for requests
+
+constexpr std::string_view kNoMemory = "it has no memory for another client";
 
 /// A client.
 struct Peer {
@@ -50,8 +53,9 @@ struct RpcServer::Impl {
   Status bind();
   void attend() noexcept;
   void on_event();
-  bool welcome() noexcept;
-  bool admit();
+  std::string_view welcome() noexcept;
+  std::string_view admit();
+  void refuse(CmId id, std::string_view why) noexcept;
   void close(CmId id) noexcept;
   void forget(CmId id) noexcept;
   void lose(Peer& peer) noexcept;
@@ -99,9 +103,8 @@ void RpcServer::Impl::attend() noexcept {
 
 void RpcServer::Impl::on_event() {
   if (event.type == CmEventType::kConnectRequest) {
-    if (welcome()) return;
-    ++counts.refused;
-    close(event.id);
+    const std::string_view trouble = welcome();
+    if (!trouble.empty()) refuse(event.id, trouble);
     return;
   }
   Peer* peer = find(RpcClientId{raw(event.id)});
@@ -119,35 +122,48 @@ void RpcServer::Impl::on_event() {
   }
 }
 
-/// A request for a connection. @return whether it is accepted; otherwise nothing is left of it.
-bool RpcServer::Impl::welcome() noexcept {
-  bool is_admitted = false;
+/// A request for a connection. @return nothing if it is accepted; otherwise why not, and nothing is left of
+/// it.
+std::string_view RpcServer::Impl::welcome() noexcept {
+  std::string_view trouble;
   try {
-    is_admitted = admit();
+    trouble = admit();
   } catch (const std::bad_alloc&) {
-    is_admitted = false;
+    trouble = kNoMemory;
   }
-  if (!is_admitted) forget(event.id);
-  return is_admitted;
+  if (!trouble.empty()) forget(event.id);
+  return trouble;
 }
 
-bool RpcServer::Impl::admit() {
-  if (!is_rpc_greeting(event.private_data()) || peers.size() >= cfg.clients) return false;
+std::string_view RpcServer::Impl::admit() {
+  constexpr std::string_view kFull = "it has as many clients as it may have";
+  if (!is_rpc_greeting(event.private_data())) return "it serves calls only, in its own version";
+  if (peers.size() >= cfg.clients) return kFull;
   const MessageChannelAttr attr = rpc_channel(cfg.message_bytes, cfg.requests, cfg.loop);
   const std::uint64_t completions = (peers.size() + gone + 1) * std::uint64_t{attr.completions()};
-  if (completions > cm.device().limits().max_cqe) return false;
+  if (completions > cm.device().limits().max_cqe) return kFull;
   if (completions > arrivals.entries() && !arrivals.resize(static_cast<std::uint32_t>(completions)))
-    return false;
+    return kNoMemory;
   auto channel = MessageChannel::create(pd, cm.device(), attr, arrivals);
-  if (!channel) return false;
+  if (!channel) return kNoMemory;
   lost.reserve(peers.size() + 1);
   auto made =
       std::make_unique<Peer>(Peer{.id = event.id, .address = event.remote, .channel = std::move(*channel)});
   Peer& peer = *made;
   peers.emplace(raw(event.id), std::move(made));
   by_qpn.emplace(raw(peer.channel.qp().qpn()), &peer);
-  return events.accept(event.id, {.private_data = std::as_bytes(std::span(kRpcGreeting))}, &peer.channel.qp())
-      .has_value();
+  const CmAccept answer{.private_data = std::as_bytes(std::span(kRpcGreeting))};
+  return events.accept(event.id, answer, &peer.channel.qp()) ? "" : "it could not accept the connection";
+}
+
+/// Where there is no memory for it, the other end is not told.
+void RpcServer::Impl::refuse(CmId id, std::string_view why) noexcept {
+  ++counts.refused;
+  try {
+    (void)events.reject(id, rpc_refusal(why));
+  } catch (const std::bad_alloc&) {
+  }
+  close(id);
 }
 
 void RpcServer::Impl::lose(Peer& peer) noexcept {

@@ -315,6 +315,8 @@ TEST_CASE("a server has many clients, each with its own replies, and no more tha
   const auto refused = world.try_connect(server);
   REQUIRE_FALSE(refused.has_value());
   CHECK(refused.error().code == Errc::kPeer);
+  CHECK(refused.error().text ==
+        to_string(world.at(server)) + " refused the connection: it has as many clients as it may have");
   CHECK(server.counts().refused == 1);
   for (std::size_t i = 0; i < clients.size(); ++i) (void)begin(clients[i], std::to_string(i));
   for (std::size_t i = 0; i < clients.size(); ++i) {
@@ -376,6 +378,41 @@ TEST_CASE("a server takes calls only, and a client replies only", "[rpc]") {
     CHECK(RpcServer::listen(world.cm_a, pd, {.message_bytes = ~0U}).error().code == Errc::kInvalid);
     CHECK(RpcServer::listen(world.cm_a, pd, {.requests = 0}).error().code == Errc::kInvalid);
   }
+}
+
+TEST_CASE("a client that finds its server without room for it is told, and dials again", "[rpc]") {
+  World world;
+  std::optional<RpcServer> server(world.listen({.clients = 1}));
+  const std::uint16_t port = server->port();
+  RpcClient client = world.connect(*server, {.longest_pause = 5ms});
+  server.reset();
+  std::array<RpcReply, 1> none;
+  REQUIRE(within(20s, [&] { return client.poll(none) == 0 && !client.is_connected(); }));
+  server.emplace(world.listen({.at = {.port = port}, .clients = 1}));
+  std::optional<RpcClient> other;
+  REQUIRE(within(20s, [&] {
+    if (auto made = world.try_connect(*server)) other.emplace(std::move(*made));
+    return other.has_value();
+  }));
+  const std::string why = "it has as many clients as it may have";
+  settle(client, *server, [&] { return client.trouble().ends_with(why); });
+  other.reset();
+  settle(client, *server, [&] { return client.is_connected(); });
+}
+
+TEST_CASE("what a listener of another kind says when it refuses is not taken for words", "[rpc]") {
+  const std::string said = GENERATE("\1\2\3", "uroce rpc 1", "uroce rpc 1\x01\xff", "uroce rpc 2no");
+  World world;
+  Listener listener = must(Listener::create(world.cm_b, {}));
+  std::thread thread([&] {
+    if (auto request = listener.wait(20s)) request->reject(bytes_of(said));
+  });
+  const CmAddress to{world.joined.b.gid(), listener.port()};
+  const auto made = RpcClient::connect(world.cm_a, world.joined.a.pd, {.to = to});
+  thread.join();
+  REQUIRE_FALSE(made.has_value());
+  CHECK(made.error().text ==
+        to_string(to) + " refused the connection: " + std::string(to_string(CmReject::kConsumer)));
 }
 
 TEST_CASE("messages that are no requests are counted, and the next request is served", "[rpc]") {

@@ -30,7 +30,7 @@ TEST_CASE("pauses become twice as long, up to the longest, each with a random pa
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     CAPTURE(seed);
     Redial redial(3ms, 40ms, seed);
-    for (const std::uint64_t ms : {3, 6, 12, 24, 40, 40}) {
+    for (const std::uint64_t ms : {3U, 6U, 12U, 24U, 40U, 40U}) {
       const std::uint64_t pause = pause_after(redial);
       CHECK((pause >= ms * 1'000'000 && pause <= ms * 1'500'000));
     }
