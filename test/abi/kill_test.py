@@ -17,6 +17,7 @@ import time
 import cases
 import cm_programs_test
 import programs_test
+import tcp_ports
 
 SECONDS = 90  # for one case
 BOUND = 30  # seconds that the other end may take to know; the keepalive of the drop-in is 10
@@ -48,14 +49,14 @@ class Pair:
     """A server and its client at the two ends of a link."""
 
     def __init__(self, runner, command):
-        port = programs_test.free_port()
-        words = [*shlex.split(command), "-p", port]
         self.runner = runner
-        self.server = runner.start(0, words)
-        if "-R" in words:
-            cm_programs_test.await_cm(self.server, time.monotonic() + BOUND)
-        else:
-            programs_test.await_listener(port, self.server, time.monotonic() + BOUND)
+        with tcp_ports.reserved() as port:
+            words = [*shlex.split(command), "-p", port]
+            self.server = runner.start(0, words)
+            if "-R" in words:
+                cm_programs_test.await_cm(self.server, time.monotonic() + BOUND)
+            else:
+                programs_test.await_listener(port, self.server, time.monotonic() + BOUND)
         self.client = runner.start(1, [*words, runner.link.cm[0] if "-R" in words else runner.link.server])
 
     def survivor_of(self, side, seconds):

@@ -14,13 +14,15 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import cases
 import links
+
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import tcp_ports
 
 SECONDS = 60  # for one pair
 LONG_SECONDS = 240
@@ -61,12 +63,6 @@ LONG = tuple(f"ib_{what}_{how} -a -n 20" for what in ("send", "write", "read") f
 # holds its sender back while the receiver has no core: the socket's ring must have room for so long.
 NEEDS_EVERY_FRAME = re.compile(r"ib_send_bw (.* )?-c U[CD](?! -D)")
 PACKAGES = {"ibv_": "ibverbs-utils", "ib_": "perftest"}
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def await_listener(port, process, end):
@@ -126,12 +122,12 @@ class Runner:
         if command in IBV:
             is_good, output = self.finish(self.start(0, words), end)
             return None if is_good and "uroce0" in output else output
-        port = free_port()
-        words += ["-p", port]
         self.link.has_large_rings = NEEDS_EVERY_FRAME.match(command) is not None
         more = ("--lcores", ",".join(map(str, CORES[:2]))) if SECOND_LOOP in command else ()
-        server = self.start(0, words, *more)
-        await_listener(port, server, end)
+        with tcp_ports.reserved() as port:
+            words += ["-p", port]
+            server = self.start(0, words, *more)
+            await_listener(port, server, end)
         return self.finish_both(self.start(1, [*words, self.link.server], *more), server, end, 8)
 
 

@@ -19,6 +19,7 @@ import time
 import cases
 import links
 import programs_test
+import tcp_ports
 
 SECONDS = 60  # for one case
 MPI_SECONDS = 150
@@ -121,18 +122,18 @@ class Runner(programs_test.Runner):
         """A server that listens at a TCP port, and its client."""
         end = time.monotonic() + SECONDS
         words = words_of(command)
-        port = programs_test.free_port()
         is_fabric = words[0].startswith("fi_")
-        server = self.start(0, [*words, "-B" if is_fabric else "-p", port])
-        programs_test.await_listener(port, server, end)
+        with tcp_ports.reserved() as port:
+            server = self.start(0, [*words, "-B" if is_fabric else "-p", port])
+            programs_test.await_listener(port, server, end)
         client = self.start(1, [*words, "-P" if is_fabric else "-p", port, self.link.server])
         return self.finish_both(client, server, end, LINES)
 
     def with_daemon(self, command):
         end = time.monotonic() + SECONDS
-        port = programs_test.free_port()
-        daemon = self.start(0, ["qperf", "-lp", port])
-        programs_test.await_listener(port, daemon, end)
+        with tcp_ports.reserved() as port:
+            daemon = self.start(0, ["qperf", "-lp", port])
+            programs_test.await_listener(port, daemon, end)
         words = words_of(command.replace("HOST", self.link.server))
         good, output = self.finish(self.start(1, [words[0], "-lp", port, *words[1:]]), end, daemon)
         links.end(daemon)

@@ -15,6 +15,9 @@ import tempfile
 import time
 import unittest
 
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import tcp_ports
+
 UROCE = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/apps/uroce").resolve()
 SECONDS = 60
 
@@ -52,16 +55,10 @@ def await_requests(server):
     raise AssertionError("no request comes in")
 
 
-def free_port():
-    with socket.socket(socket.AF_INET6) as probe:
-        probe.bind(("::", 0))
-        return probe.getsockname()[1]
-
-
 class Case(unittest.TestCase):
     def setUp(self):
         self.link = f"shm:cli-test-{os.getpid()}-{id(self)}"
-        self.port = free_port()
+        self.port = self.enterContext(tcp_ports.reserved())
 
     def assert_fails(self, result, code, *parts):
         """One line on stderr, nothing on stdout."""
@@ -399,6 +396,7 @@ class Perf(Case):
 
     def test_a_tcp_port_in_use_is_told(self):
         with socket.socket(socket.AF_INET6) as other:
+            other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             other.bind(("::", self.port))
             other.listen()
             result = uroce("perf", "send_lat", "--port", self.link, "-p", self.port, "--no-huge")
