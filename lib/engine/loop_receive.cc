@@ -259,7 +259,9 @@ void PollLoop::look_at_postponed() noexcept {
   QueuePair* const qp = find_again(qpn);
   if (qp == nullptr) {
     if (qpn == kMulticastQpn) return on_multicast(packet, now);
-    counters_.add(Count::kDropUnknownQpn);
+    // The port may be one of several on an interface, whose frames it hears.
+    const bool is_for_us = addresses_.is_own(packet.dst_gid(), packet.vlan_id());
+    counters_.add(is_for_us ? Count::kDropUnknownQpn : Count::kDropWrongAddress);
     return;
   }
   const Address& local = address_of(*qp);

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""VLANs and RoCE v1 between two processes, and a tagged address as the kernel sees it.
+"""VLANs and RoCE v1 between two processes, a tagged address as the kernel sees it, processes that share an
+interface.
 
 Usage: underlay_test.py UROCE_PROGRAM
 The last needs root and a network namespace of its own; without, it is skipped.
@@ -82,6 +83,24 @@ ip link set ux0.5 up
 """
 
 
+# Two servers at one end of a link, a client of each at the other.
+SHARED = """
+ip link add ux0 type veth peer name ux1 || exit
+for end in ux0 ux1; do sysctl -qw net.ipv6.conf.$end.disable_ipv6=1; ip link set $end up; done
+ping() {{ {uroce} ping --no-huge --mode auto --keepalive-ms 10000 --port af_packet:$1 --ip 10.5.0.$2/24 "${{@:3}}"; }}
+for end in 1 2; do
+  ping ux1 $end -s &
+  servers="$servers $!"
+done
+trap 'kill -9 $servers 2> /dev/null' EXIT
+for end in 1 2; do
+  ping ux0 1$end -c -a 10.5.0.$end -C 300 -S 5000 -V --give-up-ms 20000 --counters {folder}/$end > {folder}/said$end &
+  clients="$clients $!"
+done
+for one in $clients $servers; do wait $one; echo $?; done
+"""
+
+
 def succeeds(script):
     """Whether it does in a network namespace of its own."""
     with contextlib.suppress(OSError):
@@ -105,6 +124,19 @@ class Kernel(Case):
                              for tag, address in asked)
         said, errors = self.run_in_namespace(commands)
         self.assertEqual(said, ["answered", "silent", "silent", "silent", "answered"], errors)
+
+    def test_processes_share_an_interface(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = SHARED.format(uroce=UROCE, folder=folder)
+            result = subprocess.run(["unshare", "--net", "bash", "-c", script], capture_output=True, text=True,
+                                    timeout=SECONDS, check=False)
+            statuses = [line for line in result.stdout.splitlines() if line.isdigit()]
+            self.assertEqual(statuses, ["0"] * 4, result.stdout + result.stderr)
+            for end in (1, 2):
+                self.assertIn("300 round trips", pathlib.Path(folder, f"said{end}").read_text())
+                counters = pathlib.Path(folder, str(end)).read_text()
+                self.assertRegex(counters, r"\bdrop_wrong_address [1-9]")  # the other one's
+                self.assertNotIn("drop_unknown_qpn", counters)
 
     @unittest.skipUnless(succeeds("ip link add ux0 type veth peer name ux1 && "
                                   "ip link add link ux0 name ux0.5 type vlan id 5"),

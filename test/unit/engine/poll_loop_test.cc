@@ -92,6 +92,12 @@ TEST_CASE("each frame that a loop drops is counted with its reason", "[engine][l
     frame = frame_of(send_only(Qpn{0x11}), f.from_peer(), {});
     reason = Count::kDropUnknownQpn;
   }
+  SECTION("a QP number that nobody has, at an address that is another's") {
+    auto other = f.from_peer();
+    other.dgid = Gid::from_v4({10, 0, 0, 77});
+    frame = frame_of(send_only(Qpn{0x11}), other, {});
+    reason = Count::kDropWrongAddress;
+  }
   SECTION("an opcode that nobody knows") {
     frame[42] = std::byte{0x15};
     reason = Count::kDropUnknownOpcode;
