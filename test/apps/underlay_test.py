@@ -3,7 +3,7 @@
 interface.
 
 Usage: underlay_test.py UROCE_PROGRAM
-The last needs root and a network namespace of its own; without, it is skipped.
+The latter two need root and a network namespace of their own; without, they are skipped.
 """
 import contextlib
 import pathlib
@@ -128,8 +128,8 @@ class Kernel(Case):
     def test_processes_share_an_interface(self):
         with tempfile.TemporaryDirectory() as folder:
             script = SHARED.format(uroce=UROCE, folder=folder)
-            result = subprocess.run(["unshare", "--net", "bash", "-c", script], capture_output=True, text=True,
-                                    timeout=SECONDS, check=False)
+            result = subprocess.run(["unshare", "--net", "bash", "-c", script], capture_output=True,
+                                    text=True, timeout=SECONDS, check=False)
             statuses = [line for line in result.stdout.splitlines() if line.isdigit()]
             self.assertEqual(statuses, ["0"] * 4, result.stdout + result.stderr)
             for end in (1, 2):
