@@ -87,14 +87,17 @@ ip link set ux0.5 up
 SHARED = """
 ip link add ux0 type veth peer name ux1 || exit
 for end in ux0 ux1; do sysctl -qw net.ipv6.conf.$end.disable_ipv6=1; ip link set $end up; done
-ping() {{ {uroce} ping --no-huge --mode auto --keepalive-ms 10000 --port af_packet:$1 --ip 10.5.0.$2/24 "${{@:3}}"; }}
+ping() {{
+  {uroce} ping --no-huge --mode auto --keepalive-ms 10000 --port af_packet:$1 --ip 10.5.0.$2/24 "${{@:3}}"
+}}
 for end in 1 2; do
   ping ux1 $end -s &
   servers="$servers $!"
 done
 trap 'kill -9 $servers 2> /dev/null' EXIT
 for end in 1 2; do
-  ping ux0 1$end -c -a 10.5.0.$end -C 300 -S 5000 -V --give-up-ms 20000 --counters {folder}/$end > {folder}/said$end &
+  ping ux0 1$end -c -a 10.5.0.$end -C 300 -S 5000 -V --give-up-ms 20000 --counters {folder}/$end \\
+    > {folder}/said$end &
   clients="$clients $!"
 done
 for one in $clients $servers; do wait $one; echo $?; done
