@@ -405,21 +405,13 @@ TEST_CASE("a request of a client that is gone is answered or released once", "[r
   const RpcRequest first = next_request(world, server);
   const RpcRequest second = next_request(world, server);
   client.reset();
-  std::array<RpcRequest, 1> none;
-  const auto settle_server = [&](auto&& done) {
-    REQUIRE(within(20s, [&] {
-      world.joined.a.device.progress();
-      CHECK(server.poll(none) == 0);
-      return done();
-    }));
-  };
-  settle_server([&] { return server.clients() == 0; });
+  settle_server(world, server, [&] { return server.clients() == 0; });
   CHECK(server.reply(first, {}) == Sent::kEnded);
   CHECK(server.reply(first, {}) == Sent::kAnswered);
   CHECK_FALSE(server.release(first));
   CHECK(server.address_of(second.client) != CmAddress{});
   CHECK(server.release(second));
-  settle_server([&] { return server.address_of(second.client) == CmAddress{}; });
+  settle_server(world, server, [&] { return server.address_of(second.client) == CmAddress{}; });
   CHECK_FALSE(server.release(second));
   CHECK(server.reply(second, {}) == Sent::kAnswered);
   CHECK(server.counts().lost == 1);

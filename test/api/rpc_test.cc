@@ -283,22 +283,14 @@ TEST_CASE("a client that is gone with open requests leaves nothing behind", "[rp
   for (int i = 0; i < 3; ++i) requests.push_back(next_request(world, server));
   CHECK(server.clients() == 1);
   client.reset();
-  std::array<RpcRequest, 1> none;
-  const auto settle_server = [&](auto&& done) {
-    REQUIRE(within(20s, [&] {
-      world.joined.a.device.progress();
-      CHECK(server.poll(none) == 0);
-      return done();
-    }));
-  };
-  settle_server([&] { return server.clients() == 0; });
+  settle_server(world, server, [&] { return server.clients() == 0; });
   CHECK(text_of(requests[0].message) == "x");
   CHECK(server.address_of(requests[0].client) != CmAddress{});
   std::span<std::byte> place;
   CHECK(server.reply(requests[0], bytes_of("x")) == Sent::kEnded);
   CHECK(server.claim(requests[1], 1, place) == Sent::kEnded);
   server.release(requests[2]);
-  settle_server([&] { return server.address_of(requests[0].client) == CmAddress{}; });
+  settle_server(world, server, [&] { return server.address_of(requests[0].client) == CmAddress{}; });
   CHECK(server.counts().lost == 2);
   RpcClient next = world.connect(server);
   (void)begin(next, "y");

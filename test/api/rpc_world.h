@@ -101,6 +101,17 @@ void settle(RpcClient& client, RpcServer& server, Done done) {
   }));
 }
 
+/// Polls the server, whose client is gone, until `done`.
+template <typename Done>
+void settle_server(World& world, RpcServer& server, Done done) {
+  std::array<RpcRequest, 1> none;
+  REQUIRE(within(20s, [&] {
+    world.joined.a.device.progress();
+    CHECK(server.poll(none) == 0);
+    return done();
+  }));
+}
+
 /// What connects to a server as a client does, and says what it likes.
 struct Stranger {
   Stranger(World& world, RpcServer& server)
