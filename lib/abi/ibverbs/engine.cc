@@ -24,9 +24,11 @@ namespace {
 /// The process whose device a fork took away from this one; 0: none.
 pid_t forked_from = 0;
 
-/// shm:NAME,ring=1M becomes shm:NAME-of-7,ring=1M.
+/// shm:NAME,ring=1M becomes shm:NAME-of-7,ring=1M, unless there are more than two ends.
 void rename_link(std::string& port) {
-  if (!port.starts_with("shm:")) return;
+  const bool may_be_full =
+      port.find(",ends=") == std::string::npos || (port + ',').find(",ends=2,") != std::string::npos;
+  if (!port.starts_with("shm:") || !may_be_full) return;
   port.insert(std::min(port.find(','), port.size()), "-of-" + std::to_string(forked_from));
 }
 
