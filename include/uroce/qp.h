@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "uroce/cq.h"
 #include "uroce/ece.h"
@@ -86,6 +87,10 @@ class Qp {
 
   [[nodiscard]] Qpn qpn() const noexcept;                 ///< unique per Device
   [[nodiscard]] const QpInitAttr& attr() const noexcept;  ///< capacities as granted
+  /// What is rare: packets that were sent again, timeouts, NAKs, CNPs, duplicates, refusals. In a fixed
+  /// order, under the names that Device::counters() has for all QPs together; each is a number of packets or
+  /// events since the QP was created or last moved to Reset. From any thread; its loop does nothing for it.
+  [[nodiscard]] std::vector<Counter> counters() const;
   /// Why nobody may be found at the address of its peer, known from RTR on: that is in no prefix of the port
   /// and no gateway leads to it. It is asked for on the link. One sentence; empty if there is a route.
   [[nodiscard]] std::string route_trouble() const;

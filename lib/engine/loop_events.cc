@@ -24,7 +24,7 @@ void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
         report_or_count({.type = AsyncEventType::kSrqLimitReached, .srq = queue.receives->number});
     });
   }
-  for (std::uint8_t type = 0; type < 30; ++type) {
+  for (std::uint8_t type = 0; type < 29; ++type) {
     if ((events & 1U << type) == 0) continue;
     const bool is_overflow = AsyncEventType{type} == AsyncEventType::kCqErr;
     const transport::SharedReceives* shared = qp.context().receives.shared();

@@ -110,7 +110,7 @@ bool Requester::acknowledge(std::uint32_t packets, Ticks now, bool goes_back) no
         on_missing_response(unacked_psn_ + packets, now);
         return false;
       }
-      qp_.counters.add(Count::kRequesterImpliedNaks);
+      qp_.count(Count::kRequesterImpliedNaks);
       if (!recovering_ && take_retry()) {
         go_back(now);
         recovering_ = true;
@@ -179,7 +179,7 @@ void Requester::on_nak(std::uint8_t syndrome, Ticks now) noexcept {
     on_bad_response(fault_of_nak(syndrome));
     return;
   }
-  qp_.counters.add(Count::kRequesterSeqNaks);
+  qp_.count(Count::kRequesterSeqNaks);
   // One go-back per loss; a responder that is not ready may also report the gap that the RNR NAK made.
   if (recovering_ || waits_for_receive_) return;
   if (!take_retry()) return;
@@ -202,7 +202,7 @@ void Requester::on_bad_response(Fault fault) noexcept {
 }
 
 void Requester::on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept {
-  qp_.counters.add(Count::kRequesterRnrNaks);
+  qp_.count(Count::kRequesterRnrNaks);
   if (waits_for_receive_) return;  // a duplicate
   if (qp_.rnr_retry != kForever) {
     if (rnr_retries_left_ == 0) {
@@ -288,7 +288,7 @@ void Requester::on_timer(Ticks now) noexcept {
     if (uses_credits_) credits_.allow_limited();
     return;
   }
-  qp_.counters.add(Count::kRequesterTimeouts);
+  qp_.count(Count::kRequesterTimeouts);
   if (!take_retry()) return;
   go_back(now);
   recovering_ = false;  // the peer may still tell of a gap that we do not know
@@ -305,7 +305,7 @@ void Requester::probe() noexcept {
     credits_asked_ = uses_credits_;
     return;
   }
-  qp_.counters.add(Count::kRequesterProbes);
+  qp_.count(Count::kRequesterProbes);
   if (!is_probing_) {
     set_window_before_probe(window_);
     probe_end_ = sent_psn_;

@@ -14,6 +14,7 @@
 #include "transport/cq_ring.h"
 #include "transport/faults.h"
 #include "transport/path.h"
+#include "transport/qp_counters.h"
 #include "transport/receives.h"
 #include "transport/wqe_ring.h"
 #include "uroce/qp_attr.h"
@@ -77,6 +78,8 @@ struct QpContext {
   std::uint32_t events = 0;         ///< QueuePair::take_events()
   /// Of an XRC target: one step used more than one queue of its domain.
   static constexpr std::uint32_t kManyQueues = 1U << 30;
+  /// What others are shown of the QP has changed.
+  static constexpr std::uint32_t kHasNews = 1U << 29;
   std::uint16_t udp_src_port = 0xc000;
   std::uint8_t max_rd_atomic = 1;
   std::uint8_t max_dest_rd_atomic = 1;
@@ -120,6 +123,9 @@ struct QpContext {
   [[no_unique_address]] Receives receives;
   std::uint32_t recv_pd;  ///< protection domain of the receives' memory
 
+  std::uint32_t shown_at = 0;  ///< of the loop: where its display has the QP; 0: nowhere
+  QpCounters own_counters;     ///< since the QP was made or reset last
+
   /// Its application has its sends signaled: not one of many.
   [[nodiscard]] bool is_signaling() const noexcept { return (signaled & 3U) == 3; }
 
@@ -154,6 +160,9 @@ struct QpContext {
     if (full_cq.entries == 0) full_cq = cq.size();
     fail(Fault::kCqOverflow);
   }
+
+  /// Counts one of kQpCounters, for the loop and for the QP.
+  void count(Count what) noexcept;
 
   /// Notes the first fatal fault. The QP itself moves to Error and flushes once the present step is over.
   void fail(Fault fault, bool blames_wr = false) noexcept {

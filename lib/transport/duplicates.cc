@@ -8,7 +8,7 @@
 namespace uroce::transport {
 
 void Responder::on_duplicate(const wire::PacketView& packet) noexcept {
-  qp_.counters.add(Count::kResponderDuplicateRequests);
+  qp_.count(Count::kResponderDuplicateRequests);
   const wire::OpcodeInfo& op = *packet.op;
   if (op.is_send || op.is_write) {
     if (held_ != nullptr && !held_->is_empty()) report_held();

@@ -37,6 +37,12 @@ std::uint32_t QueuePair::grant(std::uint32_t options) {
   return granted;
 }
 
+[[gnu::cold, gnu::noinline]] void QpContext::count(Count what) noexcept {
+  counters.add(what);
+  own_counters.add(what);
+  events |= kHasNews;
+}
+
 void QueuePair::note_established() noexcept {
   if (established_reported_) return;
   established_reported_ = true;
@@ -63,13 +69,13 @@ void QueuePair::note_established() noexcept {
   frame.put(CnpReserved{});
   frame.send(ctx_, tx);
   congestion.marks.on_sent(tx.now);
-  ctx_.counters.add(Count::kCnpsSent);
+  ctx_.count(Count::kCnpsSent);
 }
 
 Count QueuePair::on_cnp(Ticks now) noexcept {
   if (ctx_.congestion == nullptr) return Count::kCnpsIgnored;
   ctx_.congestion->rate.on_cnp(now);
-  ctx_.counters.add(Count::kCnpsHandled);
+  ctx_.count(Count::kCnpsHandled);
   return Count::kRxRoce;
 }
 
@@ -122,11 +128,13 @@ void QueuePair::flush() noexcept {
 void QueuePair::settle_what_happened(Ticks now) noexcept {
   if (ctx_.has_failed() && state() != QpState::kError) {
     if (!ctx_.fatal_blames_wr && ctx_.fatal != Fault::kCqOverflow) raise(row(ctx_.fatal).event);
-    ctx_.events |= kHasFailed;
+    ctx_.events |= kHasFailed | QpContext::kHasNews;
+    if (const Count why = row(ctx_.fatal).counter; QpCounters::has(why)) ctx_.own_counters.add(why);
     fall_to_error();
     recheck_at(now + kErrorRecheckNs);
   } else if (ctx_.send_fault != Fault::kNone && (state() == QpState::kRts || state() == QpState::kSqd)) {
     ctx_.state.store(QpState::kSqe, std::memory_order_seq_cst);
+    ctx_.events |= QpContext::kHasNews;
     flush_sends();
     recheck_at(now + kErrorRecheckNs);
   }
@@ -161,6 +169,7 @@ void QueuePair::reset() noexcept {
   ctx_.fatal_blames_wr = false;
   ctx_.full_cq = {};
   ctx_.lost_bytes = ctx_.carried_bytes = 0;
+  ctx_.own_counters.clear();
   ctx_.ece = 0;  // agreed on with the peer that was
   ctx_.resolved = false;
   if (ctx_.congestion != nullptr) {

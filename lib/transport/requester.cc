@@ -464,13 +464,17 @@ void Requester::note_read_in_flight(Psn last_psn) noexcept {
     if (since_ack_req_ == 0) timer_.on_sent(next - packets, now);
     sent_psn_ = next;
   } else {
-    timer_.on_sent_again(next - packets, packets);
-    if (is_selective_) {
-      note_repeat(next - packets, packets);
-      if (repeating_) next_repeat();
-    }
+    on_sent_again(next - packets, packets);
   }
   if (!timer_.is_running()) start_timer(now);
+}
+
+[[gnu::noinline]] void Requester::on_sent_again(Psn psn, std::uint32_t packets) noexcept {
+  qp_.count(Count::kRequesterRepeatedPackets);
+  timer_.on_sent_again(psn, packets);
+  if (!is_selective_) return;
+  note_repeat(psn, packets);
+  if (repeating_) next_repeat();
 }
 
 /// The current WQE cannot be sent. It completes with `fault` once it is the oldest. IBA 9.9.2.3

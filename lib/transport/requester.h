@@ -150,6 +150,7 @@ class Requester {
   [[nodiscard]] std::uint32_t read_chunk() const noexcept { return std::max(1U, qp_.max_unacked / 2); }
   void note_read_in_flight(Psn last_psn) noexcept;
   void on_sent(std::uint32_t packets, std::uint32_t of, Ticks now) noexcept;
+  void on_sent_again(Psn psn, std::uint32_t packets) noexcept;
   void break_wqe(Fault fault) noexcept;
 
   // completer.cc: responses and loss

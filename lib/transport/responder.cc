@@ -61,7 +61,7 @@ void Responder::on_request(const wire::PacketView& packet) noexcept {
 
 /// A packet from the future: ask once for the one that is missing. IBA 9.7.5.2.8 ?
 void Responder::on_gap(const wire::PacketView& packet) noexcept {
-  qp_.counters.add(Count::kResponderOutOfSequence);
+  qp_.count(Count::kResponderOutOfSequence);
   if (held_ != nullptr && !refusing_) hold(packet);
   if (gap_reported_) {
     qp_.counters.add(Count::kResponderAwaitingResync);
@@ -69,7 +69,7 @@ void Responder::on_gap(const wire::PacketView& packet) noexcept {
   }
   gap_reported_ = true;
   nak_pending_ = wire::syndrome::kNakPsnSequence;
-  qp_.counters.add(Count::kResponderSeqNaks);
+  qp_.count(Count::kResponderSeqNaks);
 }
 
 /// Most requests are SENDs or WRITEs of one packet: of these the compiler knows what follows of the opcode.
@@ -127,7 +127,7 @@ Fault Responder::choose_receives(const wire::PacketView& packet) noexcept {
 
 void Responder::on_fault(const wire::PacketView& packet, Fault fault) noexcept {
   if (fault == Fault::kRnr) {
-    qp_.counters.add(Count::kResponderRnrNaks);
+    qp_.count(Count::kResponderRnrNaks);
     nak_pending_ = wire::syndrome::rnr_nak(qp_.min_rnr_timer);
     gap_reported_ = refusing_ = true;  // what follows the refused packet is not worth a NAK of its own
     return;

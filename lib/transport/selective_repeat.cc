@@ -13,7 +13,7 @@ void Requester::on_selective_nak(const wire::PacketView& packet, Ticks now) noex
     qp_.counters.add(Count::kRequesterGhostResponses);
     return;
   }
-  qp_.counters.add(Count::kRequesterSeqNaks);
+  qp_.count(Count::kRequesterSeqNaks);
   qp_.counters.add(Count::kRequesterSelectiveNaks);
   const Psn missing = packet.bth.psn;
   acknowledge(span_from(missing, unacked_psn_), now);
@@ -37,7 +37,7 @@ void Requester::on_selective_nak(const wire::PacketView& packet, Ticks now) noex
 /// The peer has taken all before `end`, as an answer says that came ahead of a response.
 void Requester::on_missing_response(Psn end, Ticks now) noexcept {
   note_taken(end);
-  if (repeat_lost(now)) qp_.counters.add(Count::kRequesterImpliedNaks);
+  if (repeat_lost(now)) qp_.count(Count::kRequesterImpliedNaks);
 }
 
 /// A response ahead of one that is missing.
@@ -156,7 +156,6 @@ void Requester::seek(Psn psn) noexcept {
 }
 
 void Requester::note_repeat(Psn psn, std::uint32_t packets) noexcept {
-  qp_.counters.add(Count::kRequesterRepeatedPackets);
   selective_->board.advance(unacked_psn_);
   selective_->board.on_repeated(psn, packets, sent_psn_);
 }

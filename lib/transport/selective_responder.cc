@@ -45,7 +45,7 @@ void Responder::report_held() noexcept {
   if (nak_pending_ != 0 || refusing_) return;
   gap_reported_ = true;
   nak_pending_ = wire::syndrome::kNakPsnSequence;
-  qp_.counters.add(Count::kResponderSeqNaks);
+  qp_.count(Count::kResponderSeqNaks);
 }
 
 bool Responder::emit_nak(TxContext& tx) noexcept {

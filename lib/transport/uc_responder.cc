@@ -6,7 +6,7 @@ namespace uroce::transport {
 void UcResponder::on_request(const wire::PacketView& packet) noexcept {
   const wire::OpcodeInfo& op = *packet.op;
   if (packet.bth.psn != expected_psn_) {
-    qp_.counters.add(Count::kResponderOutOfSequence);
+    qp_.count(Count::kResponderOutOfSequence);
     abandon_message();
     if (!op.starts_message) return;
   } else if (op.starts_message) {
@@ -21,8 +21,8 @@ void UcResponder::on_request(const wire::PacketView& packet) noexcept {
     return;
   }
   if (fault != Fault::kNone) {
-    if (fault == Fault::kRnr) qp_.counters.add(Count::kDropNoReceive);
-    if (message_ == Message::kNone && op.starts_message) qp_.counters.add(Count::kResponderDroppedMessages);
+    if (fault == Fault::kRnr) qp_.count(Count::kDropNoReceive);
+    if (message_ == Message::kNone && op.starts_message) qp_.count(Count::kResponderDroppedMessages);
     abandon_message();
     return;
   }
@@ -33,7 +33,7 @@ void UcResponder::on_request(const wire::PacketView& packet) noexcept {
 }
 
 void UcResponder::abandon_message() noexcept {
-  if (message_ != Message::kNone) qp_.counters.add(Count::kResponderDroppedMessages);
+  if (message_ != Message::kNone) qp_.count(Count::kResponderDroppedMessages);
   message_ = Message::kNone;
   qp_.receives.put_back();
 }

@@ -21,7 +21,7 @@ NetworkHeader network_of(const wire::PacketView& packet) noexcept {
 /// head of a queue that is shared, where it would be in the way of all: it completes. IBA 9.9.3 ?
 void UdResponder::on_request(const wire::PacketView& packet) noexcept {
   if (!qp_.receives.available()) {
-    qp_.counters.add(Count::kDropNoReceive);
+    qp_.count(Count::kDropNoReceive);
     return;
   }
   const RecvWqe& wqe = qp_.receives.front();

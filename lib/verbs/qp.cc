@@ -561,6 +561,15 @@ const QpInitAttr& Qp::attr() const noexcept {
   return impl_->qp->context().init;
 }
 
+std::vector<Counter> Qp::counters() const {
+  std::vector<Counter> all;
+  for (std::size_t i = 0; i < transport::kQpCounters.size(); ++i) {
+    const auto name = kCounterNames[static_cast<std::size_t>(transport::kQpCounters[i])];
+    all.push_back({std::string(name), impl_->qp->context().own_counters.get(i)});
+  }
+  return all;
+}
+
 std::string Qp::route_trouble() const {
   std::string text;
   const engine::Addresses addresses = impl_->device.address_table();

@@ -363,7 +363,8 @@ void RcScript::collect() {
     sent_.push_back({std::move(port_.frames.front()), now_});
   }
   const std::uint32_t events =
-      qp_->take_events() & ~(transport::QueuePair::kHasFailed | transport::QpContext::kManyQueues);
+      qp_->take_events() & ~(transport::QueuePair::kHasFailed | transport::QpContext::kManyQueues |
+                             transport::QpContext::kHasNews);
   for (std::uint8_t type = 0; type < 32; ++type) {
     if ((events >> type & 1U) != 0) events_.push_back({AsyncEventType{type}, now_});
   }
@@ -505,6 +506,8 @@ RcScript& RcScript::is_in(QpState state) {
 RcScript& RcScript::counted(Count what, std::uint64_t times) {
   INFO(kCounterNames[static_cast<std::size_t>(what)]);
   REQUIRE(counters_.get(what) == times);
+  using Own = transport::QpCounters;
+  if (Own::has(what)) REQUIRE(context().own_counters.get(Own::place_of(what)) == times);
   return *this;
 }
 
