@@ -7,10 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <span>
 #include <string_view>
 #include <tuple>
 
@@ -31,7 +34,9 @@ bool is_sound(const Header& header, std::uint64_t file_bytes) noexcept {
   return header.magic == kMagic && header.version == kVersion && header.loops >= 1 &&
          header.loops <= kMaxLoops && header.counters >= 1 && header.counters <= kMaxCounters &&
          header.port_bytes <= kMaxText && header.addresses_bytes <= kMaxText &&
-         header.names_bytes <= kMaxText && block_at(header, header.loops) <= file_bytes;
+         header.names_bytes <= kMaxText && header.rows <= kMaxRows && header.qp_counters >= 1 &&
+         header.qp_counters <= kMaxCounters && header.qp_names_bytes <= kMaxText &&
+         row_at(header, header.rows) <= file_bytes;
 }
 
 bool is_printable(std::string_view text) noexcept {
@@ -61,14 +66,18 @@ bool read_texts(int fd, const Header& header, DeviceFigures& page) {
   const std::string_view texts = all;
   page.port = texts.substr(0, header.port_bytes);
   page.addresses = words_of(texts.substr(header.port_bytes, header.addresses_bytes));
-  page.names = words_of(texts.substr(header.port_bytes + header.addresses_bytes));
-  return page.names.size() == header.counters && std::ranges::all_of(page.names, is_name);
+  const std::size_t names = header.port_bytes + header.addresses_bytes;
+  page.names = words_of(texts.substr(names, header.names_bytes));
+  page.qp_names = words_of(texts.substr(names + header.names_bytes));
+  return page.names.size() == header.counters && page.qp_names.size() == header.qp_counters &&
+         std::ranges::all_of(page.names, is_name) && std::ranges::all_of(page.qp_names, is_name);
 }
 
-/// Waits for as long as a writer may be interrupted on a busy machine.
+/// For as long as a writer may be interrupted on a busy machine.
+constexpr int kTries = 200;
+constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 1'000'000};
+
 bool read_block(int fd, const Header& header, std::uint32_t loop, LoopFigures& figures) {
-  constexpr int kTries = 200;
-  constexpr timespec kPause{.tv_sec = 0, .tv_nsec = 1'000'000};
   const std::uint64_t at = block_at(header, loop);
   std::vector<std::uint64_t> words(stat_layout::kValues + header.counters);
   for (int i = 0; i < kTries; ++i) {
@@ -88,6 +97,76 @@ bool read_block(int fd, const Header& header, std::uint32_t loop, LoopFigures& f
   }
   return false;
 }
+
+QpFigures qp_of(std::span<const std::uint64_t> row, std::size_t counters) {
+  using namespace stat_layout;
+  const auto values = row.subspan(kQpValues, counters);
+  return {.qpn = static_cast<std::uint32_t>(row[kQpn]),
+          .type = QpType{static_cast<std::uint8_t>(row[kKind])},
+          .state = QpState{static_cast<std::uint8_t>(row[kKind] >> 8U)},
+          .peer = std::bit_cast<Gid>(std::array{row[kPeer], row[kPeer + 1]}),
+          .peer_qpn = static_cast<std::uint32_t>(row[kQpn] >> 32U),
+          .values = {values.begin(), values.end()}};
+}
+
+/// Rows of QPs, many at once: most of the file is without any.
+class Rows {
+ public:
+  Rows(int fd, const Header& header)
+      : fd_(fd), header_(header), words_(row_bytes(header) / sizeof(std::uint64_t)) {}
+
+  /// @return whether the file has them
+  bool read(std::vector<QpFigures>& qps) {
+    for (std::uint32_t first = 0; (first = next(first)) < header_.rows; first += kAtOnce) {
+      if (!read_some(first, std::min(kAtOnce, header_.rows - first), qps)) return false;
+    }
+    return true;
+  }
+
+ private:
+  using Words = std::vector<std::uint64_t>;
+  static constexpr std::uint32_t kAtOnce = 256;
+
+  /// The next row that has memory, `first` or behind it; or one behind the last.
+  [[nodiscard]] std::uint32_t next(std::uint32_t first) const {
+    const ::off_t at = ::lseek(fd_, static_cast<::off_t>(row_at(header_, first)), SEEK_DATA);
+    if (at < 0) return header_.rows;
+    const std::uint64_t row = (static_cast<std::uint64_t>(at) - row_at(header_, 0)) / row_bytes(header_);
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(row, header_.rows));
+  }
+  bool fill(std::uint32_t first, Words& words) const {
+    const bool is_there = read_at(fd_, row_at(header_, first), words.data(), words.size() * sizeof words[0]);
+    std::atomic_thread_fence(std::memory_order_acquire);
+    return is_there;
+  }
+  /// Those that are not about to change; the others are tried again.
+  bool read_some(std::uint32_t first, std::uint32_t count, std::vector<QpFigures>& qps) {
+    Words before(count * words_);
+    Words rows(before.size());
+    Words after(before.size());
+    std::vector<bool> is_done(count);
+    for (;;) {
+      if (!fill(first, before) || !fill(first, rows) || !fill(first, after)) return false;
+      bool is_complete = true;
+      for (std::uint32_t row = 0; row < count; ++row) {
+        const std::size_t at = row * words_;
+        if (is_done[row]) continue;
+        is_done[row] = before[at] == after[at] && before[at] % 2 == 0;
+        is_complete = is_complete && is_done[row];
+        const bool is_qp = is_done[row] && static_cast<std::uint32_t>(rows[at + stat_layout::kQpn]) != 0;
+        if (is_qp) qps.push_back(qp_of(std::span(rows).subspan(at, words_), header_.qp_counters));
+      }
+      if (is_complete || tries_ == 0) return true;
+      --tries_;
+      (void)::nanosleep(&kPause, nullptr);
+    }
+  }
+
+  const int fd_;
+  const Header& header_;
+  const std::size_t words_;  // of a row
+  int tries_ = kTries;       // left for all of them
+};
 
 /// Closes it at its end.
 class File {
@@ -129,7 +208,7 @@ std::string program_of(const std::string& process) {
   return name;
 }
 
-void add_pages_of(unsigned pid, std::vector<ProcessPage>& found) {
+void add_pages_of(unsigned pid, Detail detail, std::vector<ProcessPage>& found) {
   namespace fs = std::filesystem;
   const std::string process = fmt::format("/proc/{}", pid);
   const std::string target = fmt::format("/memfd:{} (deleted)", stat_layout::kFileName);
@@ -139,7 +218,7 @@ void add_pages_of(unsigned pid, std::vector<ProcessPage>& found) {
     std::error_code unreadable;
     if (fs::read_symlink(entry->path(), unreadable) != target) continue;
     const File file(entry->path().string());
-    auto page = read_page(file.fd());
+    auto page = read_page(file.fd(), detail);
     // Children that were forked have their parent's page.
     if (!page || page->pid != own_pid(pid, process)) continue;
     found.push_back({.pid = pid, .program = program_of(process), .page = std::move(*page)});
@@ -148,7 +227,7 @@ void add_pages_of(unsigned pid, std::vector<ProcessPage>& found) {
 
 }  // namespace
 
-std::optional<DeviceFigures> read_page(int fd) {
+std::optional<DeviceFigures> read_page(int fd, Detail detail) {
   struct stat file {};
   Header header;
   if (fd < 0 || ::fstat(fd, &file) != 0 || !S_ISREG(file.st_mode)) return std::nullopt;
@@ -159,19 +238,22 @@ std::optional<DeviceFigures> read_page(int fd) {
                      .port = {},
                      .addresses = {},
                      .names = {},
-                     .loops = std::vector<LoopFigures>(header.loops)};
+                     .loops = std::vector<LoopFigures>(header.loops),
+                     .qp_names = {},
+                     .qps = {}};
   if (!read_texts(fd, header, page)) return std::nullopt;
   for (std::uint32_t i = 0; i < header.loops; ++i) {
     if (!read_block(fd, header, i, page.loops[i])) return std::nullopt;
   }
+  if (detail == Detail::kQps && !Rows(fd, header).read(page.qps)) return std::nullopt;
   return page;
 }
 
-std::vector<ProcessPage> find_pages(unsigned pid) {
+std::vector<ProcessPage> find_pages(unsigned pid, Detail detail) {
   namespace fs = std::filesystem;
   std::vector<ProcessPage> found;
   if (pid != 0) {
-    add_pages_of(pid, found);
+    add_pages_of(pid, detail, found);
   } else {
     std::error_code failed;
     for (fs::directory_iterator entry("/proc", failed), end; !failed && entry != end;
@@ -179,7 +261,7 @@ std::vector<ProcessPage> find_pages(unsigned pid) {
       const std::string name = entry->path().filename();
       unsigned number = 0;
       const auto read = std::from_chars(name.data(), name.data() + name.size(), number);
-      if (read.ec == std::errc{} && *read.ptr == '\0') add_pages_of(number, found);
+      if (read.ec == std::errc{} && *read.ptr == '\0') add_pages_of(number, detail, found);
     }
   }
   const auto number = [](const ProcessPage& one) { return std::tuple(one.pid, one.page.device); };

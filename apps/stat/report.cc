@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "apps/common/table.h"
+#include "apps/stat/label.h"
 
 namespace uroce::apps {
 namespace {
@@ -78,15 +79,6 @@ OrderedJson loop_json(const DeviceFigures& page, const LoopFigures& loop, std::u
     if (all || loop.values[i] != 0) counters[page.names[i]] = loop.values[i];
   }
   return {{"age_s", json_of(age_s(loop, now_ns))}, {"counters", std::move(counters)}};
-}
-
-std::string label(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\\' || c == '"') out += '\\';
-    out += c;
-  }
-  return out;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-/// Counters of devices as text, JSON and for Prometheus.
+/// Counters of devices and QPs as text, JSON and for Prometheus.
 #pragma once
 
 #include <cstdint>
@@ -22,5 +22,12 @@ struct StatSample {
 [[nodiscard]] std::string stat_json(const StatSample& sample, bool all);
 /// All counters in its text exposition format.
 [[nodiscard]] std::string stat_prometheus(const std::vector<ProcessPage>& pages, std::uint64_t now_ns);
+
+// Likewise of the QPs of all pages, those that have counted most first. What a QP counts is rare, so there
+// are no rates.
+[[nodiscard]] std::string qps_text(const std::vector<ProcessPage>& pages, bool all);
+/// One line, of schema uroce.stat.qps/1.
+[[nodiscard]] std::string qps_json(const std::vector<ProcessPage>& pages, bool all);
+[[nodiscard]] std::string qps_prometheus(const std::vector<ProcessPage>& pages);
 
 }  // namespace uroce::apps

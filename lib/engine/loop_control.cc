@@ -194,6 +194,7 @@ Status PollLoop::modify(QueuePair& qp, const QpAttr& attr, std::uint32_t mask,
   }
   if (qp.wants_transmit(now)) make_ready(qp);
   after_step(qp, now);
+  show(qp);
   return {};
 }
 
@@ -232,6 +233,7 @@ void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   if (owing_ == &qp) owing_ = nullptr;
   if (bulk_qp_ == &qp) bulk_qp_ = nullptr;
   order_.forget(qp);
+  if (display_ != nullptr) display_->hide(qp);
   wheel_.cancel(qp);
   qp.context().wheel_due = Ticks{};
   qps_.erase(qp.context().qpn);

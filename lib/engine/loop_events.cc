@@ -38,6 +38,7 @@ void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
     has_untold_.store(true, std::memory_order_release);  // pairs with has_untold_events()
     signal(event_fd_);
   }
+  if ((events & transport::QpContext::kHasNews) != 0) show(qp);
 }
 
 /// @return whether there was room: those of QPs are kept by these, and told later.

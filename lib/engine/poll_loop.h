@@ -66,12 +66,16 @@ class Sleeper {
 
 class PollLoop;
 
-/// Where others see what a loop has counted.
+/// Where others see what a loop has counted, and its QPs.
 class Display {
  public:
   virtual ~Display() = default;
   /// The loop may have counted more since the last call. The thread that runs the loop, within an iteration.
   virtual void show(PollLoop& loop) noexcept = 0;
+  /// The QP has come to its loop, or something has changed that others see of it; it goes. Whoever owns the
+  /// loop.
+  virtual void show(const transport::QueuePair& qp) noexcept = 0;
+  virtual void hide(const transport::QueuePair& qp) noexcept = 0;
 };
 
 /// One loop. An iteration takes doorbells, transmits, receives and looks at the timers; what it receives is
@@ -100,6 +104,7 @@ class PollLoop {
     qp.context().handles = &handles_;
     qp.lead(nowhere_);
     known_.forget_paths();
+    show(qp);
   }
   /// Lets go of a QP: afterwards nothing in the loop refers to it.
   void remove(transport::QueuePair& qp, Ticks now) noexcept;
@@ -253,6 +258,9 @@ class PollLoop {
   unsigned receive(Ticks now) noexcept;
   void on_tick(unsigned received, Ticks now) noexcept;
   void show(Ticks now) noexcept;
+  void show(const transport::QueuePair& qp) noexcept {
+    if (display_ != nullptr) display_->show(qp);
+  }
   void expire_timers(unsigned received, Ticks now) noexcept;
   void give_back_frames() noexcept;
   void foresee_frames(unsigned count, bool has_many_regions) noexcept;

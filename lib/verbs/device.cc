@@ -105,7 +105,12 @@ std::unique_ptr<StatPage> make_stat_page(const Device::Impl& device, unsigned lo
         (addresses.empty() ? "" : " ") + to_string(address.gid) + "/" + std::to_string(address.prefix_len);
     if (address.vlan != 0) addresses += "@" + std::to_string(address.vlan);
   }
-  return StatPage::make(loops, device.config.port, addresses, counter_names());
+  constexpr std::uint32_t kGsi = 1;  // besides those that Config::max_qp counts
+  return StatPage::make(loops, device.config.max_qp + kGsi,
+                        {.port = device.config.port,
+                         .addresses = addresses,
+                         .names = counter_names(),
+                         .qp_names = qp_counter_names()});
 }
 
 Status make_loops(Device::Impl& device, const std::vector<unsigned>& cores) {

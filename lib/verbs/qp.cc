@@ -84,6 +84,7 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
       if (is_counted) purge();
     });
     forget_demand();
+    if (device.stat_page != nullptr) device.stat_page->give_row(qp->context().shown_at);
     device.keys.release_windows(qp->context().qpn);
     device.reap_ahs();
   }
@@ -154,6 +155,7 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
 
   /// Makes the QP known to its loop and to those that it shares something with.
   void enter() {
+    if (device.stat_page != nullptr) qp->context().shown_at = device.stat_page->take_row();
     count_demand();
     runner.execute([this](engine::PollLoop& loop, Ticks) {
       if (parts.shared != nullptr) parts.shared->add_user();

@@ -19,7 +19,11 @@ namespace {
 using stat_layout::Header;
 
 std::unique_ptr<uroce::StatPage> two_loops() {
-  auto page = uroce::StatPage::make(2, "shm:x\x1b[2J", "10.0.0.1/24 fd00::1/64", "rx_roce tx_roce");
+  auto page = uroce::StatPage::make(2, 3,
+                                    {.port = "shm:x\x1b[2J",
+                                     .addresses = "10.0.0.1/24 fd00::1/64",
+                                     .names = "rx_roce tx_roce",
+                                     .qp_names = "cnps naks"});
   REQUIRE(page != nullptr);
   return page;
 }
@@ -91,12 +95,15 @@ TEST_CASE("pages that make no sense are refused", "[apps][stat]") {
     forged.header = sound;
   };
   refused(&Header::magic, {0, sound.magic + 1});
-  refused(&Header::version, {0, 2});
-  refused(&Header::loops, {0, 3, 257, UINT32_MAX});
+  refused(&Header::version, {0, 1, 3});
+  refused(&Header::loops, {0, 200, 257, UINT32_MAX});
   refused(&Header::counters, {0, 1, 3, 1025, UINT32_MAX});
   refused(&Header::port_bytes, {0, 1000, 65'537, UINT32_MAX});
   refused(&Header::addresses_bytes, {1000, 65'537, UINT32_MAX});
   refused(&Header::names_bytes, {0, 3, 1000, 65'537, UINT32_MAX});
+  refused(&Header::rows, {4, 1U << 24U, UINT32_MAX});
+  refused(&Header::qp_counters, {0, 1, 3, 1025, UINT32_MAX});
+  refused(&Header::qp_names_bytes, {0, 3, 1000, 65'537, UINT32_MAX});
   for (std::size_t bytes = 0; bytes < forged.size(); bytes += 8) CHECK_FALSE(forged.is_read(bytes));
   for (const char c : {'\0', '\n', '\x1b', '\x7f', '\xff'}) {
     const char before = std::exchange(forged.at(sizeof(Header)), c);
@@ -219,7 +226,9 @@ StatSample sample() {
                      .addresses = {"10.0.0.1/24"},
                      .names = {"rx_roce", "tx_roce", "flushed"},
                      .loops = {{.time_ns = 1'000'000'000, .values = {10, 5, 0}},
-                               {.time_ns = 1'000'000'000, .values = {0, 1, 0}}}};
+                               {.time_ns = 1'000'000'000, .values = {0, 1, 0}}},
+                     .qp_names = {},
+                     .qps = {}};
   StatSample all{.before = {{.pid = 7, .program = "p", .page = page}}, .now = {}, .now_ns = 3'500'000'000};
   page.loops[0] = {.time_ns = 3'000'000'000, .values = {30, 5, 0}};
   all.now = {{.pid = 7, .program = "p", .page = page}};
