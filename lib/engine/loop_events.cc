@@ -10,6 +10,8 @@ namespace uroce::engine {
 using transport::QueuePair;
 
 void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
+  if ((events & transport::QpContext::kHasNews) != 0) show(qp);
+  if (events == transport::QpContext::kHasNews) return;  // under loss, of many packets
   if ((events & QueuePair::kHasFailed) != 0 && failure_fd_ >= 0) {
     if (Qpn* slot = failures_.claim()) {
       *slot = qp.context().qpn;
@@ -38,7 +40,6 @@ void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
     has_untold_.store(true, std::memory_order_release);  // pairs with has_untold_events()
     signal(event_fd_);
   }
-  if ((events & transport::QpContext::kHasNews) != 0) show(qp);
 }
 
 /// @return whether there was room: those of QPs are kept by these, and told later.
