@@ -27,7 +27,8 @@ namespace uroce {
 class Qp {
  public:
   /// Creates a QP in state Reset.
-  /// @return kInvalid if `attr` exceeds Device::limits(), kNoMemory if memory ran out.
+  /// @return kInvalid if `attr` exceeds Device::limits(), kOtherLoop if its CQs and SRQ are not of one loop,
+  ///   kNoMemory if memory ran out.
   static Result<Qp> create(Pd& pd, Cq& send_cq, Cq& recv_cq, const QpInitAttr& attr);
   /// Likewise, with receives from `srq`; max_recv_wr and max_recv_sge mean nothing then, and post_recv()
   /// takes nothing.

@@ -25,6 +25,7 @@ enum class Errc : std::uint8_t {
   kUnsupported,  ///< this build or port cannot do it (EOPNOTSUPP)
   kSystem,       ///< a system call failed (EIO)
   kPeer,         ///< the peer answered something unusable (EPROTO)
+  kOtherLoop,    ///< objects that go together belong to different loops (EINVAL)
 };
 
 /// Exit status that a program ends with on this failure: distinct for each, 0..2 are never used.

@@ -371,11 +371,10 @@ Result<Qp> Qp::create(Pd& pd, Cq& send_cq, Cq& recv_cq, const QpInitAttr& attr) 
 
 Result<Qp> Qp::create(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq& srq, const QpInitAttr& attr) {
   SharedLoop& place = srq.impl().place;
-  auto user = place.is_of(recv_cq.impl().device) ? place.enter(recv_cq.impl().loop) : std::nullopt;
-  if (!user) {
-    return Error{Errc::kInvalid,
-                 "the CQs of QPs that share an SRQ must belong to the same loop of the same device"};
-  }
+  if (!place.is_of(recv_cq.impl().device))
+    return Error{Errc::kInvalid, "the CQs of QPs that share an SRQ must belong to its device"};
+  auto user = place.enter(recv_cq.impl().loop);
+  if (!user) return Error{Errc::kOtherLoop, "the CQs of QPs that share an SRQ must belong to the same loop"};
   auto made = make(pd, send_cq, recv_cq, &srq, attr);
   if (made) made->impl().user = std::move(*user);
   return made;
@@ -390,7 +389,7 @@ Result<Qp> Qp::make(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq* srq, const QpInitAttr
     return Error{Errc::kInvalid, "the CQs and the PD of a QP must belong to the same device"};
   }
   if (send_cq.impl().loop != recv_cq.impl().loop) {
-    return Error{Errc::kInvalid, "both CQs of a QP must belong to the same loop"};
+    return Error{Errc::kOtherLoop, "both CQs of a QP must belong to the same loop"};
   }
   auto impl = Impl::make({.device = device,
                           .runner = send_cq.impl().runner,

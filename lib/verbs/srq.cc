@@ -33,12 +33,12 @@ Result<Srq> Srq::create(Pd& pd, const SrqInitAttr& attr) {
 
 Result<Srq> Srq::create(Pd& pd, Xrcd& domain, Cq& cq, const SrqInitAttr& attr) {
   Xrcd::Impl& xrcd = domain.impl();
-  const bool is_of_device = &xrcd.device == &pd.device() && &cq.impl().device == &pd.device();
-  auto user = is_of_device ? xrcd.place.enter(cq.impl().loop) : std::nullopt;
-  if (!user) {
+  if (&xrcd.device != &pd.device() || &cq.impl().device != &pd.device())
     return Error{Errc::kInvalid,
-                 "the CQ of an SRQ and its XRC domain must belong to the same loop of the same device"};
-  }
+                 "the CQ, the XRC domain and the PD of an SRQ must belong to the same device"};
+  auto user = xrcd.place.enter(cq.impl().loop);
+  if (!user)
+    return Error{Errc::kOtherLoop, "the CQ of an SRQ and its XRC domain must belong to the same loop"};
   auto made = make(pd, attr);
   if (!made) return made;
   Impl& impl = made->impl();

@@ -9,13 +9,14 @@ namespace uroce::test {
 
 namespace {
 
-ibv_qp* make_qp(ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, ibv_srq* srq) {
+ibv_qp* make_qp(ibv_pd* pd, ibv_cq* send_cq, ibv_cq* recv_cq, ibv_srq* srq, std::uint32_t sends = 4) {
   ibv_qp_init_attr attr{};
   attr.send_cq = send_cq;
   attr.recv_cq = recv_cq;
   attr.srq = srq;
   attr.qp_type = IBV_QPT_RC;
-  attr.cap = {.max_send_wr = 4, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
+  attr.cap = {
+      .max_send_wr = sends, .max_recv_wr = 4, .max_send_sge = 1, .max_recv_sge = 1, .max_inline_data = 0};
   errno = 0;
   return ibv_create_qp(pd, &attr);
 }
@@ -95,6 +96,20 @@ TEST_CASE("the queues of a QP are of one loop", "[abi][loops][errors]") {
   CHECK(ibv_destroy_cq(other) == 0);
 }
 
+TEST_CASE("what is wrong with one queue has nothing to do with loops", "[abi][loops][errors]") {
+  const Setting loops("UROCE_LCORES", "0,1");
+  const VerbsSide side(0);
+  const Said said;
+  CHECK(make_qp(side.pd, side.cq, side.cq, nullptr, 1U << 24) == nullptr);
+  CHECK(errno == EINVAL);
+  ibv_srq_init_attr srq_attr{};
+  srq_attr.attr = {.max_wr = 1U << 24, .max_sge = 1, .srq_limit = 0};
+  errno = 0;
+  CHECK(ibv_create_srq(side.pd, &srq_attr) == nullptr);
+  CHECK(errno == EINVAL);
+  CHECK(said.text().empty());
+}
+
 TEST_CASE("a shared receive queue is on the loop of its QPs, which the first of them chooses",
           "[abi][loops][srq]") {
   const Setting loops("UROCE_LCORES", "0,1");
@@ -107,8 +122,15 @@ TEST_CASE("a shared receive queue is on the loop of its QPs, which the first of 
   ibv_qp* shared = make_qp(b.pd, b.cq, b.cq, srq);
   REQUIRE(shared != nullptr);
   ibv_cq* const other = ibv_create_cq(b.context, 8, nullptr, nullptr, 0);
-  CHECK(make_qp(b.pd, other, other, srq) == nullptr);
-  CHECK(errno == EINVAL);
+  {
+    const Said said;
+    CHECK(make_qp(b.pd, other, other, srq) == nullptr);
+    CHECK(errno == EINVAL);
+    CHECK(
+        said.text() ==
+        "uroce: the CQs of QPs that share an SRQ must belong to the same loop (comp_vector is the loop of a "
+        "CQ)\n");
+  }
   CHECK(ibv_destroy_cq(other) == 0);
   std::swap(b.qp, shared);
   join(a, b);

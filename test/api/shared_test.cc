@@ -200,7 +200,7 @@ TEST_CASE("an SRQ is on the loop of its QPs, and on another one once they are go
     Cq elsewhere = must(Cq::create(end.device, 8, 1 - loop));
     const auto foreign = Qp::create(end.pd, elsewhere, elsewhere, srq, {});
     REQUIRE_FALSE(foreign.has_value());
-    CHECK(foreign.error().code == Errc::kInvalid);
+    CHECK(foreign.error().code == Errc::kOtherLoop);
     REQUIRE(join(end, from.qp, end, to));
     REQUIRE(from.qp.post_send({.wr_id = 9}));
     Wc wc;

@@ -194,7 +194,7 @@ TEST_CASE("an XRC domain is on the loop of its first CQ, for as long as somethin
     std::optional<Srq> srq = must(Srq::create(end.pd, domain, cq, {}));
     const auto foreign = Srq::create(end.pd, domain, elsewhere, {});
     REQUIRE_FALSE(foreign.has_value());
-    CHECK(foreign.error().code == Errc::kInvalid);
+    CHECK(foreign.error().code == Errc::kOtherLoop);
     const Qp target = must(Qp::create(domain, {.type = QpType::kXrcRecv}));
     CHECK((raw(target.qpn()) & 1) == loop);  // which names it
     srq.reset();

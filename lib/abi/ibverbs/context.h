@@ -25,9 +25,9 @@ class Context final : public verbs_context {
   /// Enters the engine. @return what is wrong otherwise.
   Status open();
   [[nodiscard]] Device& device() noexcept { return *device_; }
-  /// An object cannot be made, and errno says so. With several loops not all go together, which the program
-  /// cannot know: that is told.
-  std::nullptr_t refuse(const Error& error) const;
+  /// An object cannot be made, and errno says so. That not all go together where there are several loops is
+  /// told: the program cannot know it.
+  static std::nullptr_t refuse(const Error& error);
   /// In a child that was forked: operations that post and poll fail from now on. All others look whether the
   /// context is here.
   void die() noexcept;

@@ -82,8 +82,8 @@ Status Context::open() {
   return {};
 }
 
-std::nullptr_t Context::refuse(const Error& error) const {
-  if (error.code == Errc::kInvalid && device_->loops() > 1) {
+std::nullptr_t Context::refuse(const Error& error) {
+  if (error.code == Errc::kOtherLoop) {
     std::fprintf(stderr, "uroce: %s (comp_vector is the loop of a CQ)\n", error.text.c_str());
   }
   return fail_null(to_errno(error.code));

@@ -13,6 +13,7 @@ namespace uroce::abi {
     case Errc::kInvalid:
     case Errc::kBadState:
     case Errc::kConfig:
+    case Errc::kOtherLoop:
       return EINVAL;
     case Errc::kNoMemory:
     case Errc::kNoHugepages:

@@ -207,7 +207,7 @@ ibv_qp* create_qp_ex(ibv_context* context, ibv_qp_init_attr_ex* attr) {
   if (const int wrong = check(*context, *attr); wrong != 0) return fail_null(wrong);
   return guarded([&]() -> ibv_qp* {
     auto made = make(*attr);
-    if (!made) return Context::of(context).refuse(made.error());
+    if (!made) return Context::refuse(made.error());
     auto qp = std::make_unique<QueuePair>(is_shared(pd_of(*attr)));
     static_cast<ibv_qp_ex&>(*qp) = {};
     ibv_qp& base = qp->qp_base;

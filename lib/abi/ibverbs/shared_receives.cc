@@ -70,7 +70,7 @@ ibv_srq* create_srq_ex(ibv_context* context, ibv_srq_init_attr_ex* attr) {
   if (const int wrong = check(*context, *attr); wrong != 0) return fail_null(wrong);
   return guarded([&]() -> ibv_srq* {
     auto made = make(*attr);
-    if (!made) return Context::of(context).refuse(made.error());
+    if (!made) return Context::refuse(made.error());
     auto srq = std::make_unique<SharedQueue>(is_shared(attr->pd));
     srq->context = context;
     srq->srq_context = attr->srq_context;
