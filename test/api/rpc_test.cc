@@ -560,7 +560,8 @@ TEST_CASE("each call ends once, with its own reply, whatever is lost and late", 
     return chaos.ended >= 3000;
   }));
   const RpcClientCounts& counts = client.counts();
-  CHECK(counts.calls == counts.replied + counts.timeouts + counts.cancelled + client.pending());
+  CHECK(counts.calls == chaos.ended + counts.cancelled + client.pending());
+  CHECK(counts.replied + counts.timeouts >= chaos.ended);  // some may not have been told yet
   CHECK((counts.timeouts > 0 && counts.replied > 1000 && counts.cancelled > 0));
   CHECK((counts.malformed == 0 && server.counts().malformed == 0 && counts.connections == 1));
 }
