@@ -101,7 +101,6 @@ std::byte* RingWriter::refuse(std::uint32_t len) noexcept {
     lose_unread();
     return lend_private(len);
   }
-  claimed_len_ = 0;
   counters_.tx_no_room.add();
   return nullptr;
 }

@@ -37,7 +37,7 @@ class RingWriter {
   /// @param by_lines  as FrameSink::tx_claim_lines() says
   [[nodiscard]] std::byte* claim(std::uint32_t len, bool by_lines = false) noexcept {
     if (claimed_len_ != 0) forget_claim();
-    if (len < kMinFrame || len > place_.max_frame) return refuse_length();
+    if (len < kMinFrame || len > place_.max_frame) return nullptr;
     if (consumer().ack.load(std::memory_order_acquire) != live_offer_)
       return claim_unsynchronised(len, by_lines);
     const std::uint64_t start = start_of(len);
@@ -150,10 +150,6 @@ class RingWriter {
   /// the first line and that of the header behind it: WRITEs of 64 B posted in lists, 7.5 -> 14 million/s.
   void fetch_lines(std::uint64_t from, std::uint64_t bytes) const noexcept {
     for (std::uint64_t line = 0; line < bytes; line += kCacheLine) prefetch_to_write(at(from + line));
-  }
-  [[nodiscard]] std::byte* refuse_length() noexcept {
-    claimed_len_ = 0;
-    return nullptr;
   }
   void forget_claim() noexcept;
   void look_at_released() noexcept;
