@@ -139,6 +139,36 @@ TEST_CASE("a CQ that overflows is named, not another one of the QP", "[abi][even
   CHECK(ibv_destroy_cq(small) == 0);
 }
 
+TEST_CASE("a QP that a closed context has left behind is gone, and tells nobody of its events",
+          "[abi][events][lifetime]") {
+  VerbsSide a;
+  static const VerbsSide* const left = new VerbsSide;  // never destroyed
+  a.to_init();
+  left->to_init();
+  a.connect(*left, 10);  // 4 ms
+  left->connect(a);
+  REQUIRE(ibv_close_device(left->context) == 0);
+  const VerbsSide next;  // perhaps where that was
+  ibv_send_wr wr{};
+  ibv_send_wr* bad = nullptr;
+  wr.opcode = IBV_WR_RDMA_WRITE;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_sge data = a.sge(0, 1);
+  wr.sg_list = &data;
+  wr.num_sge = 1;
+  REQUIRE(ibv_post_send(a.qp, &wr, &bad) == 0);  // without a key
+  CHECK(a.take().status == IBV_WC_RETRY_EXC_ERR);
+  ibv_srq_init_attr attr{};
+  attr.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
+  ibv_srq* srq = ibv_create_srq(next.pd, &attr);
+  REQUIRE(srq != nullptr);
+  ibv_srq_attr limit{};
+  limit.srq_limit = 4;  // fewer are posted
+  REQUIRE(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == 0);
+  CHECK(event_of(next.context).event_type == IBV_EVENT_SRQ_LIMIT_REACHED);
+  CHECK(ibv_destroy_srq(srq) == 0);
+}
+
 TEST_CASE("of an XRC target the CQ that overflows is that of a queue in its domain", "[abi][events][xrc]") {
   const bool has_loops = GENERATE(false, true);
   const Setting loops("UROCE_LCORES", has_loops ? "0,1" : "");

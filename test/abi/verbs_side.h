@@ -139,7 +139,8 @@ class VerbsSide {
             0);
   }
   /// From Init to RTS.
-  void connect(const VerbsSide& peer) const {
+  /// @param timeout  its code: eight times that is waited for the peer; 0.54 s
+  void connect(const VerbsSide& peer, std::uint8_t timeout = 17) const {
     ibv_qp_attr attr{};
     attr.qp_state = IBV_QPS_RTR;
     attr.path_mtu = IBV_MTU_1024;
@@ -154,7 +155,7 @@ class VerbsSide {
                           IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
                               IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER) == 0);
     attr.qp_state = IBV_QPS_RTS;
-    attr.timeout = 17;  // 0.54 s, eight times
+    attr.timeout = timeout;
     attr.retry_cnt = 7;
     attr.rnr_retry = 7;
     attr.max_rd_atomic = 4;

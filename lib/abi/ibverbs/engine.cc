@@ -44,6 +44,29 @@ void tell(ibv_context* context, ibv_event_type type, void* element) {
   Context::of(context).events.push(event);
 }
 
+const ibv_context* context_of(const QueuePair& qp) noexcept {
+  return qp.qp_base.context;
+}
+const ibv_context* context_of(const SharedQueue& srq) noexcept {
+  return srq.context;
+}
+const ibv_context* context_of(const CompletionQueue& cq) noexcept {
+  return cq.context;
+}
+
+/// Those of a context, which are among the objects no more.
+template <typename Object>
+std::vector<Object*> take_out(std::unordered_map<std::uint32_t, Object*>& objects,
+                              const ibv_context& context) {
+  std::vector<Object*> taken;
+  std::erase_if(objects, [&](const auto& one) {
+    if (context_of(*one.second) != &context) return false;
+    taken.push_back(one.second);
+    return true;
+  });
+  return taken;
+}
+
 }  // namespace
 
 Result<Config> read_config() {
@@ -129,11 +152,21 @@ Result<Device*> Engine::enter(Context& context) {
 void Engine::leave(Context& context) {
   const std::lock_guard opening(opening_);
   bool is_last = false;
+  // What the program has not destroyed: as in the kernel, nothing of it is left but its structs.
+  std::vector<QueuePair*> qps;
+  std::vector<SharedQueue*> srqs;
+  std::vector<CompletionQueue*> cqs;
   {
     const std::lock_guard lock(mutex_);
     std::erase(contexts_, &context);
+    qps = take_out(qps_, context.context);
+    srqs = take_out(srqs_, context.context);
+    cqs = take_out(cqs_, context.context);
     is_last = !has_users();
   }
+  for (QueuePair* qp : qps) qp->qp.reset();
+  for (SharedQueue* srq : srqs) srq->srq.reset();
+  for (CompletionQueue* cq : cqs) cq->cq.reset();
   if (is_last) close();
 }
 
