@@ -19,6 +19,18 @@ std::unique_ptr<port::Port> open_end(const std::string& name) {
   return std::move(ports->front());
 }
 
+/// Two ends that have met, and the memory that they share.
+struct Overlooked {
+  explicit Overlooked(const std::string& what)
+      : name(unique_name(what)), a(open_end(name)), b(open_end(name)), shared(name) {
+    settle(*a, *b);
+  }
+  std::string name;
+  std::unique_ptr<port::Port> a;
+  std::unique_ptr<port::Port> b;
+  SharedBytes shared;
+};
+
 const shm::Geometry kGeometry{.queues = 1, .ring_bytes = 1U << 16, .link_mtu = 4200};
 
 /// Both directions work.
@@ -56,11 +68,8 @@ TEST_CASE("a record header that cannot be true is counted, and the link starts a
   // end.
   for (const std::uint32_t low : {0x0U, 0xdU, 0x107bU, 0x3fffU, 0x4001U, 0x7fffU, 0x4000U}) {
     INFO("header " << std::hex << low);
-    const std::string name = unique_name("headers");
-    const auto a = open_end(name);
-    const auto b = open_end(name);
-    settle(*a, *b);
-    SharedBytes shared(name);
+    Overlooked link("headers");
+    auto& [name, a, b, shared] = link;
     const std::size_t ring = kGeometry.ring_at(0, 0);
     REQUIRE(send(*a, random_bytes(100, 1)));
     shared.store32(ring, (shared.load32(ring) & shm::kTagMask) | low);
@@ -74,13 +83,10 @@ TEST_CASE("a record header that cannot be true is counted, and the link starts a
 
 TEST_CASE("a record header of the bulk lane that cannot be true is counted, and the other lane goes on",
           "[shm][hostile][lanes]") {
-  const std::string name = unique_name("bulk");
-  const auto a = open_end(name);
-  const auto b = open_end(name);
-  settle(*a, *b);
+  Overlooked link("bulk");
+  auto& [name, a, b, shared] = link;
   static_cast<void>(a->bulk_sink().tx_claim(64));
   receive(*b);
-  SharedBytes shared(name);
   const std::size_t ring = kGeometry.ring_at(0, 0, shm::Lane::kBulk);
   REQUIRE(a->bulk_sink().tx_claim(100) != nullptr);
   a->bulk_sink().tx_commit();
@@ -97,11 +103,8 @@ TEST_CASE("a record header of the bulk lane that cannot be true is counted, and 
 }
 
 TEST_CASE("a record that would reach over the end of the ring is malformed", "[shm][hostile]") {
-  const std::string name = unique_name("straddle");
-  const auto a = open_end(name);
-  const auto b = open_end(name);
-  settle(*a, *b);
-  SharedBytes shared(name);
+  Overlooked link("straddle");
+  auto& [name, a, b, shared] = link;
   const std::size_t ring = kGeometry.ring_at(0, 0);
   for (std::uint32_t used = 0; used + 4096 < kGeometry.ring_bytes; used += 4096) {
     REQUIRE(send(*a, random_bytes(4092, 1)));
@@ -117,11 +120,8 @@ TEST_CASE("a record that would reach over the end of the ring is malformed", "[s
 
 TEST_CASE("a reader that gives back what it never got, or has given back before, is not believed",
           "[shm][hostile]") {
-  const std::string name = unique_name("released");
-  const auto a = open_end(name);
-  const auto b = open_end(name);
-  settle(*a, *b);
-  SharedBytes shared(name);
+  Overlooked link("released");
+  auto& [name, a, b, shared] = link;
   const std::size_t released = kGeometry.control_at(0, 0) + offsetof(shm::RingControl, release);
   const Bytes frame = random_bytes(4000, 1);
   std::size_t under_way = 0;
@@ -148,11 +148,8 @@ TEST_CASE("a reader that gives back what it never got, or has given back before,
 
 TEST_CASE("what a peer has written over of an end's own words is written again, and the stream goes on",
           "[shm][hostile]") {
-  const std::string name = unique_name("words");
-  const auto a = open_end(name);
-  const auto b = open_end(name);
-  settle(*a, *b);
-  SharedBytes shared(name);
+  Overlooked link("words");
+  auto& [name, a, b, shared] = link;
   const std::size_t consumer = kGeometry.control_at(0, 0) + offsetof(shm::RingControl, consumer);
   const std::size_t ack = consumer + offsetof(shm::ConsumerLine, ack);
   const std::size_t presence = consumer + offsetof(shm::ConsumerLine, presence);
@@ -184,11 +181,8 @@ TEST_CASE("an offer of a stream that was written over is made again", "[shm][hos
 }
 
 TEST_CASE("a peer that writes garbage everywhere harms nobody but itself", "[shm][hostile]") {
-  const std::string name = unique_name("garbage");
-  const auto a = open_end(name);
-  auto b = open_end(name);
-  settle(*a, *b);
-  SharedBytes shared(name);
+  Overlooked link("garbage");
+  auto& [name, a, b, shared] = link;
   const std::size_t ring = kGeometry.ring_at(0, 1);  // a reads here
   REQUIRE(send(*b, random_bytes(100, 1)));
   std::array<port::RxFrame, 1> first;
