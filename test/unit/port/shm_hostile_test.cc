@@ -121,7 +121,9 @@ TEST_CASE("a record that would reach over the end of the ring is malformed", "[s
 TEST_CASE("a reader that gives back what it never got, or has given back before, is not believed",
           "[shm][hostile]") {
   Overlooked link("released");
-  auto& [name, a, b, shared] = link;
+  auto& a = link.a;
+  auto& b = link.b;
+  auto& shared = link.shared;
   const std::size_t released = kGeometry.control_at(0, 0) + offsetof(shm::RingControl, release);
   const Bytes frame = random_bytes(4000, 1);
   std::size_t under_way = 0;

@@ -204,7 +204,7 @@ TEST_CASE("a frame for a group goes to all other ends", "[shm][mesh]") {
   const Ends ends("group", 4);
   const Bytes frame = frame_to(kGroup, 60, 3);
   REQUIRE(send(ends[2], frame));
-  for (const std::size_t to : {0, 1, 3}) CHECK(receive_soon(ends[to]) == Frames{frame});
+  for (const unsigned to : {0U, 1U, 3U}) CHECK(receive_soon(ends[to]) == Frames{frame});
   CHECK(receive(ends[2]).empty());
 }
 
@@ -233,7 +233,7 @@ TEST_CASE("a frame longer than the link's is refused", "[shm][mesh]") {
 TEST_CASE("frames of several ends come in one burst, and their room is given back", "[shm][mesh]") {
   const Ends ends("several", 4);
   for (int round = 0; round < 2000; ++round) {  // some times the ring
-    for (const std::size_t from : {1, 2, 3}) {
+    for (const unsigned from : {1U, 2U, 3U}) {
       REQUIRE(send(ends.way(from, 0), random_bytes(700, from)));
     }
     std::vector<Bytes> all;
@@ -249,7 +249,7 @@ TEST_CASE("frames of several ends come in one burst, and their room is given bac
 TEST_CASE("a burst shows no more than it is asked for, and the next one the rest", "[shm][mesh]") {
   const Ends ends("asked-for", 4);
   std::multiset<std::size_t> sizes;
-  for (const std::size_t from : {1, 2, 3}) REQUIRE(send(ends.way(from, 0), random_bytes(100 + from, 1)));
+  for (const unsigned from : {1U, 2U, 3U}) REQUIRE(send(ends.way(from, 0), random_bytes(100 + from, 1)));
   while (sizes.size() < 3) {
     std::array<port::RxFrame, 1> one;
     REQUIRE(ends[0].rx_burst(one) <= 1);
@@ -266,7 +266,7 @@ TEST_CASE("an end that has been silent for long is still heard", "[shm][mesh]") 
     std::array<port::RxFrame, port::kBurst> frames;
     REQUIRE(ends[0].rx_burst(frames) == 0);
   }
-  for (const std::size_t from : {1, 2, 3, 4}) {
+  for (const unsigned from : {1U, 2U, 3U, 4U}) {
     const Bytes frame = random_bytes(64, from);
     REQUIRE(send(ends.way(from, 0), frame));
     CHECK(receive_soon(ends[0]) == Frames{frame});
@@ -328,7 +328,7 @@ TEST_CASE("a frame that waits goes on as soon as there is room, before what come
 
 TEST_CASE("an end sleeps until any of the others sends", "[shm][mesh]") {
   const Ends ends("sleep", 4);
-  for (const std::size_t from : {1, 2, 3}) {
+  for (const unsigned from : {1U, 2U, 3U}) {
     REQUIRE(ends[0].arm_rx());
     CHECK_FALSE(is_readable(ends[0].rx_fd(), 0));
     const Bytes frame = random_bytes(100, from);
@@ -352,7 +352,7 @@ TEST_CASE("an end that leaves and comes again is heard by the others, which go o
   ends.ports[1] = open_one(ends.name, ends.options);
   CHECK(ends[1].info().side == 1);
   ends.meet();
-  for (const std::size_t other : {0, 2}) {
+  for (const unsigned other : {0U, 2U}) {
     REQUIRE(send(ends.way(1, other), frame));
     CHECK(receive_soon(ends[other]) == Frames{frame});
     REQUIRE(send(ends.way(other, 1), frame));
