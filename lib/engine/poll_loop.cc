@@ -196,7 +196,7 @@ void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
     return true;
   }
   counters_.add(Count::kLoopTxNoRoom);
-  const bool goes_on = &tx.port != &port_;
+  const bool goes_on = &tx.port != &port_ || tx.refused_elsewhere;
   if (more) sent == 0 && !goes_on ? ready_list_of(qp).put_back(qp) : make_ready(qp);
   return goes_on;
 }

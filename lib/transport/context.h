@@ -183,8 +183,9 @@ struct TxContext {
   port::FrameSink& port;
   port::FrameSink& bulk;  ///< for bulk transfers
   Ticks now;
-  unsigned budget;       ///< packets left in this turn
-  bool no_room = false;  ///< the port refused a claim: no use in trying further QPs now
+  unsigned budget;                 ///< packets left in this turn
+  bool no_room = false;            ///< the port refused a claim: no use in trying further QPs now
+  bool refused_elsewhere = false;  ///< no, it was what stands for the port on the way of one datagram
 
   [[nodiscard]] port::FrameSink& lane(bool is_bulk) const noexcept { return is_bulk ? bulk : port; }
 };
