@@ -92,16 +92,22 @@ struct Preamble {
   SideLine sides[2];
 };
 
+Geometry geometry_in(const LinkHeader& header) noexcept {
+  return {.queues = header.queues, .ring_bytes = header.ring_bytes, .link_mtu = header.link_mtu};
+}
+
 bool read_preamble(int file, Preamble& preamble) noexcept {
   return ::pread(file, &preamble, sizeof(preamble), 0) == static_cast<ssize_t>(sizeof(preamble));
 }
 
-/// PID of who holds a side; 0: nobody, or it is not known.
-int holder_of(int file, unsigned side) noexcept {
+std::optional<Link::Holder> holder_of(int file, unsigned side) noexcept {
   Preamble present;
   const bool is_held = is_locked_by_other(file, kSideLock + static_cast<off_t>(side));
-  if (!is_held || !read_preamble(file, present) || present.header.magic != kMagic) return 0;
-  return present.sides[side].pid.load(std::memory_order_relaxed);
+  if (!is_held || !read_preamble(file, present) || present.header.magic != kMagic ||
+      present.header.version != kLayoutVersion)
+    return {};
+  return Link::Holder{.pid = present.sides[side].pid.load(std::memory_order_relaxed),
+                      .geometry = geometry_in(present.header)};
 }
 
 /// @return 0 or what went wrong; not EINTR, be it that the program has signals a thousand times a second:
@@ -216,9 +222,7 @@ Status Link::agree(const LinkConfig& config) {
                  "shm: link \"" + config.name +
                      "\" is held by another version of this program; use the same on both ends"};
   }
-  geometry_ = {.queues = present.header.queues,
-               .ring_bytes = present.header.ring_bytes,
-               .link_mtu = present.header.link_mtu};
+  geometry_ = geometry_in(present.header);
   if (config.ends != present.header.ends) return mismatch("ends", config.ends, present.header.ends);
   if (config.queues != geometry_.queues)
     return mismatch("queues (cores that --lcores names)", config.queues, geometry_.queues);
@@ -324,20 +328,21 @@ bool Link::is_peer_alive() const noexcept {
   return is_locked_by_other(file_, kSideLock + static_cast<off_t>(1 - side_));
 }
 
-int Link::holder(const std::string& path, unsigned side) {
+std::optional<Link::Holder> Link::holder(const std::string& path, unsigned side) {
   const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (file < 0) return 0;
-  const int pid = holder_of(file, side);
+  if (file < 0) return {};
+  const std::optional<Holder> found = holder_of(file, side);
   ::close(file);
-  return pid;
+  return found;
 }
 
 std::string Link::holders() const {
   std::string text;
   for (unsigned side = 0; side < 2; ++side) {
-    const int pid = holder_of(file_, side);
-    if (pid == 0) continue;
-    text += (text.empty() ? "side " : ", side ") + std::to_string(side) + ": PID " + std::to_string(pid);
+    const std::optional<Holder> held = holder_of(file_, side);
+    if (!held || held->pid == 0) continue;
+    text +=
+        (text.empty() ? "side " : ", side ") + std::to_string(side) + ": PID " + std::to_string(held->pid);
   }
   return text.empty() ? "PID unknown" : text;
 }

@@ -54,8 +54,13 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  /// PID of who holds `side` of the link whose file that is; 0: nobody, or it is not known.
-  [[nodiscard]] static int holder(const std::string& path, unsigned side);
+  /// Who holds a side, as far as it is known.
+  struct Holder {
+    int pid = 0;
+    Geometry geometry;
+  };
+  /// Of `side` of the link whose file that is.
+  [[nodiscard]] static std::optional<Holder> holder(const std::string& path, unsigned side);
 
   [[nodiscard]] unsigned side() const noexcept { return side_; }
   [[nodiscard]] const Geometry& geometry() const noexcept { return geometry_; }

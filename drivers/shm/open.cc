@@ -63,9 +63,26 @@ shm::LinkConfig link_between(shm::LinkConfig config, std::uint32_t own, std::uin
   return config;
 }
 
+/// What the user left open is as the first of the other ends has it that is there.
+shm::LinkConfig with_present(shm::LinkConfig config, std::uint32_t own) {
+  for (std::uint32_t other = 0; other < config.ends; ++other) {
+    if (other == own) continue;
+    const shm::LinkConfig link = link_between(config, own, other);
+    const auto peer = shm::Link::holder(shm::link_path(config.name, link.pair), 1 - *link.side);
+    if (!peer) continue;
+    const shm::Geometry& geometry = peer->geometry;
+    if (config.link_mtu.value_or(geometry.link_mtu) != geometry.link_mtu) return config;
+    config.link_mtu = geometry.link_mtu;
+    config.ring_bytes = config.ring_bytes.value_or(geometry.ring_bytes);
+    return config;
+  }
+  return config;
+}
+
 /// The links of an end, in the order of the other ones. Whoever has the first of them has the end, and the
 /// others are like that.
 Result<Links> take_end(shm::LinkConfig config, std::uint32_t own) {
+  config = with_present(config, own);
   Links links;
   for (std::uint32_t other = 0; other < config.ends; ++other) {
     if (other == own) continue;
@@ -82,9 +99,9 @@ Error all_held(const shm::LinkConfig& config) {
   std::string holders;
   for (std::uint32_t end = 0; end < config.ends; ++end) {
     const shm::LinkConfig first = link_between(config, end, end == 0 ? 1 : 0);
-    const int pid = shm::Link::holder(shm::link_path(config.name, first.pair), *first.side);
-    if (pid == 0 || (config.side.has_value() && *config.side != end)) continue;
-    holders += (holders.empty() ? "PID " : ", ") + std::to_string(pid);
+    const auto held = shm::Link::holder(shm::link_path(config.name, first.pair), *first.side);
+    if (!held || held->pid == 0 || (config.side.has_value() && *config.side != end)) continue;
+    holders += (holders.empty() ? "PID " : ", ") + std::to_string(held->pid);
   }
   const std::string what = config.side.has_value() ? "end " + std::to_string(*config.side)
                                                    : "each of the " + std::to_string(config.ends) + " ends";

@@ -154,6 +154,28 @@ TEST_CASE("link MTU and rings of a mesh are those of who was there first", "[shm
   CHECK(two->way_to(to).tx_claim(9014) != nullptr);
 }
 
+TEST_CASE("what an end leaves open it takes from any that is there", "[shm][mesh]") {
+  const std::string name = unique_name("last");
+  PortOptions last;
+  last.spec = "shm:" + name + ",ends=4,ring=512K,side=3";
+  last.link_mtu = 9000;
+  const auto end = open_shm(last);
+  REQUIRE(end);
+  const PortPtr first = open_one(name, ",ends=4");
+  CHECK(first->info().side == 0);
+  CHECK(first->info().link_mtu == 9000);
+  PortOptions other;
+  other.spec = "shm:" + name + ",ends=4,side=1";
+  for (const std::uint32_t link_mtu : {4200U, 9600U}) {
+    other.link_mtu = link_mtu;
+    const auto refused = open_shm(other);
+    REQUIRE_FALSE(refused);
+    CHECK(refused.error().code == Errc::kConfig);
+    CHECK(refused.error().text.find("link MTU " + std::to_string(link_mtu) + " differs") !=
+          std::string::npos);
+  }
+}
+
 TEST_CASE("rings of many ends hold the largest frames, too", "[shm][mesh]") {
   PortOptions options;
   options.spec = "shm:" + unique_name("many") + ",ends=64";
