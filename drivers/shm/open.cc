@@ -1,6 +1,8 @@
 #include "drivers/shm/open.h"
 
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "drivers/shm/mesh_port.h"
 #include "drivers/spec.h"
@@ -79,6 +81,17 @@ shm::LinkConfig with_present(shm::LinkConfig config, std::uint32_t own) {
   return config;
 }
 
+/// One that is not the first of an end: who has had the end before, and has left or been killed, may hold it
+/// for a moment longer.
+Result<std::shared_ptr<shm::Link>> open_left(const shm::LinkConfig& config) {
+  constexpr int kTries = 2000;  // ms
+  for (int tries = 0;; ++tries) {
+    auto link = shm::Link::open(config);
+    if (link || link.error().code != Errc::kNameInUse || tries == kTries) return link;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 /// The links of an end, in the order of the other ones. Whoever has the first of them has the end, and the
 /// others are like that.
 Result<Links> take_end(shm::LinkConfig config, std::uint32_t own) {
@@ -86,7 +99,8 @@ Result<Links> take_end(shm::LinkConfig config, std::uint32_t own) {
   Links links;
   for (std::uint32_t other = 0; other < config.ends; ++other) {
     if (other == own) continue;
-    auto link = shm::Link::open(link_between(config, own, other));
+    const shm::LinkConfig next = link_between(config, own, other);
+    auto link = links.empty() ? shm::Link::open(next) : open_left(next);
     if (!link) return link.error();
     config.ring_bytes = (*link)->geometry().ring_bytes;
     config.link_mtu = (*link)->geometry().link_mtu;

@@ -1,12 +1,16 @@
 // Links of more than two ends.
 #include <catch2/catch.hpp>
 
+#include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <set>
+#include <thread>
 
+#include "drivers/shm/file_lock.h"
 #include "drivers/shm/link.h"
 #include "drivers/shm/open.h"
 #include "port_helpers.h"
@@ -107,6 +111,25 @@ TEST_CASE("an end can be asked for, and its number is free again when it has lef
   CHECK(held.error().text.find("end 2 of") != std::string::npos);
   CHECK(open_one(ends.name, ends.options + ",side=1")->info().side == 1);
   CHECK(open_one(ends.name, ends.options)->info().side == 1);
+}
+
+TEST_CASE("whoever comes while an end is leaving has its number once it has left", "[shm][mesh]") {
+  const std::string name = unique_name("leaving");
+  const std::string first = shm::link_path(name);
+  const std::string rest = shm::link_path(name, {.low = 0, .high = 2});
+  const int leaving = ::open(rest.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  REQUIRE(shm::try_lock(leaving, shm::kSideLock));
+  std::atomic<bool> has_ended{false};
+  std::vector<PortPtr> ends;
+  std::thread comer([&] {
+    if (auto ports = open_at(name, ",ring=256K,ends=3")) ends = std::move(*ports);
+    has_ended = true;
+  });
+  while (!has_ended && !shm::Link::holder(first, 0)) std::this_thread::yield();
+  ::close(leaving);
+  comer.join();
+  REQUIRE(ends.size() == 1);
+  CHECK(ends.front()->info().side == 0);
 }
 
 TEST_CASE("one end too many is refused, with the holders and what to do", "[shm][mesh]") {
