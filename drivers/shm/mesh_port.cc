@@ -107,7 +107,7 @@ port::Port& MeshPort::way_to(const MacAddress& mac) noexcept {
 
 std::byte* MeshPort::tx_claim(std::uint32_t len) noexcept {
   if (waits_ != 0) pass_on();
-  if (waits_ != 0 || len > room_.size() * sizeof(std::uint64_t)) {
+  if (waits_ != 0 || len > info_.link_mtu + shm::kFrameOverhead) {
     counters_.tx_no_room.add();
     return nullptr;
   }
