@@ -208,6 +208,33 @@ TEST_CASE("rings of many ends hold the largest frames, too", "[shm][mesh]") {
   CHECK(end->front()->info().link_mtu == 9600);
 }
 
+TEST_CASE("each queue of an end leads to the same queue of the others", "[shm][mesh]") {
+  PortOptions options;
+  options.spec = "shm:" + unique_name("queues") + ",ring=256K,ends=3";
+  options.queues = 2;
+  std::vector<std::vector<PortPtr>> ends;
+  for (int i = 0; i < 3; ++i) {
+    auto ports = open_shm(options);
+    REQUIRE(ports);
+    REQUIRE(ports->size() == 2);
+    ends.push_back(std::move(*ports));
+  }
+  const MacAddress to = ends[2][0]->info().mac;
+  CHECK(ends[2][1]->info().mac.raw == to.raw);
+  for (int i = 0; i < 16; ++i) {  // until they have seen each other
+    for (const std::size_t queue : {0, 1}) {
+      static_cast<void>(ends[0][queue]->way_to(to).tx_claim(64));
+      receive(*ends[2][queue]);
+    }
+  }
+  for (const std::size_t queue : {1, 0}) {
+    const Bytes frame = frame_to(to, 300, queue);
+    REQUIRE(send(ends[0][queue]->way_to(to), frame));
+    CHECK(receive(*ends[2][1 - queue]).empty());
+    CHECK(receive_soon(*ends[2][queue]) == Frames{frame});
+  }
+}
+
 TEST_CASE("the last of a mesh removes all files", "[shm][mesh]") {
   std::vector<std::string> paths;
   {
@@ -305,6 +332,51 @@ TEST_CASE("a burst shows no more than it is asked for, and the next one the rest
   CHECK(sizes == std::multiset<std::size_t>{101, 102, 103});
 }
 
+TEST_CASE("all ends that have talked lately are looked at in each burst", "[shm][mesh]") {
+  const Ends ends("talking", 4);
+  for (int round = 0; round < 2; ++round) {
+    for (const std::size_t from : {1, 2, 3}) REQUIRE(send(ends.way(from, 0), random_bytes(100, from)));
+    if (round == 1) CHECK(receive(ends[0]).size() == 3);
+    for (std::size_t seen = 0; round == 0 && seen < 3;) {
+      const std::size_t some = receive_soon(ends[0]).size();
+      REQUIRE(some > 0);
+      seen += some;
+    }
+  }
+}
+
+TEST_CASE("of ends that have much to say none is heard first each time", "[shm][mesh]") {
+  const Ends ends("fair", 4);
+  constexpr unsigned kEach = 60;
+  for (unsigned i = 0; i < kEach; ++i) {
+    for (const std::size_t from : {1, 2, 3}) REQUIRE(send(ends.way(from, 0), random_bytes(100 + from, 1)));
+  }
+  std::array<unsigned, 4> shown{};
+  for (unsigned seen = 0; seen < kEach;) {
+    for (const Bytes& frame : receive(ends[0], 1)) {
+      ++shown[frame.size() - 100];
+      ++seen;
+    }
+  }
+  for (const std::size_t from : {1, 2, 3}) CHECK(shown[from] >= kEach / 10);
+}
+
+TEST_CASE("bulk waits where others are to be spared, and is announced meanwhile", "[shm][mesh]") {
+  const Ends ends("spared");
+  REQUIRE(send(ends.way(2, 0), random_bytes(100, 1)));
+  REQUIRE(receive_soon(ends[0]).size() == 1);  // looked at in each burst from now on
+  ends[0].spare_others(true);
+  const Bytes bulk = random_bytes(4000, 2);
+  REQUIRE(send_bulk(ends.way(2, 0), bulk));
+  CHECK(receive(ends[0]).empty());
+  CHECK(ends[0].shows_more());
+  CHECK(receive_soon(ends[0]) == Frames{bulk});
+  CHECK_FALSE(ends[0].shows_more());
+  ends[0].spare_others(false);
+  REQUIRE(send_bulk(ends.way(2, 0), bulk));
+  CHECK(receive(ends[0]) == Frames{bulk});
+}
+
 TEST_CASE("an end that has been silent for long is still heard", "[shm][mesh]") {
   const Ends ends("silent", 5);
   for (int looks = 0; looks < 400'000; ++looks) {
@@ -352,6 +424,21 @@ TEST_CASE("an end that does not read holds up neither those who have a way to ot
   REQUIRE(send(ends[0], to_all));
   CHECK(ends[0].counters().tx_dropped == before + 2);
   CHECK(receive_soon(ends[1]) == Frames{to_all});
+}
+
+TEST_CASE("each frame that finds no room waits anew", "[shm][mesh]") {
+  const Ends ends("anew");
+  fill(ends.way(0, 1));
+  fill(ends.way(0, 2));
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  const std::uint64_t before = ends[0].counters().tx_dropped;
+  REQUIRE(send(ends[0], frame_to(ends[1].info().mac, 1000, 1)));
+  while (ends[0].counters().tx_dropped == before) {
+    REQUIRE(std::chrono::steady_clock::now() < give_up);
+    ends[0].tx_flush();
+  }
+  REQUIRE(send(ends[0], frame_to(ends[2].info().mac, 1000, 2)));
+  CHECK(ends[0].counters().tx_dropped == before + 1);
 }
 
 TEST_CASE("a frame that waits goes on as soon as there is room, before what comes after it", "[shm][mesh]") {
