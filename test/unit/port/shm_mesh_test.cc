@@ -7,6 +7,8 @@
 
 #include <atomic>
 #include <cstdint>
+#include <filesystem>
+#include <iterator>
 #include <set>
 #include <thread>
 
@@ -441,6 +443,29 @@ TEST_CASE("each frame that finds no room waits anew", "[shm][mesh]") {
   CHECK(ends[0].counters().tx_dropped == before + 1);
 }
 
+TEST_CASE("for an end that reads again frames wait as before", "[shm][mesh]") {
+  const Ends ends("reads-again");
+  const unsigned unread = fill(ends.way(0, 1));
+  const Bytes frame = frame_to(ends[1].info().mac, 1000, 1);
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  REQUIRE(send(ends[0], frame));
+  while (ends[0].counters().tx_dropped == 0) {
+    REQUIRE(std::chrono::steady_clock::now() < give_up);
+    ends[0].tx_flush();
+  }
+  for (std::size_t read = 0; read < unread;) {
+    const std::size_t some = receive_soon(ends[1]).size();
+    REQUIRE(some > 0);
+    read += some;
+  }
+  REQUIRE(send(ends[0], frame));
+  CHECK(receive_soon(ends[1]).size() > 0);
+  const std::uint64_t before = ends[0].counters().tx_dropped;
+  fill(ends.way(0, 1));
+  REQUIRE(send(ends[0], frame));
+  CHECK(ends[0].counters().tx_dropped == before);
+}
+
 TEST_CASE("a frame that waits goes on as soon as there is room, before what comes after it", "[shm][mesh]") {
   const Ends ends("waits");
   const unsigned before = fill(ends.way(0, 1));
@@ -473,6 +498,15 @@ TEST_CASE("an end sleeps until any of the others sends", "[shm][mesh]") {
   REQUIRE(send(ends.way(3, 0), random_bytes(100, 1)));
   CHECK_FALSE(ends[0].arm_rx());
   CHECK(receive_soon(ends[0]).size() == 1);
+  REQUIRE(send(ends.way(2, 0), random_bytes(100, 1)));
+  CHECK_FALSE(is_readable(ends[0].rx_fd(), 0));  // nobody rings for who is awake
+}
+
+TEST_CASE("an end that is closed leaves no descriptor open", "[shm][mesh]") {
+  const auto count = [] { return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {}); };
+  const auto before = count();
+  { const Ends ends("descriptors"); }
+  CHECK(count() == before);
 }
 
 TEST_CASE("an end that leaves and comes again is heard by the others, which go on meanwhile", "[shm][mesh]") {
