@@ -191,12 +191,12 @@ void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
   work += sent;
   note_turn(qp, !only_answers, now);
   only_answers ? after_request(qp, now) : after_step(qp, now);
-  if (!tx.no_room) [[likely]] {
+  if (tx.refused == transport::Refused::kNothing) [[likely]] {
     if (more) make_ready(qp);
     return true;
   }
   counters_.add(Count::kLoopTxNoRoom);
-  const bool goes_on = &tx.port != &port_ || tx.refused_elsewhere;
+  const bool goes_on = &tx.port != &port_ || tx.refused == transport::Refused::kElsewhere;
   if (more) sent == 0 && !goes_on ? ready_list_of(qp).put_back(qp) : make_ready(qp);
   return goes_on;
 }

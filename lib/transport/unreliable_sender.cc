@@ -144,7 +144,7 @@ bool UnreliableSender::emit_datagram(const SendWqe& wqe, TxContext& tx) noexcept
                       .dest_qpn = wqe.remote_qpn(),
                       .psn = psn_};
   if (!frame.begin(handle.head, bth, wqe.length, tx)) {
-    tx.refused_elsewhere = &sink != &tx.port;
+    if (&sink != &tx.port) tx.refused = Refused::kElsewhere;
     return false;
   }
   const bool own = (wqe.remote_qkey() & kControlledQkey) != 0;
