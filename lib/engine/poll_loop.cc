@@ -181,6 +181,16 @@ void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
   if (next.second != nullptr) transport::RcQp::prefetch(*next.second);
 }
 
+/// @param stays  the QP, which wants to send, has sent nothing and keeps its turn if no other one may have it
+/// @return       false if it is no use trying another QP
+[[gnu::noinline]] bool PollLoop::on_refusal(QueuePair& qp, const transport::TxContext& tx, bool stays,
+                                            bool more) noexcept {
+  counters_.add(Count::kLoopTxNoRoom);
+  const bool goes_on = &tx.port != &port_ || tx.refused == transport::Refused::kElsewhere;
+  if (more) stays && !goes_on ? ready_list_of(qp).put_back(qp) : make_ready(qp);
+  return goes_on;
+}
+
 /// @return false if it is no use trying another QP
 [[gnu::always_inline]] inline bool PollLoop::take_turn(QueuePair& qp, Ticks now, unsigned& work) noexcept {
   transport::TxContext tx = turn(qp, now);
@@ -195,10 +205,7 @@ void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
     if (more) make_ready(qp);
     return true;
   }
-  counters_.add(Count::kLoopTxNoRoom);
-  const bool goes_on = &tx.port != &port_ || tx.refused == transport::Refused::kElsewhere;
-  if (more) sent == 0 && !goes_on ? ready_list_of(qp).put_back(qp) : make_ready(qp);
-  return goes_on;
+  return on_refusal(qp, tx, more && sent == 0, more);
 }
 
 unsigned PollLoop::take_turns(ReadyList& ready, Ticks now) noexcept {

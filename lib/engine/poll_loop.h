@@ -252,6 +252,7 @@ class PollLoop {
   void note_come(const transport::QueuePair& qp, const wire::PacketView& packet, Ticks now) noexcept;
   void spare_others(bool yes) noexcept;
   bool take_turn(transport::QueuePair& qp, Ticks now, unsigned& work) noexcept;
+  bool on_refusal(transport::QueuePair& qp, const transport::TxContext& tx, bool stays, bool more) noexcept;
   unsigned take_turns(ReadyList& ready, Ticks now) noexcept;
   unsigned transmit(Ticks now) noexcept;
   unsigned transmit_bulk(unsigned received, Ticks now) noexcept;
