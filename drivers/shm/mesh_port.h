@@ -14,9 +14,10 @@ namespace uroce::drivers {
 /// One queue of one end of a mesh: a link of two ends to each of the others.
 ///
 /// What is known to be for one end goes there by way_to(), and costs what it costs on a link of two ends.
-/// What is written to the port itself (ARP, groups, all that a decorator hands down) is copied to whom it is
-/// for. Of that a frame for one end waits for room there, and what comes after it waits, too; but not for an
-/// end that does not read: then it is dropped, as what is for all ends is at once.
+/// What is written to the port itself (ARP, datagrams, all that a decorator hands down) is copied to whom it
+/// is for. Of that a frame waits until there is room for it, and what comes after it waits, too; but a
+/// millisecond at most, and no more for an end that it was in vain for, until that reads again: it is dropped
+/// there.
 class MeshPort final : public port::Port {
  public:
   /// @param others  the ways to the other ends, in their order
@@ -35,6 +36,7 @@ class MeshPort final : public port::Port {
   void spare_others(bool yes) noexcept override;
   [[nodiscard]] bool has_lanes() const noexcept override { return true; }
   [[nodiscard]] port::Port& way_to(const MacAddress& mac) noexcept override;
+  [[nodiscard]] bool has_ways() const noexcept override { return true; }
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override;
   void tx_commit() noexcept override;
   [[nodiscard]] bool takes_pieces() const noexcept override { return true; }

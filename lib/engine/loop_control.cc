@@ -135,7 +135,6 @@ void PollLoop::address(QueuePair& qp, const MacAddress& mac) noexcept {
 void PollLoop::address(transport::AddressHandle& handle, const MacAddress& mac) noexcept {
   const Qpn index{static_cast<std::uint32_t>(raw(handle.id)) & Psn::kMask};
   handle.head = frames_to(handle.attr, mac, wire::udp_source_port(handle.attr.flow_label, index, index));
-  if (!handle.is_inner) handle.sink = &port_.way_to(mac);
   handle.resolved = true;
   handle.give_up = Ticks{};
 }
@@ -144,7 +143,6 @@ void PollLoop::add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks n
   neighbours_.make_room();
   transport::AddressHandle& handle = handles_.insert(id, pd, attr);
   handle.sink = &sink_to(attr.dgid, attr.sgid_index);
-  handle.is_inner = handle.sink != &port_;
   if (const auto mac = mac_of(attr.dgid, attr.sgid_index, handle.held, now)) address(handle, *mac);
 }
 

@@ -21,6 +21,7 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
     : place_(place),
       port_(port),
       has_lanes_(port.has_lanes()),
+      has_ways_(port.has_ways()),
       answers_first_(!port.info().kernel_sends),
       addresses_(addresses),
       neighbours_(addresses_, port, counters_, ask_interval_ns),
@@ -181,12 +182,13 @@ void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
   if (next.second != nullptr) transport::RcQp::prefetch(*next.second);
 }
 
+/// There was no room for what it was to send.
 /// @param stays  the QP, which wants to send, has sent nothing and keeps its turn if no other one may have it
-/// @return       false if it is no use trying another QP
+/// @return false if it is no use trying another QP
 [[gnu::noinline]] bool PollLoop::on_refusal(QueuePair& qp, const transport::TxContext& tx, bool stays,
                                             bool more) noexcept {
   counters_.add(Count::kLoopTxNoRoom);
-  const bool goes_on = &tx.port != &port_ || tx.refused == transport::Refused::kElsewhere;
+  const bool goes_on = &tx.port != &port_ || has_ways_;
   if (more) stays && !goes_on ? ready_list_of(qp).put_back(qp) : make_ready(qp);
   return goes_on;
 }
@@ -201,7 +203,7 @@ void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
   work += sent;
   note_turn(qp, !only_answers, now);
   only_answers ? after_request(qp, now) : after_step(qp, now);
-  if (tx.refused == transport::Refused::kNothing) [[likely]] {
+  if (!tx.no_room) [[likely]] {
     if (more) make_ready(qp);
     return true;
   }

@@ -344,6 +344,7 @@ class PollLoop {
   LoopPlace place_;
   port::Port& port_;
   const bool has_lanes_;      // of the port
+  const bool has_ways_;       // likewise: that it has no room means little to those who do not write to it
   const bool answers_first_;  // ACKs of signaling QPs leave before the application sees what has come
   Addresses addresses_;
   Counters counters_;

@@ -149,6 +149,8 @@ class Port : public FrameSink {
   /// Where frames to that address are best written: what goes there and what goes elsewhere do not wait for
   /// each other. The port itself flushes, receives and counts. Lifetime: the port's.
   [[nodiscard]] virtual Port& way_to(const MacAddress&) noexcept { return *this; }
+  /// Whether that may be another than the port itself.
+  [[nodiscard]] virtual bool has_ways() const noexcept { return false; }
 
   /// From now on, or no longer, bulk that comes may wait for as many bursts as it needs to be handled in less
   /// time, since others would otherwise wait for that.

@@ -23,7 +23,6 @@ struct AddressHandle {
   bool resolved = false;
   NextHop held;                     ///< the next hop that the loop holds for it; unset: none
   port::FrameSink* sink = nullptr;  ///< where its frames go; nullptr: to the port
-  bool is_inner = false;            ///< not to the port, or not only
   Ticks give_up;  ///< not resolved: datagrams wait until then, and those after it do not wait
 };
 
@@ -58,7 +57,6 @@ class AddressHandles {
                        .resolved = false,
                        .held = {},
                        .sink = nullptr,
-                       .is_inner = false,
                        .give_up = {}};
     return handles_[index];
   }

@@ -178,16 +178,13 @@ struct QpContext {
 /// others. A half of a QP changes over only with nothing on its way, so its packets stay in order.
 inline constexpr std::uint32_t kLongestPrompt = 1024;
 
-/// Who had no room: the port, or what stands for it on the way of one datagram.
-enum class Refused : std::uint8_t { kNothing, kByPort, kElsewhere };
-
 /// What one transmit step needs besides the QP.
 struct TxContext {
   port::FrameSink& port;
   port::FrameSink& bulk;  ///< for bulk transfers
   Ticks now;
-  unsigned budget;                      ///< packets left in this turn
-  Refused refused = Refused::kNothing;  ///< by the port: no use in trying further QPs now
+  unsigned budget;       ///< packets left in this turn
+  bool no_room = false;  ///< the port refused a claim: no use in trying further QPs now
 
   [[nodiscard]] port::FrameSink& lane(bool is_bulk) const noexcept { return is_bulk ? bulk : port; }
 };

@@ -124,7 +124,7 @@ class FrameWriter {
     frame_ =
         is_at_once_ && sink_.lends_lines() ? sink_.tx_claim_lines(frame_len_) : sink_.tx_claim(frame_len_);
     if (frame_ == nullptr) {
-      tx.refused = Refused::kByPort;
+      tx.no_room = true;
       return false;
     }
     if (is_at_once_) [[likely]] {

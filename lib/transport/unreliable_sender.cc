@@ -136,17 +136,13 @@ bool UnreliableSender::emit_datagram(const SendWqe& wqe, TxContext& tx) noexcept
   const AddressHandle& handle = *qp_.handles->find(wqe.ah());
   const bool has_imm = wqe.opcode == WrOpcode::kSendWithImm;
   const wire::Opcode opcode = has_imm ? wire::Opcode::kUdSendOnlyImm : wire::Opcode::kUdSendOnly;
-  port::FrameSink& sink = handle.sink != nullptr ? *handle.sink : tx.port;
-  FrameWriter frame(sink);
+  FrameWriter frame(handle.sink != nullptr ? *handle.sink : tx.port);
   const wire::Bth bth{.opcode = opcode,
                       .solicited = wqe.has(send_flag::kSolicited),
                       .pkey = kDefaultPkey,
                       .dest_qpn = wqe.remote_qpn(),
                       .psn = psn_};
-  if (!frame.begin(handle.head, bth, wqe.length, tx)) {
-    if (&sink != &tx.port) tx.refused = Refused::kElsewhere;
-    return false;
-  }
+  if (!frame.begin(handle.head, bth, wqe.length, tx)) return false;
   const bool own = (wqe.remote_qkey() & kControlledQkey) != 0;
   frame.put(wire::Deth{.qkey = own ? qp_.attr.qkey : wqe.remote_qkey(), .src_qpn = qp_.qpn});
   put_data_headers(frame, wqe, wire::info(opcode));

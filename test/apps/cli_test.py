@@ -201,7 +201,7 @@ class Configuration(Case):
     def test_ports_and_faults_that_nobody_can_open_are_told_with_where_they_are_from(self):
         for key, value, hint in (("port", "warp:9", "known: shm, memif"),
                                  ("port", "shm:a b", "e.g. shm:demo"),
-                                 ("port", "shm:x,rign=1M", "known: ring=, side="),
+                                 ("port", "shm:x,rign=1M", "known: ring=, ends=, side="),
                                  ("fault", "lose=1%", "known: loss, dup"),
                                  ("lcores", "0-2", "name 2")):
             with self.subTest(key=key, value=value), \

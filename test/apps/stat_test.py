@@ -10,7 +10,7 @@ import sys
 import time
 import unittest
 
-from cli_test import NOT_FOUND, SECONDS, USAGE, Case, free_port, started, uroce
+from cli_test import NOT_FOUND, SECONDS, USAGE, Case, started, uroce
 
 
 def qps_of(process):
@@ -36,8 +36,8 @@ class Stat(Case):
     @contextlib.contextmanager
     def two_qps(self, *of_server):
         """The client of WRITEs by two QPs that nothing but a loss makes send again."""
-        port, link = free_port(), self.link + "".join(of_server[:1]).strip("-")
-        words = ["perf", "write_bw", "--port", link, "-p", port, "--no-huge", "--probe-us", 0,
+        link = self.link + "".join(of_server[:1]).strip("-")
+        words = ["perf", "write_bw", "--port", link, "-p", self.port, "--no-huge", "--probe-us", 0,
                  "-q", 2, "-u", 24, "-D", 60]
         with started(*words, "--seed", 7, *of_server) as server:
             server.stdout.readline()

@@ -346,7 +346,7 @@ void RcScript::pump() {
     transport::TxContext tx{.port = port_, .bulk = port_, .now = ticks(), .budget = 16};
     const bool more = qp_->transmit(tx);
     collect();
-    if (!more || tx.refused != transport::Refused::kNothing) return;
+    if (!more || tx.no_room) return;
   }
   FAIL("it sends without end");
 }

@@ -24,7 +24,7 @@ TEST_CASE("an option that a driver does not have is told with those that it has"
   REQUIRE_FALSE(status);
   CHECK(status.error().code == Errc::kConfig);
   CHECK(status.error().text ==
-        "port \"shm:x,ring=1M,more=1\": driver shm has no option \"more\"; known: ring=, side=");
+        "port \"shm:x,ring=1M,more=1\": driver shm has no option \"more\"; known: ring=, ends=, side=");
 }
 
 TEST_CASE("a PCI address keeps its colons", "[drivers][spec]") {
@@ -89,7 +89,7 @@ TEST_CASE("what no machine can open is told without opening anything", "[drivers
   CHECK_THAT(refusal("shm:x,ring=5"), Catch::Contains("it must be a power of two"));
   CHECK_THAT(refusal("shm:x,side=2"), Catch::Contains("allowed: 0 to 1"));
   CHECK_THAT(refusal("shm:x", 400), Catch::Contains("link MTU 400 is out of range"));
-  CHECK_THAT(refusal("shm:x,rign=1M"), Catch::Contains("no option \"rign\"; known: ring=, side="));
+  CHECK_THAT(refusal("shm:x,rign=1M"), Catch::Contains("no option \"rign\"; known: ring=, ends=, side="));
   const std::string typo = refusal("af_packet:nosuchport0,framsz=4096");
   if (!typo.empty()) CHECK_THAT(typo, Catch::Contains("no option \"framsz\"; known: mtu=, framesz="));
   const Status rules = check_ports({.spec = "shm:x", .fault = "lose=1%", .pcap = {}});
