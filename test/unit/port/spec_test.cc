@@ -24,7 +24,7 @@ TEST_CASE("an option that a driver does not have is told with those that it has"
   REQUIRE_FALSE(status);
   CHECK(status.error().code == Errc::kConfig);
   CHECK(status.error().text ==
-        "port \"shm:x,ring=1M,more=1\": driver shm has no option \"more\"; known: ring=, ends=, side=");
+        "port \"shm:x,ring=1M,more=1\": driver shm has no option \"more\"; known: ring=, side=");
 }
 
 TEST_CASE("a PCI address keeps its colons", "[drivers][spec]") {
