@@ -26,9 +26,11 @@ namespace {
 using PortPtr = std::unique_ptr<port::Port>;
 using Frames = std::vector<Bytes>;
 
-Result<std::vector<PortPtr>> open_at(const std::string& name, const std::string& more) {
+Result<std::vector<PortPtr>> open_at(const std::string& name, const std::string& more,
+                                     std::uint32_t link_mtu = 0) {
   PortOptions options;
   options.spec = "shm:" + name + more;
+  options.link_mtu = link_mtu;
   return open_shm(options);
 }
 
@@ -163,10 +165,7 @@ TEST_CASE("whoever counts other ends than those who are there is told", "[shm][m
 
 TEST_CASE("link MTU and rings of a mesh are those of who was there first", "[shm][mesh]") {
   const std::string name = unique_name("agree");
-  PortOptions first;
-  first.spec = "shm:" + name + ",ends=3,ring=512K";
-  first.link_mtu = 9000;
-  const auto one = open_shm(first);
+  const auto one = open_at(name, ",ends=3,ring=512K", 9000);
   REQUIRE(one);
   const PortPtr two = open_one(name, ",ends=3");
   const PortPtr three = open_one(name, ",ends=3");
@@ -181,19 +180,13 @@ TEST_CASE("link MTU and rings of a mesh are those of who was there first", "[shm
 
 TEST_CASE("what an end leaves open it takes from any that is there", "[shm][mesh]") {
   const std::string name = unique_name("last");
-  PortOptions last;
-  last.spec = "shm:" + name + ",ends=4,ring=512K,side=3";
-  last.link_mtu = 9000;
-  const auto end = open_shm(last);
+  const auto end = open_at(name, ",ends=4,ring=512K,side=3", 9000);
   REQUIRE(end);
   const PortPtr first = open_one(name, ",ends=4");
   CHECK(first->info().side == 0);
   CHECK(first->info().link_mtu == 9000);
-  PortOptions other;
-  other.spec = "shm:" + name + ",ends=4,side=1";
   for (const std::uint32_t link_mtu : {4200U, 9600U}) {
-    other.link_mtu = link_mtu;
-    const auto refused = open_shm(other);
+    const auto refused = open_at(name, ",ends=4,side=1", link_mtu);
     REQUIRE_FALSE(refused);
     CHECK(refused.error().code == Errc::kConfig);
     CHECK(refused.error().text.find("link MTU " + std::to_string(link_mtu) + " differs") !=
@@ -202,10 +195,7 @@ TEST_CASE("what an end leaves open it takes from any that is there", "[shm][mesh
 }
 
 TEST_CASE("rings of many ends hold the largest frames, too", "[shm][mesh]") {
-  PortOptions options;
-  options.spec = "shm:" + unique_name("many") + ",ends=64";
-  options.link_mtu = 9600;
-  const auto end = open_shm(options);
+  const auto end = open_at(unique_name("many"), ",ends=64", 9600);
   if (!end) FAIL(end.error().text);
   CHECK(end->front()->info().link_mtu == 9600);
 }
