@@ -81,6 +81,10 @@ Result<std::vector<Variable>> variables(const SharedOptions& options, const Conf
                             {"LD_PRELOAD", in_front_of(preloaded(*folder), "LD_PRELOAD")}};
   if (const std::string device = sysfs_folder(config); !device.empty())
     set.push_back({"UROCE_SYSFS", device});
+  // By its cache of registrations UCX gives memory back to the system that is registered and has receives in
+  // it: an adapter has pinned it, this process has not.
+  constexpr const char* kUcxMethods = "UCX_IB_REG_METHODS";
+  if (std::getenv(kUcxMethods) == nullptr) set.push_back({kUcxMethods, "direct"});
   if (const std::string file = options.file(); !file.empty()) {
     set.push_back({"UROCE_CONFIG", fs::absolute(file).string()});
   }

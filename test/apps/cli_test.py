@@ -218,6 +218,13 @@ class Configuration(Case):
         self.assert_fails(missing, NOT_FOUND, "/no/such/file")
         self.config("--port", "af_packet:nosuchport0", "--fault", "loss=1%", "--lcores", "0,1")
 
+    def test_ucx_is_told_to_deregister_memory_before_it_gives_it_back(self):
+        name = "UCX_IB_REG_METHODS"
+        own = clean_environment()
+        own.pop(name, None)
+        self.assertIn(f"export {name}='direct'\n", uroce("run", "--env", env=own).stdout)
+        self.assertNotIn(name, uroce("run", "--env", env=own | {name: "rcache"}).stdout)
+
     def test_addresses_that_no_host_has_are_told_why(self):
         network, broadcast, not_one = "the address of the network", "the broadcast address", "not a unicast"
         for address, what in (("10.0.0.0/24", network), ("fd00::/64", network), ("10.0.0.255/24", broadcast),
