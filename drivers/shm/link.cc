@@ -96,16 +96,16 @@ Geometry geometry_in(const LinkHeader& header) noexcept {
   return {.queues = header.queues, .ring_bytes = header.ring_bytes, .link_mtu = header.link_mtu};
 }
 
+/// @return whether that is a link's file, as this version makes it.
 bool read_preamble(int file, Preamble& preamble) noexcept {
-  return ::pread(file, &preamble, sizeof(preamble), 0) == static_cast<ssize_t>(sizeof(preamble));
+  return ::pread(file, &preamble, sizeof(preamble), 0) == static_cast<ssize_t>(sizeof(preamble)) &&
+         preamble.header.magic == kMagic && preamble.header.version == kLayoutVersion;
 }
 
 std::optional<Link::Holder> holder_of(int file, unsigned side) noexcept {
   Preamble present;
   const bool is_held = is_locked_by_other(file, kSideLock + static_cast<off_t>(side));
-  if (!is_held || !read_preamble(file, present) || present.header.magic != kMagic ||
-      present.header.version != kLayoutVersion)
-    return {};
+  if (!is_held || !read_preamble(file, present)) return {};
   return Link::Holder{.pid = present.sides[side].pid.load(std::memory_order_relaxed),
                       .geometry = geometry_in(present.header)};
 }
@@ -203,9 +203,7 @@ Status Link::take_side(const LinkConfig& config) {
 
 Error Link::side_is_held(const LinkConfig& config) const {
   Preamble present;
-  const bool is_known = read_preamble(file_, present) && present.header.magic == kMagic &&
-                        present.header.version == kLayoutVersion;
-  if (is_known && present.header.ends != config.ends)
+  if (read_preamble(file_, present) && present.header.ends != config.ends)
     return mismatch("ends", config.ends, present.header.ends);
   const std::string what = config.side ? "side " + std::to_string(*config.side) : "each end";
   return Error{Errc::kNameInUse, "shm: " + what + " of link \"" + config.name + "\" is held (" + holders() +
@@ -216,8 +214,7 @@ Error Link::side_is_held(const LinkConfig& config) const {
 Status Link::agree(const LinkConfig& config) {
   Preamble present;
   struct stat status {};
-  if (!read_preamble(file_, present) || ::fstat(file_, &status) != 0 || present.header.magic != kMagic ||
-      present.header.version != kLayoutVersion) {
+  if (!read_preamble(file_, present) || ::fstat(file_, &status) != 0) {
     return Error{Errc::kConfig,
                  "shm: link \"" + config.name +
                      "\" is held by another version of this program; use the same on both ends"};
