@@ -158,10 +158,7 @@ TEST_CASE("a QP that a closed context has left behind is gone, and tells nobody 
   wr.num_sge = 1;
   REQUIRE(ibv_post_send(a.qp, &wr, &bad) == 0);  // without a key
   CHECK(a.take().status == IBV_WC_RETRY_EXC_ERR);
-  ibv_srq_init_attr attr{};
-  attr.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
-  ibv_srq* srq = ibv_create_srq(next.pd, &attr);
-  REQUIRE(srq != nullptr);
+  ibv_srq* srq = make_srq(next.pd);
   ibv_srq_attr limit{};
   limit.srq_limit = 4;  // fewer are posted
   REQUIRE(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == 0);

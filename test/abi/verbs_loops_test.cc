@@ -115,10 +115,7 @@ TEST_CASE("a shared receive queue is on the loop of its QPs, which the first of 
   const Setting loops("UROCE_LCORES", "0,1");
   VerbsSide a(0);
   VerbsSide b(1);
-  ibv_srq_init_attr srq_attr{};
-  srq_attr.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
-  ibv_srq* const srq = ibv_create_srq(b.pd, &srq_attr);
-  REQUIRE(srq != nullptr);
+  ibv_srq* const srq = make_srq(b.pd);
   ibv_qp* shared = make_qp(b.pd, b.cq, b.cq, srq);
   REQUIRE(shared != nullptr);
   ibv_cq* const other = ibv_create_cq(b.context, 8, nullptr, nullptr, 0);

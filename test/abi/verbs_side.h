@@ -186,6 +186,15 @@ class VerbsSide {
   std::array<std::byte, 4096> memory{};
 };
 
+/// With room for 8 receives.
+inline ibv_srq* make_srq(ibv_pd* pd) {
+  ibv_srq_init_attr attr{};
+  attr.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
+  ibv_srq* const srq = ibv_create_srq(pd, &attr);
+  REQUIRE(srq != nullptr);
+  return srq;
+}
+
 /// Connects the QPs of two sides.
 inline void join(const VerbsSide& a, const VerbsSide& b) {
   a.to_init();

@@ -126,10 +126,7 @@ TEST_CASE("a QP can be asked for what its type can send", "[abi][errors]") {
 TEST_CASE("what another context has made is not there", "[abi][errors]") {
   VerbsSide side;
   VerbsSide other;
-  ibv_srq_init_attr srq_attr{};
-  srq_attr.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
-  ibv_srq* srq = ibv_create_srq(other.pd, &srq_attr);
-  REQUIRE(srq != nullptr);
+  ibv_srq* srq = make_srq(other.pd);
   for (int i = 0; i < 3; ++i) {
     ibv_qp_init_attr qp{};
     qp.qp_type = IBV_QPT_RC;
@@ -225,10 +222,7 @@ TEST_CASE("a descriptor of events obeys O_NONBLOCK", "[abi][events]") {
 
 TEST_CASE("events of a queue that is destroyed are gone with it", "[abi][events]") {
   VerbsSide side;
-  ibv_srq_init_attr attr{};
-  attr.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
-  ibv_srq* srq = ibv_create_srq(side.pd, &attr);
-  REQUIRE(srq != nullptr);
+  ibv_srq* srq = make_srq(side.pd);
   ibv_srq_attr limit{};
   limit.srq_limit = 4;  // fewer are posted
   pollfd events{.fd = side.context->async_fd, .events = POLLIN, .revents = 0};

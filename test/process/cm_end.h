@@ -6,6 +6,7 @@
 
 #include "uroce/cm.h"
 #include "uroce/mr.h"
+#include "uroce/rpc.h"
 
 namespace uroce::test {
 
@@ -30,6 +31,10 @@ struct CmEnd {
     if (!cm) return nullptr;
     end->cm = std::make_unique<Cm>(std::move(*cm));
     return end;
+  }
+  /// At all addresses.
+  [[nodiscard]] Result<RpcServer> serve(std::uint16_t port) {
+    return RpcServer::listen(*cm, pd, {.at = {.port = port}, .message_bytes = 64});
   }
 };
 

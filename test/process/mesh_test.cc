@@ -53,7 +53,7 @@ TEST_CASE("a server has clients in several processes, and outlives those that ar
   Shared<Stage> stage;
   const auto end = CmEnd::open(kLink);
   REQUIRE(end != nullptr);
-  auto server = RpcServer::listen(*end->cm, end->pd, {.at = {.port = kPort}, .message_bytes = 64});
+  auto server = end->serve(kPort);
   REQUIRE(server.has_value());
   const auto step = [&] {
     std::array<RpcRequest, 8> requests;

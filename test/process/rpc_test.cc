@@ -37,7 +37,7 @@ int serve(Stage& stage, unsigned life) {
   if (!await([&] { return stage.lives.load() > life; }, 300)) return 1;
   const auto end = CmEnd::open(kLink);
   if (end == nullptr) return 2;
-  auto server = RpcServer::listen(*end->cm, end->pd, {.at = {.port = kPort}, .message_bytes = 64});
+  auto server = end->serve(kPort);
   if (!server) return 3;
   for (std::array<RpcRequest, 8> requests;;) {
     for (const RpcRequest& request : std::span(requests).first(server->poll(requests)))
@@ -125,7 +125,7 @@ TEST_CASE("a server outlives clients that are killed", "[rpc]") {
   const auto clients = children(call, *stage);
   const auto end = CmEnd::open(kLink);
   REQUIRE(end != nullptr);
-  auto server = RpcServer::listen(*end->cm, end->pd, {.at = {.port = kPort}, .message_bytes = 64});
+  auto server = end->serve(kPort);
   REQUIRE(server.has_value());
   const auto step = [&] {
     std::array<RpcRequest, 8> requests;
