@@ -10,7 +10,6 @@
 #include <unistd.h>
 #include <xdp/libxdp.h>
 
-#include <csignal>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -22,6 +21,7 @@
 #include <vector>
 
 #include "base/hugepage_pool.h"
+#include "base/no_signals.h"
 
 // Where EAL and drivers print (see meson.build). Set before the EAL starts.
 extern "C" {
@@ -135,16 +135,13 @@ Status run_eal_init(const EalNeeds& needs) {
   for (std::string& argument : arguments) argv.push_back(argument.data());
   argv.push_back(nullptr);
 
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
   int code = 0;
-  std::thread starter([&] {
-    if (rte_eal_init(static_cast<int>(arguments.size()), argv.data()) < 0) code = rte_errno;
-  });
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  starter.join();
+  {
+    const NoSignals signals;
+    std::thread([&] {
+      if (rte_eal_init(static_cast<int>(arguments.size()), argv.data()) < 0) code = rte_errno;
+    }).join();
+  }
   rmdir(rte_eal_get_runtime_dir());  // made in any case, used for nothing without a shared configuration
   if (code != 0) return eal_error(code);
   rte_srand(std::random_device{}());  // DPDK's own seed is that of the program, which may have forked since

@@ -106,6 +106,11 @@ class Device {
   /// serve one-sided requests. Does nothing in kLcore mode.
   void progress() noexcept;
 
+  /// Whether the calling thread is inside the engine, and a registered region has that byte: how a handler of
+  /// SIGSEGV tells faults of the program from those that memory causes which was unmapped before it was
+  /// deregistered. Threads: any; async-signal-safe.
+  [[nodiscard]] bool is_touching(const void* address) const noexcept;
+
   struct Impl;
   [[nodiscard]] Impl& impl() const noexcept { return *impl_; }
 

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <random>
 
 #include "base/bounded_time.h"
+#include "base/no_signals.h"
 #include "verbs/counters_file.h"
 #include "verbs/gsi.h"
 
@@ -114,6 +114,7 @@ Status Cm::Impl::start() {
   gsi = std::move(*opened);
   if (gsi->cq().fd() < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
   watch_failures(device, failure_fd_);
+  const NoSignals signals;
   try {
     thread_ = std::thread([this] { run(); });
   } catch (const std::system_error& error) {
@@ -128,9 +129,6 @@ void Cm::Impl::wake() noexcept {
 }
 
 void Cm::Impl::run() {
-  sigset_t all;
-  sigfillset(&all);
-  pthread_sigmask(SIG_BLOCK, &all, nullptr);
   pthread_setname_np(pthread_self(), "uroce-cm");
   while (!stopping_) {
     if (!turn()) sleep();

@@ -71,6 +71,9 @@ class LoopRunner final : public Sleeper {
 
   void wake() noexcept override { kick(); }
 
+  /// Whether the calling thread is running the loop, or a command. Async-signal-safe.
+  [[nodiscard]] bool is_run_here() const noexcept { return token_.is_held_here(); }
+
   [[nodiscard]] PollLoop& loop() noexcept { return loop_; }
   [[nodiscard]] Mode mode() const noexcept { return mode_; }
 

@@ -41,6 +41,13 @@ class LoopToken {
     return try_take_contended();
   }
 
+  /// Whether the calling thread holds it. Async-signal-safe.
+  [[nodiscard]] bool is_held_here() const noexcept {
+    const Taker* const holder = holder_;
+    if (holder != nullptr) return holder->is_me() && holder->is_busy();
+    return last_ != nullptr && last_->is_me() && owned_.load(std::memory_order_relaxed);
+  }
+
   void release() noexcept {
     if (holder_ != nullptr) {
       holder_->leave();  // pairs with try_take_contended()

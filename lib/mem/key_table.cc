@@ -46,6 +46,16 @@ KeyTable::Slot* KeyTable::find(Table& table, std::uint32_t key) noexcept {
   }
 }
 
+bool KeyTable::covers(const void* address) const noexcept {
+  const auto at = reinterpret_cast<std::uint64_t>(address);
+  const auto& slots = table_.load(std::memory_order_acquire)->slots;  // pairs with rebuild()
+  return std::any_of(slots.begin(), slots.end(), [at](const Slot& slot) {
+    const bool is_region = slot.key.load(std::memory_order_acquire) > kRemoved &&  // pairs with place()
+                           slot.state.load(std::memory_order_relaxed) != State::kWindow;
+    return is_region && at - (slot.region.addr + slot.region.shift) < slot.region.length;
+  });
+}
+
 KeyTable::Slot& KeyTable::place(Table& table, std::uint32_t key, State state, const Region& region,
                                 const Companion& companion) {
   std::size_t i = hash(key) & table.mask;

@@ -102,6 +102,9 @@ class KeyTable {
     constexpr std::size_t kMany = 1U << 14;  // slots
     return table_.load(std::memory_order_acquire)->mask >= kMany;
   }
+  /// Whether a region has that byte. Takes as long as there are keys. By loops; async-signal-safe.
+  [[nodiscard]] bool covers(const void* address) const noexcept;
+
   /// Brings into the cache what resolve() will look at, and the memory, to be written. Any values do no harm.
   void prefetch(std::uint32_t key, std::uint64_t addr) const noexcept {
     const Table& table = *table_.load(std::memory_order_acquire);  // pairs with rebuild()

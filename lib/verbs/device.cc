@@ -397,6 +397,12 @@ std::uint64_t Device::now_ns() const noexcept {
   return impl_->clock.now().ns();
 }
 
+bool Device::is_touching(const void* address) const noexcept {
+  const bool is_inside = std::any_of(impl_->runners.begin(), impl_->runners.end(),
+                                     [](const auto& runner) { return runner->is_run_here(); });
+  return is_inside && impl_->keys.covers(address);
+}
+
 void Device::progress() noexcept {
   for (auto& runner : impl_->runners) runner->run_from_application();
 }

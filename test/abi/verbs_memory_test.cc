@@ -1,10 +1,14 @@
-// Registration of memory that is not there, or not all of it.
+// Registration of memory that is not there, or not all of it, or not any more.
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
 #include <cerrno>
+#include <csetjmp>
+#include <csignal>
 #include <cstdio>
+#include <cstring>
+#include <optional>
 
 #include "test/abi/verbs_side.h"
 
@@ -88,6 +92,134 @@ TEST_CASE("a region that cannot become another one stays what it was", "[abi][mr
   CHECK(errno == EINVAL);
   CHECK(mr->addr == read_only.memory);
   CHECK(ibv_dereg_mr(mr) == 0);
+}
+
+namespace {
+
+/// Two ends, of which the second one has registered pages that are then unmapped.
+struct GonePages {
+  GonePages() {
+    join(a, b);
+    REQUIRE(mr != nullptr);
+    std::memset(pages.memory, 0x5a, pages.bytes);
+    REQUIRE(munmap(pages.memory, pages.bytes) == 0);
+  }
+  ~GonePages() { CHECK(ibv_dereg_mr(mr) == 0); }
+  GonePages(const GonePages&) = delete;
+  GonePages& operator=(const GonePages&) = delete;
+
+  /// A WRITE into them, or a READ from them, over the border of two.
+  ibv_wc access(ibv_wr_opcode opcode) {
+    ibv_sge sge = a.sge(0, 512);
+    ibv_send_wr wr{};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(pages.memory) + Pages::page() - 256;
+    wr.wr.rdma.rkey = mr->rkey;
+    ibv_send_wr* bad = nullptr;
+    REQUIRE(ibv_post_send(a.qp, &wr, &bad) == 0);
+    return a.take();
+  }
+  void receive() {
+    ibv_sge sge{reinterpret_cast<std::uintptr_t>(pages.memory), 512, mr->lkey};
+    ibv_recv_wr wr{};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    REQUIRE(ibv_post_recv(b.qp, &wr, &bad) == 0);
+  }
+
+  VerbsSide a;
+  VerbsSide b;
+  Pages pages{4};
+  ibv_mr* mr = ibv_reg_mr(b.pd, pages.memory, pages.bytes,
+                          IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+};
+
+/// The program's own handler of faults, while this lives.
+class OwnHandler {
+ public:
+  OwnHandler() {
+    struct sigaction action {};
+    action.sa_handler = [](int) { siglongjmp(back_, 1); };
+    sigaction(SIGSEGV, &action, &before_);
+  }
+  ~OwnHandler() { sigaction(SIGSEGV, &before_, nullptr); }
+  OwnHandler(const OwnHandler&) = delete;
+  OwnHandler& operator=(const OwnHandler&) = delete;
+
+  /// Whether it is called for a look at that byte.
+  static bool gets_fault(const std::byte* address) {
+    if (sigsetjmp(back_, 1) != 0) return true;
+    [[maybe_unused]] const std::byte seen = *const_cast<const volatile std::byte*>(address);
+    return false;
+  }
+
+ private:
+  static inline sigjmp_buf back_;
+  struct sigaction before_ {};
+};
+
+}  // namespace
+
+TEST_CASE("registered memory that is unmapped is as if nobody saw it any more", "[abi][mr][unmapped]") {
+  GonePages gone;
+  gone.receive();
+  ibv_sge sge = gone.a.sge(0, 512);
+  ibv_send_wr wr{};
+  wr.sg_list = &sge;
+  wr.num_sge = 1;
+  wr.opcode = IBV_WR_SEND;
+  wr.send_flags = IBV_SEND_SIGNALED;
+  ibv_send_wr* bad = nullptr;
+  const Said said;
+  REQUIRE(ibv_post_send(gone.a.qp, &wr, &bad) == 0);
+  CHECK(gone.a.take().status == IBV_WC_SUCCESS);
+  CHECK(gone.b.take().byte_len == 512);
+  gone.a.memory.fill(std::byte{0x77});
+  CHECK(gone.access(IBV_WR_RDMA_READ).status == IBV_WC_SUCCESS);
+  CHECK(gone.a.memory[0] == std::byte{0});  // what the page had is lost
+  CHECK(gone.access(IBV_WR_RDMA_WRITE).status == IBV_WC_SUCCESS);
+  const std::string text = said.text();
+  CHECK(text.find("registered memory was unmapped") != std::string::npos);
+  CHECK(text.find('\n') == text.size() - 1);  // once
+}
+
+TEST_CASE("faults of the program go to its own handler, also in registered memory", "[abi][mr][unmapped]") {
+  const OwnHandler own;
+  GonePages gone;
+  CHECK(OwnHandler::gets_fault(gone.pages.memory));
+  CHECK(OwnHandler::gets_fault(nullptr));
+  CHECK(gone.access(IBV_WR_RDMA_WRITE).status == IBV_WC_SUCCESS);
+  CHECK(OwnHandler::gets_fault(gone.pages.memory + 3 * Pages::page()));  // the pages that nobody needed
+}
+
+TEST_CASE("a handler that the program installed later stays before the engine's", "[abi][mr][unmapped]") {
+  std::optional<VerbsSide> first(std::in_place);
+  {
+    const OwnHandler own;
+    first.reset();
+    const GonePages gone;  // the device is opened once more
+    CHECK(OwnHandler::gets_fault(nullptr));
+  }
+  CHECK(GonePages().access(IBV_WR_RDMA_WRITE).status == IBV_WC_SUCCESS);
+}
+
+TEST_CASE("the handler of SIGSEGV that a program had is there again without a device",
+          "[abi][mr][unmapped]") {
+  struct sigaction before {};
+  struct sigaction during {};
+  struct sigaction after {};
+  sigaction(SIGSEGV, nullptr, &before);
+  {
+    VerbsSide side;
+    sigaction(SIGSEGV, nullptr, &during);
+  }
+  sigaction(SIGSEGV, nullptr, &after);
+  CHECK(during.sa_sigaction != before.sa_sigaction);
+  CHECK(after.sa_sigaction == before.sa_sigaction);
 }
 
 }  // namespace uroce::test

@@ -15,7 +15,7 @@
 #include "abi/ibverbs/context.h"
 #include "abi/ibverbs/objects.h"
 #include "abi/ibverbs/posting.h"
-#include "abi/ibverbs/signals.h"
+#include "base/no_signals.h"
 
 namespace uroce::abi {
 
@@ -213,9 +213,11 @@ Status Engine::open() {
     return device.error();
   }
   device_.emplace(std::move(*device));
+  unmapped_.emplace(*device_);
   try {
     events_ = std::thread([this] { run_events(); });
   } catch (const std::system_error& error) {
+    unmapped_.reset();
     device_.reset();
     ::close(stop_fd_);
     return Error{Errc::kSystem, std::string("a thread for events of the device: ") + error.what()};
@@ -233,6 +235,7 @@ void Engine::close() {
   events_.join();
   (void)settled_.try_acquire();
   named_domains_.by_file.clear();
+  unmapped_.reset();
   device_.reset();
   ::close(stop_fd_);
 }

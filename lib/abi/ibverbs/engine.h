@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "abi/ibverbs/unmapped_memory.h"
 #include "abi/ibverbs/verbs.h"
 #include "uroce/cm.h"
 #include "uroce/device.h"
@@ -93,6 +94,7 @@ class Engine {
 
   NamedDomains named_domains_;
   std::optional<Device> device_;
+  std::optional<UnmappedMemory> unmapped_;
   std::optional<Cm> cm_;
   std::thread events_;
   std::binary_semaphore settled_{0};  // the thread has ended

@@ -4,32 +4,16 @@
 #include <cerrno>
 #include <csignal>
 
+#include "base/no_signals.h"
+
 namespace uroce::abi {
-
-/// Threads that are made meanwhile leave all signals to those of the program.
-class NoSignals {
- public:
-  NoSignals() noexcept {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  NoSignals(const NoSignals&) = delete;
-  NoSignals& operator=(const NoSignals&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 /// After EINTR of a call that never goes on by itself behind a handler (signal(7): poll), where rdma-core's
 /// reads of a descriptor do so if that has SA_RESTART.
 /// @return whether the program has handlers of that kind only: which of them ran is not known.
 [[nodiscard]] inline bool goes_on_after_signals() noexcept {
   for (int number = 1; number <= SIGRTMAX; ++number) {
-    const bool is_fault = number == SIGSEGV || number == SIGBUS || number == SIGILL || number == SIGFPE ||
-                          number == SIGABRT || number == SIGTRAP;  // of a thread that does not wait
-    if (is_fault) continue;
+    if (is_fault(number)) continue;  // of a thread that does not wait
     struct sigaction action {};
     if (sigaction(number, nullptr, &action) != 0) continue;  // the C library's own
     const bool is_handled = action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN;

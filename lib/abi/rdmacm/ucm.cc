@@ -13,8 +13,8 @@
 
 #include "abi/ibverbs/engine.h"
 #include "abi/ibverbs/errors.h"
-#include "abi/ibverbs/signals.h"
 #include "abi/rdmacm/rdma_cm.h"
+#include "base/no_signals.h"
 
 namespace uroce::abi {
 

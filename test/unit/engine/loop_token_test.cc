@@ -28,6 +28,30 @@ TEST_CASE("the token has one holder at a time, favourite or not", "[engine][toke
   token.release();
 }
 
+TEST_CASE("the thread that holds the token is told from all others, favourite or not", "[engine][token]") {
+  LoopToken token;
+  const auto is_held_elsewhere = [&token] {
+    bool held = false;
+    std::thread([&] { held = token.is_held_here(); }).join();
+    return held;
+  };
+  CHECK_FALSE(token.is_held_here());
+  for (int round = 0; round < 100; ++round) {
+    REQUIRE(token.try_take());
+    CHECK(token.is_held_here());
+    CHECK_FALSE(is_held_elsewhere());
+    token.release();
+    CHECK_FALSE(token.is_held_here());
+  }
+  std::thread([&] {
+    REQUIRE(token.try_take());
+    CHECK(token.is_held_here());
+    token.release();
+    CHECK_FALSE(token.is_held_here());
+  }).join();
+  CHECK_FALSE(token.is_held_here());
+}
+
 TEST_CASE("threads that fight for the token never hold it together", "[engine][token][race]") {
   constexpr int kTurns = 20'000;
   LoopToken token;
