@@ -1,7 +1,9 @@
 /// What a process has that connects by address.
 #pragma once
 
+#include <array>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "uroce/cm.h"
@@ -37,5 +39,18 @@ struct CmEnd {
     return RpcServer::listen(*cm, pd, {.at = {.port = port}, .message_bytes = 64});
   }
 };
+
+/// Handles the requests that have come.
+template <typename Handle>
+void poll_requests(RpcServer& server, Handle&& handle) {
+  std::array<RpcRequest, 8> requests;
+  for (const RpcRequest& request : std::span(requests).first(server.poll(requests))) handle(request);
+}
+
+/// Answers those with the question.
+inline void echo(RpcServer& server) {
+  poll_requests(server,
+                [&](const RpcRequest& request) { (void)server.reply(request, request.message.data); });
+}
 
 }  // namespace uroce::test

@@ -39,10 +39,7 @@ int serve(Stage& stage, unsigned life) {
   if (end == nullptr) return 2;
   auto server = end->serve(kPort);
   if (!server) return 3;
-  for (std::array<RpcRequest, 8> requests;;) {
-    for (const RpcRequest& request : std::span(requests).first(server->poll(requests)))
-      (void)server->reply(request, request.message.data);
-  }
+  for (;;) echo(*server);
 }
 
 /// Calls until it is killed.
@@ -127,21 +124,16 @@ TEST_CASE("a server outlives clients that are killed", "[rpc]") {
   REQUIRE(end != nullptr);
   auto server = end->serve(kPort);
   REQUIRE(server.has_value());
-  const auto step = [&] {
-    std::array<RpcRequest, 8> requests;
-    for (const RpcRequest& request : std::span(requests).first(server->poll(requests)))
-      (void)server->reply(request, request.message.data);
-  };
   for (unsigned life = 0; life < kLives; ++life) {
     INFO("life " << life);
     stage->lives = life + 1;
     const std::uint64_t before = server->counts().requests;
-    REQUIRE(await([&] { return step(), server->counts().requests > before + 200; }, 20));
+    REQUIRE(await([&] { return echo(*server), server->counts().requests > before + 200; }, 20));
     clients[life]->kill();
-    REQUIRE(await([&] { return step(), server->clients() == 0; }, 20));
+    REQUIRE(await([&] { return echo(*server), server->clients() == 0; }, 20));
   }
   CHECK(server->counts().clients >= kLives);
-  CHECK(await([&] { return step(), end->cm->ids() == 1; }, 20));  // the listener
+  CHECK(await([&] { return echo(*server), end->cm->ids() == 1; }, 20));  // the listener
 }
 
 }  // namespace uroce::test
