@@ -25,13 +25,15 @@ class GiveWay {
   constexpr GiveWay() noexcept : GiveWay(Terms{}) {}
   constexpr explicit GiveWay(const Terms& terms) noexcept : terms_(terms), patience_(terms.first_wait) {}
 
-  /// After an iteration of the loop.
-  void after(unsigned work) noexcept {
+  /// After an iteration of the loop. @return whether others may have had the core
+  bool after(unsigned work) noexcept {
     if (work != 0) {
       idle_ = 0;
-    } else if (++idle_ >= patience_) {
-      offer();
+      return false;
     }
+    if (++idle_ < patience_) return false;
+    offer();
+    return true;
   }
 
   /// Somebody else has run here lately.

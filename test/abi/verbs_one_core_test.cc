@@ -78,4 +78,43 @@ TEST_CASE("whoever polls in vain on one core leaves it to others long before its
   CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(extended)) == 0);
 }
 
+TEST_CASE("a poll that left the core to others finds what they have brought about meanwhile", "[abi][poll]") {
+  const OneCore here;
+  VerbsSide a;
+  VerbsSide b;
+  join(a, b);
+  constexpr std::uint32_t kTurns = 200;
+  std::atomic<std::uint32_t> wanted{0};
+  std::atomic<std::uint32_t> delivered{0};
+  std::thread other([&] {
+    for (std::uint32_t i = 1; i <= kTurns; ++i) {
+      while (wanted.load() != i) sched_yield();
+      ibv_sge sge = a.sge(0, 8);
+      ibv_send_wr wr{};
+      wr.sg_list = &sge;
+      wr.num_sge = 1;
+      wr.opcode = IBV_WR_SEND;
+      wr.send_flags = IBV_SEND_SIGNALED;
+      ibv_send_wr* bad = nullptr;
+      CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
+      CHECK(a.take().status == IBV_WC_SUCCESS);
+      delivered.store(i);
+    }
+  });
+  std::uint32_t missed = 0;
+  for (std::uint32_t i = 1; i <= kTurns; ++i) {
+    ibv_sge sge = b.sge(0, 8);
+    ibv_recv_wr wr{};
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    REQUIRE(ibv_post_recv(b.qp, &wr, &bad) == 0);
+    wanted.store(i);
+    ibv_wc wc{};
+    while (ibv_poll_cq(b.cq, 1, &wc) == 0) missed += delivered.load() == i ? 1 : 0;
+  }
+  other.join();
+  CHECK(missed < kTurns / 4);  // the thread may lose the core behind its last look, too
+}
+
 }  // namespace uroce::test

@@ -54,15 +54,25 @@ bool take_next(CompletionQueue& cq) noexcept {
   return true;
 }
 
+/// Takes what there is, and gives way if that is nothing. Not without another look: whoever had the core may
+/// have sent what a program expects that has seen the end of its connection, and destroys its QP next.
+template <typename Take>
+unsigned take_or_give_way(Take&& take) {
+  const unsigned taken = take();
+  return give_way.after(taken) ? take() : taken;
+}
+
 /// The lock is held until end_poll(); nobody calls that after an error.
 int start_poll(ibv_cq_ex* base, ibv_poll_cq_attr* attr) {
   if (attr != nullptr && attr->comp_mask != 0) return EINVAL;
   CompletionQueue& cq = own(base);
-  cq.polling.lock();
-  const bool found = take_next(cq);
-  if (!found) cq.polling.unlock();
-  give_way.after(found ? 1 : 0);
-  return found ? 0 : ENOENT;
+  const unsigned found = take_or_give_way([&] {
+    cq.polling.lock();
+    if (take_next(cq)) return 1U;
+    cq.polling.unlock();
+    return 0U;
+  });
+  return found != 0 ? 0 : ENOENT;
 }
 
 int next_poll(ibv_cq_ex* base) {
@@ -88,9 +98,8 @@ unsigned take(CompletionQueue& cq, unsigned count, ibv_wc* wcs) {
 }  // namespace
 
 int poll_cq(ibv_cq* base, int count, ibv_wc* wcs) {
-  const unsigned taken = take(cq_of(base), static_cast<unsigned>(std::max(count, 0)), wcs);
-  give_way.after(taken);
-  return static_cast<int>(taken);
+  const auto wanted = static_cast<unsigned>(std::max(count, 0));
+  return static_cast<int>(take_or_give_way([&] { return take(cq_of(base), wanted, wcs); }));
 }
 
 void die(CompletionQueue& cq) noexcept {
