@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -425,6 +426,48 @@ TEST_CASE("a signal whose handler restarts calls does not end the wait for an ev
   std::signal(SIGUSR1, SIG_DFL);
   std::signal(SIGINT, of_int);
   std::signal(SIGTERM, of_term);
+}
+
+namespace {
+
+/// What a thread has seen that takes events, and waits for ever for one that never comes.
+struct LeftBehind {
+  std::atomic<bool> has_event{false};
+  std::atomic<bool> may_return{false};
+  std::atomic<int> answer{-1};  // to its last question: none
+  std::atomic<pid_t> tid{0};
+};
+
+/// Whether a thread that is about to ask for the next event when its file is closed waits on, as one that
+/// asked before does.
+bool waits_on_after_close(const Own& own) {
+  const auto seen = std::make_shared<LeftBehind>();
+  const auto* const file = new File;  // the thread has it for ever
+  std::thread([seen, file] {
+    rdma_ucm_event_resp response{};
+    const rdma_ucm_get_event get{.response = reinterpret_cast<std::uint64_t>(&response)};
+    seen->tid = gettid();
+    (void)file->say(RDMA_USER_CM_CMD_GET_EVENT, get);
+    seen->has_event = true;
+    while (!seen->may_return) std::this_thread::yield();
+    seen->answer = file->say(RDMA_USER_CM_CMD_GET_EVENT, get);
+  }).detach();
+  REQUIRE(file->resolve(file->create(1), own.ip, 7000) == 0);
+  while (!seen->has_event) std::this_thread::yield();
+  seen->may_return = true;
+  CHECK(uroce_rdma_cm_close(file->fd) == 0);
+  while (seen->answer == -1 && !is_asleep(seen->tid)) std::this_thread::yield();
+  return seen->answer == -1;
+}
+
+}  // namespace
+
+TEST_CASE("who comes back for the next event as the channel is closed waits as if it were there",
+          "[abi][rdmacm]") {
+  const Own own;
+  int attempts = 5;  // it may stand still for longer than it is waited for
+  while (attempts > 0 && !waits_on_after_close(own)) --attempts;
+  CHECK(attempts > 0);
 }
 
 TEST_CASE("a process that exits ends its connections first", "[abi][rdmacm]") {

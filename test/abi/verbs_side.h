@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <iterator>
 #include <string>
 
 namespace uroce::test {
@@ -58,7 +57,8 @@ class Said {
 /// Whether a thread of this process waits for something.
 inline bool is_asleep(pid_t tid) {
   std::ifstream stat("/proc/self/task/" + std::to_string(tid) + "/stat");
-  const std::string text(std::istreambuf_iterator<char>(stat), {});
+  std::string text;
+  std::getline(stat, text);  // of a thread that has ended: nothing
   return text.find(") S") != std::string::npos;
 }
 

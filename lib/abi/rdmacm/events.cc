@@ -157,6 +157,20 @@ void Ucm::deliver_request(const CmEvent& event) {
 }
 
 int Ucm::get_event(const Call& call) {
+  UcmFile& file = *call.file;
+  {
+    const std::lock_guard lock(mutex_);
+    ++file.waiting;
+    file.asked.notify_all();
+  }
+  const int error = await_event(call);
+  const std::lock_guard lock(mutex_);
+  --file.waiting;
+  file.reader = gettid();
+  return error;
+}
+
+int Ucm::await_event(const Call& call) {
   constexpr std::size_t kLeast = offsetof(rdma_ucm_event_resp, reserved);
   const auto cmd = body_of<rdma_ucm_get_event>(call.in);
   for (;;) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <future>
@@ -23,6 +24,13 @@ namespace uroce::abi {
 void UcmFile::push(const UcmEvent& event) {
   events.push_back(event);
   if (eventfd_write(fd, 1) != 0) events.pop_back();  // nobody takes any
+}
+
+void UcmFile::await_reader(std::unique_lock<std::mutex>& lock) {
+  constexpr auto kMost = std::chrono::milliseconds(100);
+  const bool may_come = reader != 0 && reader != gettid() && tgkill(getpid(), reader, 0) == 0 &&
+                        (fcntl(fd, F_GETFL) & O_NONBLOCK) == 0;
+  if (may_come) asked.wait_for(lock, kMost, [this] { return waiting != 0; });
 }
 
 void UcmFile::pop() {
@@ -94,11 +102,12 @@ ssize_t Ucm::write(int fd, std::span<const std::byte> command) {
 int Ucm::close(int fd) {
   bool is_last = false;
   {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     const auto found = files_.find(fd);
     if (found == files_.end()) return is_childs_ ? ::close(fd) : (fail(EBADF), -1);
     const std::shared_ptr<UcmFile> file = found->second;
-    files_.erase(found);
+    file->await_reader(lock);
+    if (files_.erase(fd) == 0) return fail(EBADF), -1;  // another thread has closed it
     end(*file);
     is_last = files_.empty();
   }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -75,9 +76,18 @@ struct UcmFile {
     for (std::size_t i = 0; i < removed; ++i) count_down();
   }
 
+  /// Before it is closed: lets a thread that takes one event after the other come back for the next. In the
+  /// kernel it would be there long before, and go on waiting; rping ends with an error where the file is
+  /// gone.
+  /// @param lock  of the mutex that guards all this
+  void await_reader(std::unique_lock<std::mutex>& lock);
+
   const int fd;
   std::atomic<bool> closed{false};
   std::deque<UcmEvent> events;
+  pid_t reader = 0;      ///< the thread that asked for an event last, and has it
+  unsigned waiting = 0;  ///< threads that ask for one
+  std::condition_variable asked;
 
  private:
   void count_down() const;
@@ -164,6 +174,7 @@ class Ucm {
 
   // events.cc
   int get_event(const Call& call);
+  int await_event(const Call& call);
   void deliver(const CmEvent& event);
   void deliver_request(const CmEvent& event);
   void tell(UcmId& id, UcmEventType event, int status = 0);
