@@ -2,6 +2,7 @@
 
 #include <rte_cycles.h>
 #include <rte_ethdev.h>
+#include <rte_mbuf.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -16,7 +17,8 @@ namespace {
 constexpr std::uint32_t kDefaultLinkMtu = 4200;  // carries path MTU 4096
 /// 512 buffers a direction: 2 MiB of 4 KiB frames, which stays in a core's L2.
 constexpr std::uint32_t kDefaultRingSize = 512;
-constexpr unsigned kAttemptsPerSecond = 50;  // of a client without a server
+constexpr std::uint64_t kLargestBuffer = UINT16_MAX - RTE_PKTMBUF_HEADROOM;  // of an mbuf, bytes
+constexpr unsigned kAttemptsPerSecond = 50;                                  // of a client without a server
 
 /// Decides the role, and takes a dead server's socket out of the way.
 /// @return whether this end is the client.
@@ -40,7 +42,7 @@ Result<DeviceSpec> describe_memif(PortSpec spec, const PortOptions& options) {
   if (!link_mtu) return link_mtu.error();
   // One buffer a frame: chained ones cost a quarter of the rate.
   const std::uint32_t whole_frame = (frame_bytes(*link_mtu) + 63) / 64 * 64;
-  auto bsize = spec.take_number("bsize", std::max(whole_frame, 2048U), 256, 65'472);
+  auto bsize = spec.take_number("bsize", std::max(whole_frame, 2048U), 256, kLargestBuffer);
   if (!bsize) return bsize.error();
   auto rsize = spec.take_number("rsize", kDefaultRingSize, 32, 16'384);
   if (!rsize) return rsize.error();

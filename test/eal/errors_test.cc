@@ -162,6 +162,7 @@ TEST_CASE("a memif socket that cannot be is refused with the reason", "[eal][err
       {"memif:" + folder + "/file,role=server", Errc::kNameInUse, "is not a socket"},
       {"memif:" + folder + "/x.sock,role=boss", Errc::kConfig, "role=boss"},
       {"memif:" + folder + "/x.sock,rsize=100", Errc::kConfig, "power of two"},
+      {"memif:" + folder + "/x.sock,bsize=65408", Errc::kConfig, "allowed: 256 to 65407"},
       {"memif:" + folder + "/x.sock,colour=red", Errc::kConfig, "colour"},
       {"memif:" + folder + "/x.sock,mtu=20000", Errc::kConfig, "mtu=20000"},
       {"pci:zz", Errc::kConfig, "PCI address"},

@@ -95,6 +95,24 @@ TEST_CASE("memif carries 100000 frames between two processes, intact and in orde
   CHECK(server.is_running());
 }
 
+TEST_CASE("memif carries frames in the largest buffers that it takes", "[eal][memif]") {
+  const Folder folder;
+  const std::string largest = ",rsize=32,bsize=65407";
+  Child echoer([&](const Report& report) { return run_echo(report, folder.spec("server") + largest); });
+  REQUIRE(echoer.next_line(in_seconds(20)) == "open");
+  Child pinger([&](const Report& report) {
+    auto port = open_port(folder.spec("client") + largest);
+    if (!port) {
+      report.line(port.error().text);
+      return 1;
+    }
+    const std::string wrong = ping(**port, {.frames = 1000, .window = 16, .len = mixed_len}, in_seconds(30));
+    report.line(wrong.empty() ? "all came back" : wrong);
+    return 0;
+  });
+  CHECK(pinger.next_line(in_seconds(50)) == "all came back");
+}
+
 #ifdef UROCE_TEST_COUNTS_FAULTS
 TEST_CASE("the rings of a memif have their pages before the first frames do", "[eal][memif]") {
   const Folder folder;
