@@ -17,6 +17,7 @@
 #include <mutex>
 #include <random>
 #include <string_view>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -136,11 +137,14 @@ Status run_eal_init(const EalNeeds& needs) {
   argv.push_back(nullptr);
 
   int code = 0;
-  {
+  try {
     const NoSignals signals;
     std::thread([&] {
       if (rte_eal_init(static_cast<int>(arguments.size()), argv.data()) < 0) code = rte_errno;
     }).join();
+  } catch (const std::system_error& error) {
+    return Error{Errc::kSystem, std::string("a thread to start DPDK's EAL: ") + error.what() +
+                                    ": raise the limit of processes (ulimit -u)"};
   }
   rmdir(rte_eal_get_runtime_dir());  // made in any case, used for nothing without a shared configuration
   if (code != 0) return eal_error(code);

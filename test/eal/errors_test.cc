@@ -1,11 +1,13 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
@@ -175,6 +177,32 @@ TEST_CASE("a memif socket that cannot be is refused with the reason", "[eal][err
     check_silent(outcome);
   }
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a thread that EAL's start does not get is an error, and can be there the next time",
+          "[eal][errors]") {
+  Child child([](const Report& report) {
+    constexpr uid_t kNobody = 65534;
+    rlimit threads{};
+    getrlimit(RLIMIT_NPROC, &threads);
+    threads.rlim_cur = 1;
+    if (setrlimit(RLIMIT_NPROC, &threads) != 0 || (getuid() == 0 && setuid(kNobody) != 0)) abort();
+    const auto refused = open_port("ring");
+    report.line(refused ? "open" : std::to_string(raw(refused.error().code)));
+    report.line(refused ? "" : refused.error().text);
+    sigset_t blocked;
+    pthread_sigmask(SIG_SETMASK, nullptr, &blocked);
+    report.line(sigismember(&blocked, SIGTERM) == 0 ? "heard" : "blocked");
+    threads.rlim_cur = threads.rlim_max;
+    if (setrlimit(RLIMIT_NPROC, &threads) != 0) abort();
+    const auto port = open_port("ring");
+    report.line(port ? "open" : port.error().text);
+    return 0;
+  });
+  CHECK(child.next_line(in_seconds(20)) == code(Errc::kSystem));
+  CHECK_THAT(child.next_line(in_seconds(5)), Catch::Contains("ulimit -u"));
+  CHECK(child.next_line(in_seconds(5)) == "heard");
+  CHECK(child.next_line(in_seconds(20)) == "open");
 }
 
 TEST_CASE("starting EAL leaves the caller's affinity and the loaded libraries alone", "[eal][errors]") {
