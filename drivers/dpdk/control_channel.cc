@@ -1,15 +1,12 @@
 #include "drivers/dpdk/control_channel.h"
 
 #include <poll.h>
-#include <pthread.h>
 #include <rte_interrupts.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
-#include <ctime>
 #include <utility>
 
 namespace uroce::drivers::dpdk {
@@ -31,27 +28,9 @@ ino_t inode_of(int fd) noexcept {
 }  // namespace
 
 ControlChannel::Scope::Scope(ControlChannel* channel) noexcept
-    : outer_(std::exchange(current_channel, channel)) {
-  // memif sends without MSG_NOSIGNAL.
-  sigset_t pipe_set;
-  sigset_t before;
-  sigset_t pending;
-  sigemptyset(&pipe_set);
-  sigaddset(&pipe_set, SIGPIPE);
-  sigpending(&pending);
-  was_pending_ = sigismember(&pending, SIGPIPE) == 1;
-  pthread_sigmask(SIG_BLOCK, &pipe_set, &before);
-  was_blocked_ = sigismember(&before, SIGPIPE) == 1;
-}
+    : outer_(std::exchange(current_channel, channel)) {}
 
 ControlChannel::Scope::~Scope() {
-  sigset_t pipe_set;
-  sigemptyset(&pipe_set);
-  sigaddset(&pipe_set, SIGPIPE);
-  constexpr timespec kNoWait{};
-  while (!was_pending_ && sigtimedwait(&pipe_set, nullptr, &kNoWait) == SIGPIPE) {
-  }
-  if (!was_blocked_) pthread_sigmask(SIG_UNBLOCK, &pipe_set, nullptr);
   current_channel = outer_;
 }
 

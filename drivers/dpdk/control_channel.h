@@ -9,7 +9,10 @@
 #include <sys/types.h>
 
 #include <array>
+#include <csignal>
 #include <cstddef>
+
+#include "base/held_back_signal.h"
 
 struct rte_intr_handle;
 
@@ -40,8 +43,7 @@ class ControlChannel {
 
    private:
     ControlChannel* outer_;
-    bool was_pending_ = false;
-    bool was_blocked_ = false;
+    HeldBackSignal no_pipe_{SIGPIPE};  // memif sends without MSG_NOSIGNAL
   };
 
   /// Runs what is due. @return whether anything was.

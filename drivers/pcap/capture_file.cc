@@ -6,8 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <ctime>
+
+#include "base/held_back_signal.h"
 
 namespace uroce::drivers::pcap {
 namespace {
@@ -160,6 +163,8 @@ void CaptureFile::write_out() noexcept {
 
 /// @return false if there was no room for all: then the file is as before.
 bool CaptureFile::append(std::span<const std::byte> blocks) noexcept {
+  const HeldBackSignal no_limit(SIGXFSZ);
+  const HeldBackSignal no_pipe(SIGPIPE);
   if (write_all(blocks)) {
     whole_bytes_ += blocks.size();
     return true;

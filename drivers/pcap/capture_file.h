@@ -21,7 +21,7 @@ enum class Heading : std::uint8_t { kInbound = 1, kOutbound = 2 };  // as in epb
 /// Whole blocks only reach the file, at the latest 100 ms after they were added, provided that poll() is
 /// called: the file of a killed process is readable. So is one whose file system was full for a while, be it
 /// from the beginning: frames that did not fit are left out as a whole, what comes before all frames follows
-/// later.
+/// later. Neither a limit of the process nor a pipe that nobody reads any more raises its signal.
 ///
 /// Threads: any.
 class CaptureFile {

@@ -1,10 +1,11 @@
 #include <catch2/catch.hpp>
 
+#include <fcntl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -30,15 +31,11 @@ struct TemporaryFile {
 class FullAt {
  public:
   explicit FullAt(std::uintmax_t bytes) {
-    std::signal(SIGXFSZ, SIG_IGN);
     REQUIRE(getrlimit(RLIMIT_FSIZE, &before_) == 0);
     const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
     REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
   }
-  ~FullAt() {
-    setrlimit(RLIMIT_FSIZE, &before_);
-    std::signal(SIGXFSZ, SIG_DFL);
-  }
+  ~FullAt() { setrlimit(RLIMIT_FSIZE, &before_); }
   FullAt(const FullAt&) = delete;
   FullAt& operator=(const FullAt&) = delete;
 
@@ -183,6 +180,22 @@ TEST_CASE("what a full file system has no room for is left out whole, and counte
   REQUIRE(packets.size() == 2);
   CHECK(packets[0].frame == random_bytes(100, 1));
   CHECK(packets[1].frame == random_bytes(100, 4));
+}
+
+TEST_CASE("a pipe that nobody reads any more loses frames and does not end the program", "[pcap]") {
+  const TemporaryFile file;
+  REQUIRE(::mkfifo(file.path.c_str(), 0600) == 0);
+  const int reader = ::open(file.path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  REQUIRE(reader >= 0);
+  auto capture = pcap::CaptureFile::create(file.path);
+  REQUIRE(capture);
+  LoopbackLink link({});
+  PcapPort port(link.open_end(0), *capture);
+  REQUIRE(send(port, random_bytes(100, 1)));
+  CHECK(port.counters().capture_lost == 0);
+  ::close(reader);
+  REQUIRE(send(port, random_bytes(100, 2)));
+  CHECK(port.counters().capture_lost == 1);
 }
 
 TEST_CASE("a capture that begins on a full file system can be read once there is room", "[pcap]") {
