@@ -37,13 +37,15 @@ std::uint32_t padded(std::size_t bytes) noexcept {
 }  // namespace
 
 Result<std::shared_ptr<CaptureFile>> CaptureFile::create(const std::string& path) {
+  std::shared_ptr<CaptureFile> capture(new CaptureFile());
+  capture->buffer_.reserve(kBufferBytes);
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) {
     const Errc code = errno == EACCES || errno == EPERM ? Errc::kPermission : Errc::kConfig;
     return Error{code, "capture file " + path + " cannot be written: " + std::strerror(errno) +
                            "; name a file in a writable directory, e.g. --pcap /tmp/uroce.pcapng"};
   }
-  std::shared_ptr<CaptureFile> capture(new CaptureFile(file));
+  capture->file_ = file;
   struct stat status {};
   if (::fstat(file, &status) == 0 && S_ISREG(status.st_mode)) {
     if (::flock(file, LOCK_EX | LOCK_NB) != 0) {
@@ -60,7 +62,7 @@ Result<std::shared_ptr<CaptureFile>> CaptureFile::create(const std::string& path
 
 CaptureFile::~CaptureFile() {
   write_out();
-  ::close(file_);
+  if (file_ >= 0) ::close(file_);
 }
 
 void CaptureFile::put16(std::uint16_t value) {

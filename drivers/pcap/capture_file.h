@@ -47,7 +47,7 @@ class CaptureFile {
   [[nodiscard]] std::uint64_t lost_frames() const noexcept;
 
  private:
-  explicit CaptureFile(int file) : file_(file) { buffer_.reserve(kBufferBytes); }
+  CaptureFile() noexcept = default;
   static constexpr std::size_t kBufferBytes = 1U << 20;
 
   void put16(std::uint16_t value);
@@ -60,7 +60,7 @@ class CaptureFile {
   [[nodiscard]] bool write_all(std::span<const std::byte> bytes) noexcept;
 
   mutable std::mutex mutex_;
-  int file_;
+  int file_ = -1;
   std::vector<std::byte> buffer_;    // whole blocks: frames
   std::vector<std::byte> headings_;  // likewise, without which no frame can be read
   std::uint64_t whole_bytes_ = 0;    // that the file holds

@@ -1,8 +1,11 @@
 // What is left when memory runs out in the middle of a call: nothing, and everything else works on.
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
 #include <bit>
 #include <cstdlib>
+#include <filesystem>
 #include <new>
 #include <optional>
 #include <string_view>
@@ -10,6 +13,7 @@
 #include <utility>
 
 #include "api/ends.h"
+#include "drivers/pcap/capture_file.h"
 #include "engine/groups.h"
 #include "mem/key_table.h"
 #include "transport/responder_resources.h"
@@ -433,6 +437,28 @@ TEST_CASE("QPs join and leave groups, and go, where there is no memory", "[api][
   allocations_left = 0;
   qp.reset();
   allocations_left = -1;
+}
+
+TEST_CASE("a capture that there is no memory for leaves no file open", "[memory][pcap]") {
+  const std::string path = "/tmp/uroce-no-memory-" + std::to_string(getpid()) + ".pcapng";
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  const auto before = open_files();
+  std::shared_ptr<drivers::pcap::CaptureFile> capture;
+  for (long n = 0; capture == nullptr; ++n) {
+    REQUIRE(n < 100);
+    CHECK(open_files() == before);
+    allocations_left = n;
+    try {
+      if (auto made = drivers::pcap::CaptureFile::create(path)) capture = *made;
+    } catch (const std::bad_alloc&) {
+      capture.reset();
+    }
+    allocations_left = -1;
+  }
+  capture.reset();
+  std::filesystem::remove(path);
 }
 
 TEST_CASE("CQs and SRQs that cannot be resized for lack of memory stay as they are", "[api][memory]") {
