@@ -24,7 +24,7 @@ const Gid kGroup6 = *Gid::parse("ff1e::1234:5678");
 /// A CapturePort that notes what it listens to.
 class ListeningPort final : public port::Port {
  public:
-  [[nodiscard]] const port::PortInfo& info() const noexcept override { return inner.info(); }
+  [[nodiscard]] const port::PortInfo& info() const noexcept override { return told; }
   unsigned rx_burst(std::span<port::RxFrame>) noexcept override { return 0; }
   void rx_release() noexcept override {}
   std::byte* tx_claim(std::uint32_t len) noexcept override { return inner.tx_claim(len); }
@@ -36,6 +36,7 @@ class ListeningPort final : public port::Port {
   [[nodiscard]] port::PortCounters counters() const noexcept override { return {}; }
 
   CapturePort inner;
+  port::PortInfo told = inner.info();
   std::vector<MacAddress> heard;
 };
 
@@ -212,7 +213,9 @@ TEST_CASE("a query for one group is answered for that group", "[engine][membersh
   CHECK(f.whats(2 * kSecond) == Texts{"34 2:4"});
   f.query(true, 3, kSecond, kOther4);
   f.leave(kOther4);
-  CHECK(f.whats(5 * kSecond) == Texts{"34 3:4", "34 3:4"});
+  CHECK(f.whats(0) == Texts{"34 3:4"});
+  f.query(true, 3, 0, kOther4);  // it is no longer for us to answer
+  CHECK(f.whats(5 * kSecond) == Texts{"34 3:4"});
 }
 
 TEST_CASE("many groups are answered in several frames", "[engine][membership]") {
@@ -222,6 +225,15 @@ TEST_CASE("many groups are answered in several frames", "[engine][membership]") 
   f.query(true, 3, kSecond);
   const auto sent = f.whats(2 * kSecond);
   CHECK(sent.size() == 4);  // 64 each
+}
+
+TEST_CASE("a report fits into a frame of the link", "[engine][membership]") {
+  Fixture f;
+  f.port.told.link_mtu = 256;
+  for (std::uint8_t i = 0; i < 40; ++i) f.join(Gid::from_v4({239, 0, 1, i}));
+  f.run(10 * kSecond);
+  f.query(true, 3, kSecond);
+  CHECK(f.whats(2 * kSecond).size() == 2);  // 24 and 16
 }
 
 TEST_CASE("after an older query the older version is spoken for 260 seconds", "[engine][membership]") {
@@ -269,6 +281,11 @@ TEST_CASE("in older versions one listener speaks for all of a group", "[engine][
   f.query(true, 2, kSecond);
   f.report(true, 2, kGroup4);
   CHECK(f.whats(2 * kSecond) == Texts{"22 4"});
+  const Gid third = Gid::from_v4({239, 1, 2, 5});
+  f.join(third);
+  CHECK(f.whats(0) == Texts{"22 5"});
+  f.report(true, 2, third);
+  CHECK(f.run(12 * kSecond).empty());  // nor is the join told a second time
 }
 
 TEST_CASE("the port hears what every node must, and the groups", "[engine][membership][port]") {

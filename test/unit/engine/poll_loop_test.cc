@@ -167,6 +167,11 @@ TEST_CASE("a loop answers echo requests to its addresses", "[engine][loop]") {
   REQUIRE(replies.size() == 1);
   CHECK(replies[0][34] == std::byte{0});  // echo reply
   CHECK(std::equal(replies[0].end() - 8, replies[0].end(), frame.end() - 8));
+  frame[33] = std::byte{3};  // to 10.0.0.3
+  mend_checksum(frame, 14, 20, 24);
+  f.give(frame);
+  f.run(5000);
+  CHECK(f.taken().empty());
 }
 
 namespace {

@@ -75,6 +75,24 @@ TEST_CASE("type 1 serves a protection domain, 2A a QP, 2B both", "[mem][window][
   CHECK(may(kSameQpn) == (type == MwType::kType2A));
 }
 
+TEST_CASE("a window is bound by its own protection domain only", "[mem][window][S7]") {
+  const auto type = GENERATE(values<MwType>({MwType::kType1, MwType::kType2A, MwType::kType2B}));
+  KeyTable keys(1, [] {});
+  const std::uint32_t foreign =
+      keys.insert({.addr = kBase, .length = 64, .pd = kSameQpn.pd, .access = kRights}).value();
+  const std::uint32_t window = keys.insert_window(type, kPd).value();
+  const MwBind to{.mr = Lkey{foreign}, .addr = kBase, .length = 8, .access = access::kRemoteRead};
+  CHECK(keys.bind(window + 1, kSameQpn, to) == BindResult::kRefused);
+  CHECK(keys.bind(window + 1, kOwner, to) == BindResult::kRefused);
+  CHECK(keys.remove_unbound(foreign));
+}
+
+TEST_CASE("a window of type 1 outlives the QP that bound it", "[mem][window]") {
+  Bound it(MwType::kType1);
+  it.keys.release_windows(kOwner.qpn);
+  CHECK(fault_of(it.keys, it.window + 1, kSamePd, kBase + 64, 64) == KeyFault::kNone);
+}
+
 TEST_CASE("a window of type 1 is bound again under a new key, or to nothing", "[mem][window]") {
   Bound it(MwType::kType1);
   CHECK(it.keys.bind(it.window + 1, kSamePd, it.to) == BindResult::kRefused);  // the key it has
@@ -279,6 +297,21 @@ TEST_CASE("a region keeps its key while all else of it changes", "[mem][window][
   const std::uint32_t window = keys.insert_window(MwType::kType1, kPd + 1).value();
   CHECK(keys.bind(window, kSameQpn, {.mr = Lkey{key}, .addr = 2 * kBase, .length = 1}) == BindResult::kDone);
   CHECK(keys.size() == 3);
+}
+
+TEST_CASE("a region that was invalidated, or may have no windows any more, is registered anew and goes",
+          "[mem][window][rereg]") {
+  KeyTable keys(1, [] {});
+  const Region region{.addr = kBase, .length = 64, .pd = kPd, .access = kRights | access::kInvalidatable};
+  const std::uint32_t key = keys.insert(region).value();
+  REQUIRE(keys.invalidate(key, kOwner));
+  REQUIRE(fault_of(keys, key, kOwner, kBase, 1) == KeyFault::kUnknownKey);
+  REQUIRE(keys.replace(key, {.addr = kBase, .length = 64, .pd = kPd, .access = access::kAll}));
+  CHECK(fault_of(keys, key, kOwner, kBase, 64) == KeyFault::kNone);
+  const std::uint32_t window = keys.insert_window(MwType::kType1, kPd).value();
+  CHECK(keys.bind(window + 1, kOwner, {.mr = Lkey{key}, .addr = kBase, .length = 1}) == BindResult::kRefused);
+  CHECK(keys.remove_unbound(key));
+  CHECK(fault_of(keys, key, kOwner, kBase, 1) == KeyFault::kUnknownKey);
 }
 
 TEST_CASE("no key of a window is one that anything else has or had", "[mem][window][S6]") {
