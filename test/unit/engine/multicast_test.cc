@@ -14,8 +14,10 @@ constexpr std::uint32_t kQkey = 0x1111'1111;
 const Gid kGroup = *Gid::parse("239.1.2.3");
 
 struct Member {
-  Member(LoopFixture& fixture, std::uint32_t qpn, std::uint32_t qkey = kQkey)
-      : f(fixture), qp(Qpn{qpn}, 1, {.type = QpType::kUd}, f.keys, f.loop.counters(), f.cq, f.cq) {
+  Member(LoopFixture& fixture, std::uint32_t qpn, std::uint32_t qkey = kQkey, bool blocks_own = false)
+      : f(fixture),
+        qp(Qpn{qpn}, 1, {.type = QpType::kUd, .block_own_multicast = blocks_own}, f.keys, f.loop.counters(),
+           f.cq, f.cq) {
     f.loop.add(qp);
     QpAttr attr{.qkey = qkey};
     for (const auto& [state, mask] :
@@ -117,6 +119,42 @@ TEST_CASE("each member has its own receives, Q_Key and drops", "[engine][multica
   CHECK(counters.get(Count::kDropNoReceive) == 2);
   CHECK(counters.get(Count::kDropBadQkey) == 1);
   CHECK(counters.get(Count::kRxRoce) == 1);
+}
+
+TEST_CASE("a member that does not want its own packets gets those of all others", "[engine][multicast]") {
+  LoopFixture f;
+  Member member(f, 0x10, kQkey, true);
+  member.attach();
+  const auto give = [&](const Gid& from, std::uint32_t qpn) {
+    wire::FrameAddress address = to_group(f);
+    address.sgid = from;
+    Packet packet = datagram();
+    packet.deth = wire::Deth{kQkey, Qpn{qpn}};
+    f.give(frame_of(packet, address, {}));
+    f.run(5000);
+  };
+  give(LoopFixture::peer_v4(), 0x10);   // has the same number, on another node
+  give(LoopFixture::local_v4(), 0x11);  // another QP of this one
+  CHECK(f.loop.counters().get(Count::kMulticastCopies) == 2);
+  CHECK(f.loop.counters().get(Count::kDropOwnMulticast) == 0);
+  give(LoopFixture::local_v4(), 0x10);
+  CHECK(f.loop.counters().get(Count::kMulticastCopies) == 2);
+  CHECK(f.loop.counters().get(Count::kDropOwnMulticast) == 1);
+}
+
+TEST_CASE("a datagram to an address that was removed is dropped", "[engine][gid]") {
+  LoopFixture f;
+  Member member(f, 0x10);
+  f.give(frame_of(datagram(0x10), f.from_peer(), {}));
+  f.run(5000);
+  REQUIRE(f.loop.counters().get(Count::kDropNoReceive) == 1);
+  engine::Addresses addresses = f.addresses;
+  REQUIRE(addresses.remove(LoopFixture::local_v4(), 0));
+  f.loop.set_addresses(addresses, f.now());
+  f.give(frame_of(datagram(0x10), f.from_peer(), {}));
+  f.run(5000);
+  CHECK(f.loop.counters().get(Count::kDropNoReceive) == 1);
+  CHECK(f.loop.counters().get(Count::kDropWrongAddress) == 1);
 }
 
 TEST_CASE("a packet is copied to 64 members, each once", "[engine][multicast][T17]") {

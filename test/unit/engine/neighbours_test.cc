@@ -350,6 +350,19 @@ TEST_CASE("an address is kept for whoever still needs it", "[engine][neighbours]
   f.loop.remove(*second, f.now());
 }
 
+TEST_CASE("what is heard of one peer is not believed of another", "[engine][neighbours]") {
+  LoopFixture f;
+  const AhId first{1ULL << 32};
+  const AhId second{2ULL << 32 | 1};
+  f.loop.add_handle(first, 1, {.dgid = f.peer_v4()}, f.now());
+  f.loop.add_handle(second, 1, {.dgid = Gid::from_v4({10, 0, 0, 77})}, f.now());
+  f.run(10'000);
+  f.give(arp_reply(f.peer_mac(), f.peer_v4()));
+  f.run(10'000);
+  CHECK(f.loop.is_resolved(first));
+  CHECK_FALSE(f.loop.is_resolved(second));
+}
+
 TEST_CASE("known addresses outlive their users, in bounds", "[engine][neighbours]") {
   LoopFixture f({{*Gid::parse("fe80::1"), 64}, {LoopFixture::local_v4(), 16}});
   for (unsigned i = 0; i < 300; ++i) {
