@@ -50,6 +50,7 @@ Result<DirectoryLock> lock_directory_of(const std::string& path) {
   const std::string directory = directory_of(path);
   const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   DirectoryLock lock(fd);
+  if (fd < 0) return Error{Errc::kSystem, "cannot open directory " + directory + ": " + std::strerror(errno)};
   constexpr auto kPatience = std::chrono::seconds(2);
   const auto give_up = std::chrono::steady_clock::now() + kPatience;
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {

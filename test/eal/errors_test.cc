@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
+#include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -176,6 +178,23 @@ TEST_CASE("a memif socket that cannot be is refused with the reason", "[eal][err
     CHECK_THAT(outcome.text, Catch::Contains(row.text));
     check_silent(outcome);
   }
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a memif for which there is no descriptor left says so", "[eal][errors]") {
+  const std::string folder = temporary_folder();
+  Child child([&](const Report& report) {
+    rlimit files{};
+    getrlimit(RLIMIT_NOFILE, &files);
+    const int next = dup(0);
+    close(next);
+    files.rlim_cur = static_cast<rlim_t>(next);
+    if (setrlimit(RLIMIT_NOFILE, &files) != 0) abort();
+    const auto port = open_port("memif:" + folder + "/x.sock");
+    report.line(port ? "open" : port.error().text);
+    return 0;
+  });
+  CHECK_THAT(child.next_line(in_seconds(20)), Catch::Contains(std::strerror(EMFILE)));
   std::filesystem::remove_all(folder);
 }
 
