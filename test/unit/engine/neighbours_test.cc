@@ -184,6 +184,29 @@ TEST_CASE("addresses that change without end change once a second", "[engine][ne
   f.loop.remove(*qp, f.now());
 }
 
+TEST_CASE("an answer counts at once, however lately the address has changed", "[engine][neighbours]") {
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  introduce(f);
+  f.give(arp_reply(kOther, f.peer_v4()));
+  f.run(10'000);
+  f.post_send(*qp);
+  std::size_t questions = 0;
+  for (int i = 0; i < 6 && questions == 0; ++i) {
+    f.run(1'000'000);
+    questions = arps(f.taken()).size();
+  }
+  REQUIRE(questions > 0);
+  f.give(arp_reply(f.peer_mac(), f.peer_v4()));
+  f.run(3'000'000);
+  const auto frames = f.taken();
+  REQUIRE_FALSE(roce_views(frames).empty());
+  CHECK(roce_views(frames).back().dst_mac() == f.peer_mac());
+  CHECK(f.loop.counters().get(Count::kDropNeighbourFlap) == 0);
+  f.loop.remove(*qp, f.now());
+}
+
 TEST_CASE("nothing from the wire makes an entry or takes memory", "[engine][neighbours]") {
   // S8, S9
   LoopFixture f;
