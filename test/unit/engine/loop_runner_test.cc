@@ -104,8 +104,10 @@ class SocketLike final : public port::Port {
   int fd_ = eventfd(0, EFD_NONBLOCK);
 };
 
-void connect(engine::PollLoop& loop, transport::RcQp& qp, Ticks now) {
+void connect(engine::PollLoop& loop, transport::RcQp& qp, Ticks now,
+             std::uint8_t timeout = QpAttr{}.timeout) {
   QpAttr attr;
+  attr.timeout = timeout;
   attr.dest_qpn = LoopFixture::kPeerQpn;
   attr.dgid = LoopFixture::peer_v4();
   attr.sgid_index = 1;
@@ -194,6 +196,34 @@ double cpu_ms(clockid_t of = CLOCK_THREAD_CPUTIME_ID) {
 }
 
 }  // namespace
+
+TEST_CASE("a helper that sleeps looks at the timers", "[engine][runner]") {
+  using Time = std::chrono::steady_clock;
+  LoopFixture f;
+  SocketLike socket(f);
+  engine::PollLoop loop({}, socket, f.addresses, LoopFixture::kAskNs);
+  const engine::Clock clock;
+  engine::LoopRunner runner(loop, clock, Mode::kAuto, std::nullopt);
+  REQUIRE(runner.start());
+  CHECK(once([&] {
+    transport::RcQp qp(Qpn{0x10}, 1, {}, f.keys, loop.counters(), f.cq, f.cq);
+    runner.execute([&](engine::PollLoop&, Ticks now) {
+      loop.add(qp);
+      connect(loop, qp, now, 8);  // 1 ms, 8 times
+    });
+    REQUIRE(qp.context().sq.put({.wr_id = 1}, 0));
+    qp.context().sq.publish(1);
+    const auto start = Time::now();
+    runner.post(qp);
+    Wc wc;
+    while (f.cq.poll({&wc, 1}) == 0 && Time::now() - start < std::chrono::seconds(5))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto took = Time::now() - start;
+    runner.execute([&](engine::PollLoop&, Ticks now) { loop.remove(qp, now); });
+    return took < std::chrono::milliseconds(400);  // not twice 100 for each
+  }));
+  runner.stop();
+}
 
 TEST_CASE("a loop that has its core together with the application leaves it when it has no work",
           "[engine][runner][core]") {
