@@ -53,17 +53,20 @@ std::string link_trouble(const Device& device) {
   return fmt::format("interface {} is down", port.substr(name, port.find(',') - name));
 }
 
+std::string delivery_trouble(const Device& device, const Gid& own, const Gid& peer) {
+  if (std::string trouble = link_trouble(device); !trouble.empty()) return trouble;
+  if (own != peer) return "";
+  return fmt::format("both ends have the address {}: give each its own by --ip, and its own interface",
+                     to_string(own));
+}
+
 Error completion_error(const Device& device, const Wc& wc, std::string why, const Gid& own, const Gid& peer) {
   const std::string status(to_string(wc.status));
   if (why.empty()) why = describe_vendor_err(wc.vendor_err);
   if (why.find(status) == std::string::npos) why = status + (why.empty() ? "" : ": ") + why;
   if (wc.status == WcStatus::kRetryExcErr) {
-    if (const std::string trouble = link_trouble(device); !trouble.empty()) {
+    if (const std::string trouble = delivery_trouble(device, own, peer); !trouble.empty())
       why += "; " + trouble;
-    } else if (own == peer) {
-      why += fmt::format("; both ends have the address {}: give each its own by --ip, and its own interface",
-                         to_string(own));
-    }
   }
   return {.code = Errc::kPeer, .text = fmt::format("QP 0x{:06x}: {}", raw(wc.qpn), why)};
 }

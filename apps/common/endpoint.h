@@ -33,6 +33,9 @@ Status try_memory(Device& device);
 /// Why nobody answers, as far as the port knows; empty: it does not.
 [[nodiscard]] std::string link_trouble(const Device& device);
 
+/// link_trouble(), or why the peer does not get what is sent to it; empty: nothing is known.
+[[nodiscard]] std::string delivery_trouble(const Device& device, const Gid& own, const Gid& peer);
+
 /// The failure that a completion stands for, as one line; if the peer never answered, with what may be the
 /// matter with the link.
 /// @param why  what the QP says; empty: what the completion says
