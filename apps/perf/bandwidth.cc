@@ -1,4 +1,8 @@
 // Bandwidth tests: both sides run the same loop, the one that does not send only serves.
+#include <fmt/format.h>
+
+#include <algorithm>
+
 #include "apps/perf/stream.h"
 
 namespace uroce::apps::perf {
@@ -51,39 +55,45 @@ Result<Bandwidth> measure_bandwidth(Session& session, std::uint32_t size) {
     return done.error();
   }
   if (session.spec().bidirectional) stream.check_memory();
+  result.lost = stream.lost() + answer.value("lost", std::uint64_t{0});
   if (auto said = session.say({{"checked", true}}); !said) return said.error();
   result.data_errors = stream.data_errors() + answer.at("errors").get<std::uint64_t>();
   result.messages += answer.at("messages").get<std::uint64_t>();
   result.average += answer.at("average").get<double>();
   result.peak += answer.at("peak").get<double>();
   result.rate += answer.at("rate").get<double>();
+  result.lost = std::min(result.lost, result.messages);
+  if (result.lost == result.messages && result.messages > 0)
+    return session.undelivered(fmt::format("none of the {} messages came", result.messages));
   return result;
 }
 
-Status serve_bandwidth(Session& session, std::uint32_t size) {
+Result<Served> serve_bandwidth(Session& session, std::uint32_t size) {
   Stream stream(session, size);
-  if (auto said = session.say({{"ready", true}}); !said) return said;
+  if (auto said = session.say({{"ready", true}}); !said) return said.error();
   stream.start();
   const auto on_done = [&](const Json& news) {
     stream.set_peer_totals(news.at("done"));
     return Status{};
   };
   const auto is_done = [&] { return stream.has_sent_all() && stream.has_received_all(); };
-  if (auto done = run_until(session, stream, is_done, on_done); !done) return done;
+  if (auto done = run_until(session, stream, is_done, on_done); !done) return done.error();
   stream.check_memory();
   const Bandwidth own = stream.is_sender() ? stream.result() : Bandwidth{};
   if (auto said = session.say({{"sent", stream.totals()},
                                {"errors", stream.data_errors()},
+                               {"lost", stream.lost()},
                                {"messages", own.messages},
                                {"average", own.average},
                                {"peak", own.peak},
                                {"rate", own.rate}});
       !said) {
-    return said;
+    return said.error();
   }
   // The client looks at its memory before the next test changes it.
   const auto checked = session.hear(kAnswerNs);
-  return checked ? Status{} : Status{checked.error()};
+  if (!checked) return checked.error();
+  return Served{.received = stream.received(), .lost = stream.lost()};
 }
 
 }  // namespace uroce::apps::perf

@@ -39,7 +39,9 @@ class CmControl final : public Control {
   bool has_news() override;
   Status send(const std::string& line, std::uint64_t until_ns) override;
   Result<std::string> receive(std::uint64_t until_ns) override;
-  Status connect(std::vector<Qp>& qps, const Connecting& with, std::uint64_t until_ns) override;
+  Result<std::vector<QpAddress>> connect(std::vector<Qp>& qps, const Connecting& with,
+                                         std::uint64_t until_ns) override;
+  [[nodiscard]] std::uint64_t counted_messages() const noexcept override { return received_; }
 
  private:
   Status make_messages(Device& device);
@@ -62,6 +64,7 @@ class CmControl final : public Control {
   std::optional<Qp> qp_;
   std::vector<Connection> connections_;  // messages first
   std::deque<std::string> heard_;
+  std::uint64_t received_ = 0;
   bool is_sending_ = false;
   std::optional<Error> failure_;
 };
@@ -139,7 +142,8 @@ Result<ConnectionRequest> CmControl::asked(std::uint64_t until_ns) {
   return Error{.code = Errc::kTimeout, .text = "the peer did not connect its QPs in time"};
 }
 
-Status CmControl::connect(std::vector<Qp>& qps, const Connecting& with, std::uint64_t until_ns) {
+Result<std::vector<QpAddress>> CmControl::connect(std::vector<Qp>& qps, const Connecting& with,
+                                                  std::uint64_t until_ns) {
   for (std::uint32_t i = 0; i < qps.size(); ++i) {
     if (local_.is_client()) {
       auto connection = ask(qps[i], i, with);
@@ -156,7 +160,7 @@ Status CmControl::connect(std::vector<Qp>& qps, const Connecting& with, std::uin
     if (!connection) return connection.error();
     connections_.push_back(std::move(*connection));
   }
-  return {};
+  return std::vector<QpAddress>();
 }
 
 Status CmControl::post_receive(std::uint32_t slot) {
@@ -178,6 +182,7 @@ Status CmControl::look() {
       is_sending_ = false;
       continue;
     }
+    ++received_;
     const auto slot = static_cast<std::uint32_t>(wc.wr_id);
     const auto bytes = memory_->memory().subspan(std::size_t{slot} * kLongestLine, wc.byte_len);
     heard_.emplace_back(reinterpret_cast<const char*>(bytes.data()), bytes.size());

@@ -35,8 +35,12 @@ class Control {
   virtual Status send(const std::string& line, std::uint64_t until_ns) = 0;
   /// Keeps the device going while it waits. @return kPeer if the peer is gone, kTimeout.
   virtual Result<std::string> receive(std::uint64_t until_ns) = 0;
-  /// Connects the QPs, which are in Reset, with those of the peer in their order.
-  virtual Status connect(std::vector<Qp>& qps, const Connecting& with, std::uint64_t until_ns) = 0;
+  /// Connects the QPs, which are in Reset, with those of the peer in their order; UD: readies them.
+  /// @return addresses of the peer's QPs, unless RDMA-CM keeps them to itself.
+  virtual Result<std::vector<QpAddress>> connect(std::vector<Qp>& qps, const Connecting& with,
+                                                 std::uint64_t until_ns) = 0;
+  /// Messages of the peer that the device has counted among all others.
+  [[nodiscard]] virtual std::uint64_t counted_messages() const noexcept = 0;
 
  protected:
   Control() = default;

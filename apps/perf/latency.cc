@@ -53,8 +53,12 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size) {
     if (!test.turn(number)) return interrupted(session, test);
     if (start > 0) {
       const std::uint64_t took = clock.ticks() - begin;
-      result.ticks->add(took);
-      if (keeps_all) result.as_it_came.push_back(took);
+      if (test.was_repeated()) {
+        ++result.repeated;
+      } else {
+        result.ticks->add(took);
+        if (keeps_all) result.as_it_came.push_back(took);
+      }
     }
     if (spec.verify) test.check(number);
   }
@@ -65,18 +69,19 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size) {
   return result;
 }
 
-Status serve_latency(Session& session, std::uint32_t size) {
+Result<Served> serve_latency(Session& session, std::uint32_t size) {
   OneAtATime test(session, size);
-  if (auto said = session.say({{"ready", true}}); !said) return said;
+  if (auto said = session.say({{"ready", true}}); !said) return said.error();
   if (session.spec().is_ping_pong()) {
-    for (std::uint64_t number = 0; !is_stopped() && test.answer(number); ++number) {
+    while (!is_stopped() && test.answer()) {
     }
   } else {
     test.wait_for_news();
   }
   if (test.error()) return *test.error();
   if (auto done = session.hear(kAnswerNs); !done) return done.error();
-  return session.say({{"errors", test.data_errors()}});
+  if (auto said = session.say({{"errors", test.data_errors()}}); !said) return said.error();
+  return Served{};
 }
 
 }  // namespace uroce::apps::perf

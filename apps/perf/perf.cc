@@ -113,11 +113,8 @@ int run_test(const SharedOptions& shared, const LocalOptions& local, const TestS
   if (served) linger((*session)->device(), 100 * kMillisecond);
   tell_of_lost_frames((*session)->device());
   if (!served) return fail(served.error());
-  if (shared.json()) {
-    fmt::print("{}\n", Json{{"served", wish.name()}}.dump());
-  } else {
-    fmt::print("{}: served one client\n", wish.name());
-  }
+  const TestSpec& spec = (*session)->spec();
+  fmt::print("{}", shared.json() ? served_json(spec, *served).dump() + "\n" : served_text(spec, *served));
   return 0;
 }
 
@@ -150,14 +147,18 @@ struct Command {
   bool into_default_file = false;
 };
 
+/// "RC, UC and UD"
+const char* connections(const TestSpec& spec) {
+  if (!spec.has(QpType::kUc)) return "RC";
+  return spec.has(QpType::kUd) ? "RC, UC and UD" : "RC and UC";
+}
+
 /// What is wrong with -c; empty: nothing.
-std::string check_connection(const TestSpec& spec, const std::string& type) {
-  if (type == "RC") return "";
-  const bool has_uc = spec.is_ping_pong() && type == "UC";
-  const bool has_xrc = spec.verb != Verb::kAtomic && type == "XRC";
-  if (has_uc || has_xrc || (spec.verb == Verb::kSend && type == "UD"))
-    return fmt::format("uroce perf has RC only; for {0}: uroce run -- ib_{1} -c {0}", type, spec.name());
-  return fmt::format("{} has RC only", spec.name());
+std::string check_connection(const TestSpec& spec, const std::string& text) {
+  if (const auto type = type_from(text); type && spec.has(*type)) return "";
+  if (text == "XRC" && spec.verb != Verb::kAtomic)
+    return fmt::format("uroce perf has no XRC: uroce run -- ib_{} -c XRC", spec.name());
+  return fmt::format("{} has {} only", spec.name(), connections(spec));
 }
 
 /// What is wrong with options that are each right; empty: nothing.
@@ -165,6 +166,11 @@ std::string check_together(const Command& own, bool json) {
   const LocalOptions& local = own.local;
   if (local.sleeps && own.spec.latency && own.spec.verb == Verb::kWrite)
     return "-e: a WRITE that arrives brings no event; take send_lat or read_lat";
+  if (own.spec.is_datagram() && local.by_cm)
+    return "-R: UD has no connections that RDMA-CM could make; leave out -R, or take -c UC";
+  if (own.spec.is_datagram() && own.spec.path_mtu != 0 && own.spec.size > own.spec.path_mtu)
+    return fmt::format("-s {}: a message of UD is one packet, of {} bytes at most; take -s {} or a larger -m",
+                       own.spec.size, own.spec.path_mtu, own.spec.path_mtu);
   if (local.by_cm && local.service_level != 0)
     return "-S: RDMA-CM takes no service level; leave out -S or -R, or take -T";
   if (own.spec.all_sizes && !local.hgrm_file.empty())
@@ -260,14 +266,25 @@ void add_bandwidth_options(CLI::App& command, Command& own) {
       ->check(CLI::NonNegativeNumber);
 }
 
+std::string connection_help(const TestSpec& spec) {
+  std::string help = connections(spec);
+  if (!spec.has(QpType::kUc)) return help;
+  help += spec.latency ? ". Not over RC: a message without an answer is sent again, from 20 ms on, and not "
+                         "timed; none in 10 s ends the test"
+                       : ". Not over RC: messages may be lost, and both ends tell how many were";
+  return help + (spec.has(QpType::kUd) ? ". UD: -s is the path MTU at most" : "");
+}
+
 void add_test_options(CLI::App& command, Command& own) {
   TestSpec& spec = own.spec;
   const auto depth = CLI::Range(1U, most::kDepth);
-  command.add_option("-c,--connection", own.connection, "RC; other types: uroce run -- ib_send_lat -c UD")
+  command.add_option("-c,--connection", own.connection, connection_help(spec))
       ->check([spec](const std::string& type) { return check_connection(spec, type); });
   if (spec.verb != Verb::kAtomic) {
     command.add_option("-s,--size", spec.size, "message size")->check(CLI::Range(1U, most::kSize));
-    command.add_flag("-a,--all", spec.all_sizes, "all sizes from 2 to 2^23");
+    command.add_flag("-a,--all", spec.all_sizes,
+                     spec.has(QpType::kUd) ? "all sizes from 2 to 2^23, of UD to the path MTU"
+                                           : "all sizes from 2 to 2^23");
   } else {
     command.add_option("-A,--atomic_type", own.atomic_type, "FETCH_AND_ADD or CMP_AND_SWAP")
         ->check(CLI::IsMember({"FETCH_AND_ADD", "CMP_AND_SWAP"}));
@@ -310,6 +327,9 @@ void add_test(CLI::App& perf, const TestSpec& spec, int& exit_code) {
   const auto shared = std::make_shared<SharedOptions>(*command);
   command->callback([=, &exit_code] {
     if (own->into_default_file && own->local.json_file.empty()) own->local.json_file = kJsonFile;
+    own->spec.type = type_from(own->connection).value_or(QpType::kRc);
+    const bool has_size = own->spec.verb != Verb::kAtomic && command->count("--size") > 0;
+    if (own->spec.is_datagram() && !own->spec.latency && !has_size) own->spec.size = 0;
     own->spec.compare_swap = own->atomic_type == "CMP_AND_SWAP";
     if (const auto wrong = check_together(*own, shared->json()); !wrong.empty()) {
       tell("uroce: {}\n", wrong);

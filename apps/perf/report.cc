@@ -89,6 +89,16 @@ std::string rate_text(const LocalOptions& local, const Results& results) {
   return text;
 }
 
+/// Over UC and UD.
+std::string repeated_text(const TestSpec& spec, const Results& results) {
+  std::string text;
+  if (spec.is_reliable()) return text;
+  for (const auto& [size, latency] : results.latency)
+    text += fmt::format("{} bytes: {} of {} messages found no answer, were sent again and are not timed\n",
+                        size, latency.repeated, latency.repeated + latency.ticks->count());
+  return text;
+}
+
 std::string latency_text(const TestSpec& spec, const LocalOptions& local, const Results& results) {
   if (!spec.is_ping_pong()) {
     return "RTT: from posting to the completion with the answer (what perftest prints)\n" +
@@ -107,15 +117,23 @@ const char* bandwidth_unit_name(const LocalOptions& local) {
   return local.gigabits ? "Gb/sec" : "MB/sec";
 }
 
-std::string bandwidth_text(const LocalOptions& local, const Results& results) {
+std::string bandwidth_text(const TestSpec& spec, const LocalOptions& local, const Results& results) {
   const std::string unit = bandwidth_unit_name(local);
-  Table table({"#bytes", "#iterations", fmt::format("BW peak[{}]", unit), fmt::format("BW average[{}]", unit),
-               "MsgRate[Mpps]"});
+  std::vector<std::string> head = {"#bytes", "#iterations", fmt::format("BW peak[{}]", unit),
+                                   fmt::format("BW average[{}]", unit), "MsgRate[Mpps]"};
+  if (!spec.is_reliable()) head.insert(head.end(), {"#lost", fmt::format("BW received[{}]", unit)});
+  Table table(std::move(head));
   for (const auto& [size, bandwidth] : results.bandwidth) {
-    table.add({std::to_string(size), std::to_string(bandwidth.messages),
-               fmt::format("{:.2f}", local.no_peak ? 0.0 : bandwidth.peak / bandwidth_unit(local)),
-               fmt::format("{:.2f}", bandwidth.average / bandwidth_unit(local)),
-               fmt::format("{:.6f}", bandwidth.rate / 1e6)});
+    std::vector<std::string> row = {
+        std::to_string(size), std::to_string(bandwidth.messages),
+        fmt::format("{:.2f}", local.no_peak ? 0.0 : bandwidth.peak / bandwidth_unit(local)),
+        fmt::format("{:.2f}", bandwidth.average / bandwidth_unit(local)),
+        fmt::format("{:.6f}", bandwidth.rate / 1e6)};
+    if (!spec.is_reliable()) {
+      row.push_back(std::to_string(bandwidth.lost));
+      row.push_back(fmt::format("{:.2f}", bandwidth.average * bandwidth.share() / bandwidth_unit(local)));
+    }
+    table.add(std::move(row));
   }
   return table.text() + (local.gigabits ? "" : "MB = 2^20 bytes\n");
 }
@@ -169,25 +187,26 @@ void print_samples(const TestSpec& spec, const LocalOptions& local, const Result
 
 std::string results_text(const TestSpec& spec, const LocalOptions& local, const Results& results) {
   std::string text = fmt::format(
-      "{}: RC, path MTU {}, {} QP{}, {}{}{}\n", spec.name(), spec.path_mtu, spec.qps,
+      "{}: {}, path MTU {}, {} QP{}, {}{}{}\n", spec.name(), to_string(spec.type), spec.path_mtu, spec.qps,
       spec.qps == 1 ? "" : "s", spec.latency ? "one at a time" : fmt::format("TX depth {}", spec.tx_depth),
       spec.bidirectional ? ", both directions" : "", spec.verify ? ", data verified" : "");
-  text += spec.latency ? latency_text(spec, local, results) + rate_text(local, results)
-                       : bandwidth_text(local, results);
+  text += spec.latency
+              ? latency_text(spec, local, results) + repeated_text(spec, results) + rate_text(local, results)
+              : bandwidth_text(spec, local, results);
   if (spec.verify) text += fmt::format("{} data errors\n", results.data_errors());
   return text;
 }
 
 std::string below_limit(const LocalOptions& local, const Results& results) {
   for (const auto& [size, bandwidth] : results.bandwidth) {
-    const double average = bandwidth.average / bandwidth_unit(local);
+    const double average = bandwidth.average * bandwidth.share() / bandwidth_unit(local);
+    const double rate = bandwidth.rate * bandwidth.share() / 1e6;
     if (average < local.least_bandwidth) {
       return fmt::format("{} bytes: {:.2f} {} are below the limit, -w {:g}", size, average,
                          bandwidth_unit_name(local), local.least_bandwidth);
     }
-    if (bandwidth.rate / 1e6 < local.least_rate) {
-      return fmt::format("{} bytes: {:.6f} Mpps are below the limit, -y {:g}", size, bandwidth.rate / 1e6,
-                         local.least_rate);
+    if (rate < local.least_rate) {
+      return fmt::format("{} bytes: {:.6f} Mpps are below the limit, -y {:g}", size, rate, local.least_rate);
     }
   }
   return "";
@@ -199,6 +218,20 @@ std::string hgrm_text(const Results& results) {
   return percentiles_text(*latency.ticks, latency.clock.ns(1) / 1000.0);
 }
 
+std::string served_text(const TestSpec& spec, const Served& served) {
+  if (spec.is_reliable() || spec.latency) return fmt::format("{}: served one client\n", spec.name());
+  return fmt::format("{}: served one client; {} messages came, {} were lost\n", spec.name(), served.received,
+                     served.lost);
+}
+
+Json served_json(const TestSpec& spec, const Served& served) {
+  Json told = {{"served", spec.name()}};
+  if (spec.is_reliable() || spec.latency) return told;
+  told["n_received"] = served.received;
+  told["n_lost"] = served.lost;
+  return told;
+}
+
 Json results_json(const TestSpec& spec, const LocalOptions& local, const Results& results) {
   Json rows = Json::array();
   for (const auto& [size, latency] : results.latency) {
@@ -207,6 +240,7 @@ Json results_json(const TestSpec& spec, const LocalOptions& local, const Results
     row["MsgSize"] = size;
     row["n_iterations"] = latency.ticks->count();
     row["rtt"] = figures_json(figures_of(local, latency, 1));
+    if (!spec.is_reliable()) row["n_sent_again"] = latency.repeated;
     row["half_rtt"] = figures_json(figures_of(local, latency, 0.5));
     if (local.rate > 0) {
       row["rate_offered"] = rounded(local.rate);
@@ -216,16 +250,20 @@ Json results_json(const TestSpec& spec, const LocalOptions& local, const Results
     rows.push_back(std::move(row));
   }
   for (const auto& [size, bandwidth] : results.bandwidth) {
-    rows.push_back({{"MsgSize", size},
-                    {"n_iterations", bandwidth.messages},
-                    {"BW_peak", rounded(local.no_peak ? 0.0 : bandwidth.peak / bandwidth_unit(local))},
-                    {"BW_average", rounded(bandwidth.average / bandwidth_unit(local))},
-                    {"MsgRate", rounded(bandwidth.rate / 1e6)}});
+    Json row = {{"MsgSize", size},
+                {"n_iterations", bandwidth.messages},
+                {"BW_peak", rounded(local.no_peak ? 0.0 : bandwidth.peak / bandwidth_unit(local))},
+                {"BW_average", rounded(bandwidth.average / bandwidth_unit(local))},
+                {"MsgRate", rounded(bandwidth.rate / 1e6)}};
+    if (!spec.is_reliable()) {
+      row["n_lost"] = bandwidth.lost;
+      row["BW_received"] = rounded(bandwidth.average * bandwidth.share() / bandwidth_unit(local));
+    }
+    rows.push_back(std::move(row));
   }
   Json info = spec.to_json();
   info.erase("verb");
   info["test"] = spec.name();
-  info["connection"] = "RC";
   info["row_is"] = spec.latency ? (spec.is_ping_pong() ? "half_rtt" : "rtt") : "bandwidth";
   const char* bandwidth_name = local.gigabits ? "Gb/sec" : "MB/sec (2^20 bytes)";
   info["unit"] = spec.latency ? latency_unit(local, {}).name : bandwidth_name;

@@ -25,6 +25,9 @@ void print_samples(const TestSpec& spec, const LocalOptions& local, const Result
 [[nodiscard]] std::string below_limit(const LocalOptions& local, const Results& results);
 /// The round trips of the one size that was measured, usec.
 [[nodiscard]] std::string hgrm_text(const Results& results);
+/// What a server tells at the end.
+[[nodiscard]] std::string served_text(const TestSpec& spec, const Served& served);
+[[nodiscard]] Json served_json(const TestSpec& spec, const Served& served);
 [[nodiscard]] Json results_json(const TestSpec& spec, const LocalOptions& local, const Results& results);
 
 }  // namespace uroce::apps::perf

@@ -50,46 +50,74 @@ Result<std::unique_ptr<Session>> Session::open(const Config& config, const Local
 
 Status Session::check() const {
   if (const auto gid_index = choose_gid(*device_, local_.gid_index); !gid_index) return gid_index.error();
+  if (auto checked = check_datagram(); !checked) return checked;
   const std::uint32_t largest = device_->limits().max_inline;
   if (spec_.inline_bytes <= largest) return {};
   return too_much(fmt::format("-I {}: messages of {} bytes at most are posted inline, see `uroce info`",
                               spec_.inline_bytes, largest));
 }
 
+Status Session::check_datagram() const {
+  if (!spec_.is_datagram() || spec_.all_sizes) return {};
+  const std::uint32_t own = uroce::bytes(device_->active_mtu());
+  const std::uint32_t most = spec_.path_mtu == 0 ? own : std::min(own, spec_.path_mtu);
+  if (spec_.size <= most) return {};
+  return too_much(
+      fmt::format("-s {}: a message of UD is one packet, of {} bytes at most on this path; take -s {}, -c "
+                  "UC, or a larger "
+                  "--mtu at both ends",
+                  spec_.size, most, most));
+}
+
 /// The client's wishes become the server's; the path MTU is what both ports allow, and losses are repeated
 /// selectively if both ends offer it.
 Status Session::agree() {
   const std::uint32_t own_mtu = uroce::bytes(device_->active_mtu());
-  if (is_client()) {
-    if (spec_.path_mtu == 0) spec_.path_mtu = own_mtu;
-    Json wish = spec_.to_json();
-    wish["selective_repeat"] = device_->config().selective_repeat;
-    if (auto said = say(wish); !said) return said;
-    auto answer = hear(kAnswerNs);
-    if (!answer) return answer.error();
-    spec_.path_mtu = answer->at("path_mtu").get<std::uint32_t>();
-    repeats_selectively_ = answer->value("selective_repeat", false);
-  } else {
-    auto wish = hear(kAnswerNs);
-    if (!wish) return wish.error();
-    const auto asked = TestSpec::from(*wish);
-    if (!asked) return asked.error();
-    if (asked->name() != spec_.name()) {
-      return Error{.code = Errc::kPeer,
-                   .text = fmt::format("the server runs {}, the client {}", spec_.name(), asked->name())};
-    }
-    spec_ = *asked;
-    spec_.path_mtu = std::min(spec_.path_mtu, own_mtu);
-    repeats_selectively_ = device_->config().selective_repeat && wish->value("selective_repeat", false);
-    const Json answer = {{"path_mtu", spec_.path_mtu}, {"selective_repeat", repeats_selectively_}};
-    if (auto said = say(answer); !said) return said;
-  }
+  if (is_client() && spec_.path_mtu == 0) spec_.path_mtu = own_mtu;
+  if (auto agreed = is_client() ? ask() : answer(); !agreed) return agreed;
   path_mtu_ = path_mtu_from_bytes(spec_.path_mtu);
   if (!path_mtu_ || spec_.path_mtu > own_mtu) {
     return too_much(
         fmt::format("path MTU {} does not fit the port, which takes {} at most", spec_.path_mtu, own_mtu));
   }
+  if (spec_.size == 0) spec_.size = spec_.path_mtu;
   return {};
+}
+
+Status Session::ask() {
+  Json wish = spec_.to_json();
+  wish["selective_repeat"] = device_->config().selective_repeat;
+  if (auto said = say(wish); !said) return said;
+  const auto answer = hear(kAnswerNs);
+  if (!answer) return answer.error();
+  if (answer->value("connection", "RC") != to_string(spec_.type)) {
+    return Error{.code = Errc::kPeer,
+                 .text = fmt::format("the server takes no -c {}: is it an older `uroce perf`?",
+                                     to_string(spec_.type))};
+  }
+  spec_.path_mtu = answer->at("path_mtu").get<std::uint32_t>();
+  repeats_selectively_ = answer->value("selective_repeat", false);
+  return {};
+}
+
+Status Session::answer() {
+  auto wish = hear(kAnswerNs);
+  if (!wish) return wish.error();
+  const auto asked = TestSpec::from(*wish);
+  if (!asked) return asked.error();
+  if (asked->name() != spec_.name()) {
+    return Error{.code = Errc::kPeer,
+                 .text = fmt::format("the server runs {}, the client {}", spec_.name(), asked->name())};
+  }
+  if (asked->is_datagram() && local_.by_cm) {
+    return Error{.code = Errc::kPeer, .text = "the client wants UD, which RDMA-CM does not connect"};
+  }
+  spec_ = *asked;
+  spec_.path_mtu = std::min(spec_.path_mtu, uroce::bytes(device_->active_mtu()));
+  repeats_selectively_ = device_->config().selective_repeat && wish->value("selective_repeat", false);
+  return say({{"path_mtu", spec_.path_mtu},
+              {"connection", to_string(spec_.type)},
+              {"selective_repeat", repeats_selectively_}});
 }
 
 Status Session::make_queues() {
@@ -110,13 +138,15 @@ Status Session::make_queues() {
     if (!cq) return cq.error();
     cqs_.push_back(std::move(*cq));
   }
-  const QpInitAttr attr{
-      .max_send_wr = spec_.tx_depth, .max_recv_wr = spec_.rx_depth, .max_inline_data = spec_.inline_bytes};
+  const QpInitAttr attr{.type = spec_.type,
+                        .max_send_wr = spec_.tx_depth,
+                        .max_recv_wr = spec_.rx_depth,
+                        .max_inline_data = spec_.inline_bytes};
   for (std::uint32_t i = 0; i < spec_.qps; ++i) {
     Cq& cq = cqs_[i % loops];
     auto qp = Qp::create(*pd_, cq, cq, attr);
     if (!qp) return qp.error();
-    if (repeats_selectively_) {
+    if (repeats_selectively_ && spec_.is_reliable()) {
       const Ece options{.vendor_id = ece::kVendor, .options = ece::kSelectiveRepeat};
       if (auto set = qp->set_ece(options); !set) return set;
     }
@@ -127,7 +157,7 @@ Status Session::make_queues() {
 }
 
 Status Session::make_memory() {
-  const std::size_t one = Area::stride(spec_.largest());
+  const std::size_t one = Area::stride(spec_.receive_bytes());
   const std::size_t share = kMemoryBudget / 2 / spec_.qps;
   const std::size_t wanted = one * std::max(spec_.tx_depth, spec_.rx_depth);
   const std::size_t bytes = std::max(one, std::min(wanted, share / 64 * 64));
@@ -173,7 +203,7 @@ bool Session::sleep(std::chrono::milliseconds at_most) {
 }
 
 bool Session::post_receive(std::size_t qp, std::uint64_t slot) noexcept {
-  const Sge sge = memory_->sge(receive_offset(qp, slot), spec_.largest());
+  const Sge sge = memory_->sge(receive_slot_offset(qp, slot), spec_.receive_bytes());
   return qps_[qp].post_recv(
       RecvWr{.wr_id = kReceiveFlag | std::uint64_t{qp} << 32U | slot, .sges = {&sge, 1}});
 }
@@ -182,7 +212,7 @@ bool Session::post_receive(std::size_t qp, std::uint64_t slot) noexcept {
 Status Session::post_receives() {
   if (spec_.verb != Verb::kSend) return {};
   for (std::size_t qp = 0; qp < qps_.size(); ++qp) {
-    const std::uint64_t slots = areas_[qp].slots(spec_.largest());
+    const std::uint64_t slots = areas_[qp].slots(spec_.receive_bytes());
     const std::uint64_t count =
         spec_.verify ? std::min<std::uint64_t>(slots, spec_.rx_depth) : spec_.rx_depth;
     for (std::uint64_t slot = 0; slot < count; ++slot) {
@@ -203,7 +233,11 @@ Status Session::exchange() {
       .gid_index = *gid_index,
       .service_level = static_cast<std::uint8_t>(local_.service_level),
       .traffic_class = static_cast<std::uint8_t>(local_.traffic_class)};
-  if (auto connected = control_->connect(qps_, with, now_ns() + kAnswerNs); !connected) return connected;
+  const auto peers = control_->connect(qps_, with, now_ns() + kAnswerNs);
+  if (!peers) return peers.error();
+  if (spec_.is_datagram()) {
+    if (auto addressed = address_peers(*peers, with); !addressed) return addressed;
+  }
   gid_ = device_->gids().at(*gid_index).gid;
   const Json mine = {{"addr", memory_->addr()}, {"rkey", raw(memory_->rkey())}, {"gid", to_string(gid_)}};
   if (auto said = say(mine); !said) return said;
@@ -213,6 +247,30 @@ Status Session::exchange() {
   peer_rkey_ = Rkey{peer->at("rkey").get<std::uint32_t>()};
   peer_gid_ = Gid::parse(peer->value("gid", "")).value_or(Gid{});
   return {};
+}
+
+Status Session::address_peers(const std::vector<QpAddress>& peers, const Connecting& with) {
+  auto ah = Ah::create(*pd_, {.dgid = peers.front().gid,
+                              .sgid_index = with.gid_index,
+                              .traffic_class = with.traffic_class,
+                              .sl = with.service_level});
+  if (!ah) return ah.error();
+  ah_.emplace(std::move(*ah));
+  for (const QpAddress& peer : peers) peer_qpns_.push_back(peer.qpn);
+  return {};
+}
+
+std::uint64_t Session::messages_come() const {
+  for (const Counter& counter : device_->counters()) {
+    if (counter.name == "responder_messages") return counter.value - control_->counted_messages();
+  }
+  return 0;
+}
+
+Error Session::undelivered(std::string text) const {
+  if (const auto trouble = delivery_trouble(*device_, gid_, peer_gid_); !trouble.empty())
+    text += "; " + trouble;
+  return {.code = Errc::kPeer, .text = std::move(text)};
 }
 
 Status Session::say(const Json& message) {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +19,8 @@ namespace uroce::apps::perf {
 
 /// How long the other side may take to answer.
 inline constexpr std::uint64_t kAnswerNs = 20 * kSecond;
+/// And how long nothing may come from it during a test.
+inline constexpr std::uint64_t kSilenceNs = 10 * kSecond;
 
 /// Memory of one QP: an area to send from (and to be read from), an area to receive into (and to be written
 /// to), each cut into slots of one message.
@@ -38,8 +41,8 @@ struct Area {
 /// One side of a test.
 ///
 /// Threads: one. Protocol, one JSON object per message: the client sends its TestSpec, the server answers
-/// {"path_mtu"} or {"error"}; then the QPs are connected, and both tell their memory {"addr", "rkey", "gid"}.
-/// Then for each size: {"run": size} -> {"ready"}; the test; {"done": [sent per QP]} -> {"sent":
+/// {"path_mtu", ...} or {"error"}; then the QPs are connected, and both tell their memory {"addr", "rkey",
+/// "gid"}. Then for each size: {"run": size} -> {"ready"}; the test; {"done": [sent per QP]} -> {"sent":
 /// [...], "errors", ...}. At last
 /// {"end"}.
 class Session {
@@ -78,10 +81,25 @@ class Session {
     return (wc.wr_id & ~kReceiveFlag) >> 32U;
   }
   [[nodiscard]] static std::uint64_t receive_slot(const Wc& wc) noexcept { return wc.wr_id & 0xffff'ffffU; }
+  /// Where its message begins.
   [[nodiscard]] std::size_t receive_offset(std::size_t qp, std::uint64_t slot) const noexcept {
-    return areas_[qp].rx + areas_[qp].slot(slot, spec_.largest());
+    return receive_slot_offset(qp, slot) + spec_.headroom();
   }
   [[nodiscard]] bool post_receive(std::size_t qp, std::uint64_t slot) noexcept;
+
+  /// UD: sends it to the peer of the QP.
+  void address(SendWr& wr, std::size_t qp) const noexcept {
+    wr.ah = ah_->id();
+    wr.remote_qpn = peer_qpns_[qp];
+    wr.remote_qkey = kPingPongQkey;
+  }
+  /// What the first SEND of a run over UC or UD is numbered with, at both ends alike: what is late from an
+  /// earlier run shows.
+  [[nodiscard]] std::uint32_t begin_run() noexcept { return run_++ << 30U; }
+  /// Messages that have come by all QPs, whether they took a receive or not.
+  [[nodiscard]] std::uint64_t messages_come() const;
+  /// With what may be the reason.
+  [[nodiscard]] Error undelivered(std::string text) const;
 
   /// Whether the peer has said something, or is gone.
   [[nodiscard]] bool has_news() { return control_->has_news(); }
@@ -100,11 +118,18 @@ class Session {
 
   /// What this side cannot do, whoever the peer is.
   [[nodiscard]] Status check() const;
+  [[nodiscard]] Status check_datagram() const;
+  [[nodiscard]] std::size_t receive_slot_offset(std::size_t qp, std::uint64_t slot) const noexcept {
+    return areas_[qp].rx + areas_[qp].slot(slot, spec_.receive_bytes());
+  }
+  Status ask();
+  Status answer();
   Status agree();
   Status make_queues();
   Status make_memory();
   Status post_receives();
   Status exchange();
+  Status address_peers(const std::vector<QpAddress>& peers, const Connecting& with);
 
   std::unique_ptr<Device> device_;
   LocalOptions local_;
@@ -117,7 +142,10 @@ class Session {
   std::optional<Mr> memory_;
   std::vector<Area> areas_;
   std::vector<Qp> qps_;
+  std::optional<Ah> ah_;              ///< UD: of the peer
+  std::vector<Qpn> peer_qpns_;        ///< UD
   std::unique_ptr<Control> control_;  ///< ends the connections of the QPs
+  std::uint32_t run_ = 0;
   std::optional<PathMtu> path_mtu_;
   std::uint32_t inline_limit_ = 0;
   bool repeats_selectively_ = false;
@@ -150,10 +178,10 @@ class Watch {
     polls_ = 0;
     silent_since_ = silence_ns_ = 0;
   }
+  [[nodiscard]] std::uint64_t silence_ns() const noexcept { return silence_ns_; }
   [[nodiscard]] bool is_silent() const noexcept { return silence_ns_ > kSilenceNs; }
 
  private:
-  static constexpr std::uint64_t kSilenceNs = 10 * kSecond;
   static constexpr std::uint32_t kPollsMask = 0x3ff;
 
   void give_way();  // or sleeps

@@ -24,6 +24,14 @@ class Wishes {
     if (wish < range.least || wish > range.most) return refuse(name);
     value = static_cast<std::uint32_t>(wish);
   }
+  /// One that `spec` has.
+  void take(const char* name, QpType& value, const TestSpec& spec) {
+    const auto found = json_.find(name);
+    if (found == json_.end() || !found->is_string()) return refuse(name);
+    const auto type = type_from(found->get<std::string>());
+    if (!type || !spec.has(*type)) return refuse(name);
+    value = *type;
+  }
   void take(const char* name, bool& value, bool may_be_true = true) {
     const auto found = json_.find(name);
     if (found == json_.end() || !found->is_boolean()) return refuse(name);
@@ -46,6 +54,7 @@ class Wishes {
 
 Json TestSpec::to_json() const {
   return {{"verb", static_cast<int>(verb)},
+          {"connection", to_string(type)},
           {"latency", latency},
           {"all_sizes", all_sizes},
           {"size", size},
@@ -71,12 +80,14 @@ Result<TestSpec> TestSpec::from(const Json& json) {
   std::uint32_t verb = 0;
   wishes.take("verb", verb, {.most = static_cast<std::uint32_t>(Verb::kAtomic)});
   spec.verb = static_cast<Verb>(verb);
+  wishes.take("connection", spec.type, spec);
   const bool is_atomic = spec.verb == Verb::kAtomic;
   constexpr std::uint32_t kAtomicBytes = 8;
   wishes.take("latency", spec.latency);
   wishes.take("all_sizes", spec.all_sizes, !is_atomic);
-  wishes.take("size", spec.size,
-              {.least = is_atomic ? kAtomicBytes : 1, .most = is_atomic ? kAtomicBytes : most::kSize});
+  Range sizes{.least = spec.is_datagram() ? 0U : 1U, .most = most::kSize};
+  if (is_atomic) sizes = {.least = kAtomicBytes, .most = kAtomicBytes};
+  wishes.take("size", spec.size, sizes);
   wishes.take("iterations", spec.iterations, {.least = 1, .most = most::kIterations});
   wishes.take("seconds", spec.seconds, {.most = most::kSeconds});
   wishes.take("qps", spec.qps, {.least = 1, .most = spec.latency ? 1 : most::kQps});
@@ -95,6 +106,13 @@ Result<TestSpec> TestSpec::from(const Json& json) {
   return Error{.code = Errc::kPeer,
                .text = fmt::format("the client's \"{}\" is missing, or nothing that `uroce perf` asks for",
                                    wishes.wrong())};
+}
+
+std::optional<QpType> type_from(std::string_view text) {
+  for (const auto type : {QpType::kRc, QpType::kUc, QpType::kUd}) {
+    if (to_string(type) == text) return type;
+  }
+  return std::nullopt;
 }
 
 std::string TestSpec::name() const {

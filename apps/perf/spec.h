@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "apps/common/worker.h"
+#include "uroce/qp_attr.h"
 #include "uroce/result.h"
 #include "uroce/types.h"
 
@@ -29,9 +31,10 @@ inline constexpr double kRate = 1e8;
 /// The client's wishes; the server takes them over.
 struct TestSpec {
   Verb verb{};
+  QpType type = QpType::kRc;
   bool latency = false;          ///< else bandwidth
-  bool all_sizes = false;        ///< 2 .. 2^23
-  std::uint32_t size = 0;        ///< bytes
+  bool all_sizes = false;        ///< 2 .. 2^23; UD: .. the path MTU
+  std::uint32_t size = 0;        ///< bytes; UD: 0 is the path MTU, until that is known
   std::uint32_t iterations = 0;  ///< per QP
   unsigned seconds = 0;          ///< instead of iterations, if not 0
   std::uint32_t qps = 1;
@@ -50,13 +53,31 @@ struct TestSpec {
   [[nodiscard]] Json to_json() const;
   /// What a peer asks for. @return kPeer if no command line could ask for that.
   [[nodiscard]] static Result<TestSpec> from(const Json& json);
+  /// Whether `verb` can be done over `type`.
+  [[nodiscard]] bool has(QpType other) const noexcept {
+    if (other == QpType::kUd) return verb == Verb::kSend;
+    return other == QpType::kRc || (other == QpType::kUc && is_ping_pong());
+  }
 
   /// "send_lat"
   [[nodiscard]] std::string name() const;
-  [[nodiscard]] std::uint32_t largest() const noexcept { return all_sizes ? 1U << 23U : size; }
+  /// Once the path MTU is known.
+  [[nodiscard]] std::uint32_t largest() const noexcept {
+    return !all_sizes ? size : is_datagram() ? path_mtu : 1U << 23U;
+  }
+  [[nodiscard]] bool is_datagram() const noexcept { return type == QpType::kUd; }
+  /// Else messages may be lost, and SENDs carry their numbers as immediate data.
+  [[nodiscard]] bool is_reliable() const noexcept { return type == QpType::kRc; }
+  /// Bytes that a receive has in front of the message.
+  [[nodiscard]] std::uint32_t headroom() const noexcept { return is_datagram() ? kGrhBytes : 0; }
+  /// Of a receive that takes any message of the test.
+  [[nodiscard]] std::uint32_t receive_bytes() const noexcept { return headroom() + largest(); }
   /// SEND and WRITE go there and back as two messages; READ and atomics are one.
   [[nodiscard]] bool is_ping_pong() const noexcept { return verb == Verb::kSend || verb == Verb::kWrite; }
 };
+
+/// Of -c: "RC", "UC" or "UD".
+[[nodiscard]] std::optional<QpType> type_from(std::string_view text);
 
 /// What concerns one side only.
 struct LocalOptions {

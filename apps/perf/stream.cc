@@ -1,5 +1,7 @@
 #include "apps/perf/stream.h"
 
+#include <arpa/inet.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -14,6 +16,10 @@ std::uint64_t seed_of(std::size_t qp, std::uint64_t number) noexcept {
   return (std::uint64_t{qp} << 40U) + number;
 }
 
+// How long nothing has come after the last message was sent, when what is missing is taken for lost.
+constexpr std::uint64_t kQuietNs = 500 * kMillisecond;
+constexpr std::uint64_t kBetweenLooksNs = 100 * kMillisecond;
+
 /// Seed of what lies ready to be read in a slot.
 std::uint64_t read_seed(std::size_t qp, std::uint64_t slot) noexcept {
   return seed_of(qp, slot) + (1ULL << 39U);
@@ -25,16 +31,20 @@ Stream::Stream(Session& session, std::uint32_t size)
     : session_(session),
       spec_(session.spec()),
       size_(size),
+      kind_(kind_of(spec_)),
+      receive_len_(size + spec_.headroom()),
+      takes_a_look_(spec_.verify || !spec_.is_reliable()),
       cq_mod_(std::clamp(spec_.cq_mod, 1U, spec_.tx_depth)),
       window_(spec_.tx_depth),
       watch_(session),
       lanes_(session.qps()),
+      first_tag_(session.begin_run()),
       waiting_(lanes_.size()) {
   waiting_.reserve(2 * lanes_.size() + kPoll);
   std::iota(waiting_.begin(), waiting_.end(), 0U);
   const Area& area = session.area(0);
   // Receives lie at the stride of the largest message.
-  const std::uint64_t slots = area.slots(spec_.verb == Verb::kSend ? spec_.largest() : size);
+  const std::uint64_t slots = area.slots(spec_.verb == Verb::kSend ? spec_.receive_bytes() : size);
   if (spec_.verify) window_ = std::min<std::uint64_t>(window_, slots);
   constexpr std::uint64_t kGroup = 64U << 20U;  // bytes without a sign of life, at most
   cq_mod_ = static_cast<std::uint32_t>(
@@ -42,6 +52,7 @@ Stream::Stream(Session& session, std::uint32_t size)
   // One completion stands for a group, and those of all QPs may come at once.
   constexpr std::uint64_t kGroupsOfAll = 4;
   meter_ = RateMeter(kMillisecond, 0, kGroupsOfAll * cq_mod_ * size * lanes_.size());
+  if (!spec_.is_reliable()) prepare_for_losses();
   for (std::size_t qp = 0; qp < lanes_.size(); ++qp) {
     const Area& own = session.area(qp);
     if (spec_.verb == Verb::kAtomic) std::memset(session.bytes(own.rx, 8).data(), 0, 8);
@@ -51,6 +62,34 @@ Stream::Stream(Session& session, std::uint32_t size)
                         read_seed(qp, slot));
     }
   }
+}
+
+void Stream::prepare_for_losses() {
+  look_ns_ = 0;
+  if (spec_.verb == Verb::kSend) {
+    arrivals_.assign(lanes_.size(), Arrivals(first_tag_));
+    return;
+  }
+  come_before_ = session_.messages_come();
+  for (std::size_t qp = 0; spec_.verify && qp < lanes_.size(); ++qp) {
+    const Area& area = session_.area(qp);
+    fill_all(session_.device(), session_.bytes(area.rx, area.bytes), std::byte{0});
+  }
+}
+
+Stream::Kind Stream::kind_of(const TestSpec& spec) noexcept {
+  switch (spec.verb) {
+    case Verb::kSend:
+      if (spec.is_datagram()) return Kind::kDatagram;
+      return spec.is_reliable() ? Kind::kSend : Kind::kNumberedSend;
+    case Verb::kWrite:
+      return Kind::kWrite;
+    case Verb::kRead:
+      return Kind::kRead;
+    case Verb::kAtomic:
+      return Kind::kAtomic;
+  }
+  return Kind::kSend;
 }
 
 void Stream::start() noexcept {
@@ -141,19 +180,26 @@ void Stream::fill(SendWr& wr, std::size_t qp, std::uint64_t number, const Sge& s
   wr.flags = static_cast<std::uint8_t>((is_signaled ? send_flag::kSignaled : 0) |
                                        (is_inline ? send_flag::kInline : 0));
   wr.rkey = session_.rkey();
-  switch (spec_.verb) {
-    case Verb::kSend:
+  switch (kind_) {
+    case Kind::kSend:
       wr.opcode = WrOpcode::kSend;
       break;
-    case Verb::kWrite:
+    case Kind::kDatagram:
+      session_.address(wr, qp);
+      [[fallthrough]];
+    case Kind::kNumberedSend:
+      wr.opcode = WrOpcode::kSendWithImm;
+      wr.imm_data = htonl(first_tag_ + static_cast<std::uint32_t>(number));
+      break;
+    case Kind::kWrite:
       wr.opcode = WrOpcode::kRdmaWrite;
       wr.remote_addr = session_.remote(area.rx + area.slot(number, size_));
       break;
-    case Verb::kRead:
+    case Kind::kRead:
       wr.opcode = WrOpcode::kRdmaRead;
       wr.remote_addr = session_.remote(area.tx + area.slot(number, size_));
       break;
-    case Verb::kAtomic:
+    case Kind::kAtomic:
       wr.opcode = spec_.compare_swap ? WrOpcode::kAtomicCmpAndSwp : WrOpcode::kAtomicFetchAndAdd;
       wr.compare_add = spec_.compare_swap ? number : 1;
       wr.swap = number + 1;
@@ -196,12 +242,12 @@ void Stream::check_sent(std::size_t qp, std::uint64_t number) noexcept {
 void Stream::on_received(const Wc& wc) noexcept {
   const std::size_t qp = Session::receive_qp(wc);
   const std::uint64_t slot = Session::receive_slot(wc);
-  if (wc.byte_len != size_) ++data_errors_;
-  if (spec_.verify) {
-    const auto data = session_.bytes(session_.receive_offset(qp, slot), size_);
-    data_errors_ += errors_in_pattern(session_.device(), data, seed_of(qp, lanes_[qp].received));
+  if (takes_a_look_) {
+    take_message(wc, qp, slot);
+  } else {
+    if (wc.byte_len != receive_len_) ++data_errors_;
+    ++lanes_[qp].received;
   }
-  ++lanes_[qp].received;
   if (!session_.post_receive(qp, slot)) fail("the receive queue took no more work requests");
 }
 
@@ -211,10 +257,44 @@ bool Stream::has_sent_all() const noexcept {
   });
 }
 
-bool Stream::has_received_all() const noexcept {
-  return peer_told_ && (spec_.verb != Verb::kSend || std::ranges::all_of(lanes_, [](const Lane& lane) {
-                          return lane.received >= lane.expected;
-                        }));
+/// Messages that are late from an earlier run, or come again, do not count.
+void Stream::take_message(const Wc& wc, std::size_t qp, std::uint64_t slot) noexcept {
+  std::uint64_t number = lanes_[qp].received;
+  if (!spec_.is_reliable()) {
+    const auto taken = arrivals_[qp].take(ntohl(wc.imm_data));
+    if (!taken) return;
+    number = *taken;
+  }
+  ++lanes_[qp].received;
+  if (wc.byte_len != receive_len_) ++data_errors_;
+  if (!spec_.verify) return;
+  const auto data = session_.bytes(session_.receive_offset(qp, slot), size_);
+  data_errors_ += errors_in_pattern(session_.device(), data, seed_of(qp, number));
+}
+
+bool Stream::look() {
+  look_ns_ = last_ns_ + kBetweenLooksNs;
+  return session_.has_news();
+}
+
+bool Stream::has_come() const noexcept {
+  if (spec_.verb != Verb::kSend) return spec_.is_reliable() || come_ >= expected();
+  return std::ranges::all_of(lanes_, [](const Lane& lane) { return lane.received >= lane.expected; });
+}
+
+bool Stream::has_received_all() {
+  return peer_told_ && (has_come() || (!spec_.is_reliable() && is_quiet()));
+}
+
+/// Whether nothing has come for a while. WRITEs show in the counters of the device only.
+bool Stream::is_quiet() {
+  const std::uint64_t now = now_ns();
+  if (spec_.verb == Verb::kWrite && now >= count_ns_) {
+    count_ns_ = now + kMillisecond;
+    const std::uint64_t before = std::exchange(come_, session_.messages_come() - come_before_);
+    if (come_ != before) quiet_since_ns_ = now;
+  }
+  return now - std::max(quiet_since_ns_, last_ns_) > kQuietNs;
 }
 
 Json Stream::totals() const {
@@ -228,6 +308,47 @@ void Stream::set_peer_totals(const Json& totals) {
     lanes_[qp].expected = totals[qp].get<std::uint64_t>();
   }
   peer_told_ = true;
+  quiet_since_ns_ = now_ns();
+}
+
+std::uint64_t Stream::expected() const noexcept {
+  return std::accumulate(lanes_.begin(), lanes_.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const Lane& lane) { return sum + lane.expected; });
+}
+
+std::uint64_t Stream::received() const noexcept {
+  if (spec_.verb != Verb::kSend) return spec_.is_reliable() ? expected() : std::min(come_, expected());
+  return std::accumulate(lanes_.begin(), lanes_.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const Lane& lane) { return sum + lane.received; });
+}
+
+/// What a message that was lost has left: for each of its packets what an earlier one has put there.
+std::uint64_t Stream::errors_in_slot(std::size_t qp, std::uint64_t number) const {
+  const Area& area = session_.area(qp);
+  const auto data = session_.bytes(area.rx + area.slot(number, size_), size_);
+  if (lost() == 0) return errors_in_pattern(session_.device(), data, seed_of(qp, number));
+  std::uint64_t errors = 0;
+  in_pieces(session_.device(), data, [&](std::span<const std::byte> piece, std::size_t at) {
+    for (std::size_t i = 0; i < piece.size(); i += session_.path_mtu()) {
+      const auto packet = piece.subspan(i, std::min<std::size_t>(session_.path_mtu(), piece.size() - i));
+      errors += errors_in_packet(packet, at + i, qp, number);
+    }
+  });
+  return errors;
+}
+
+std::uint64_t Stream::errors_in_packet(std::span<const std::byte> packet, std::size_t at, std::size_t qp,
+                                       std::uint64_t number) const {
+  constexpr std::uint64_t kEarlier = 64;  // that may all have been lost
+  const std::uint64_t slots = session_.area(qp).slots(size_);
+  const auto is_nothing = [](std::byte byte) { return byte == std::byte{0}; };
+  if (std::ranges::all_of(packet, is_nothing)) return 0;
+  std::uint64_t least = pattern_errors(packet, seed_of(qp, number), at / sizeof(std::uint64_t));
+  for (std::uint64_t i = 1; i <= std::min(kEarlier, number / slots) && least > 0; ++i) {
+    const std::uint64_t seed = seed_of(qp, number - i * slots);
+    least = std::min(least, pattern_errors(packet, seed, at / sizeof seed));
+  }
+  return least;
 }
 
 void Stream::check_memory() {
@@ -242,10 +363,8 @@ void Stream::check_memory() {
     }
     if (spec_.verb != Verb::kWrite) continue;
     const std::uint64_t slots = std::min(area.slots(size_), total);
-    for (std::uint64_t number = total - slots; number < total; ++number) {
-      data_errors_ += errors_in_pattern(
-          session_.device(), session_.bytes(area.rx + area.slot(number, size_), size_), seed_of(qp, number));
-    }
+    for (std::uint64_t number = total - slots; number < total; ++number)
+      data_errors_ += errors_in_slot(qp, number);
   }
 }
 

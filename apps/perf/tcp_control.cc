@@ -19,7 +19,9 @@ class TcpControl final : public Control {
     if (auto ready = wait_readable(device_, socket_, until_ns); !ready) return ready.error();
     return tcp_receive_line(socket_, until_ns);
   }
-  Status connect(std::vector<Qp>& qps, const Connecting& with, std::uint64_t until_ns) override;
+  Result<std::vector<QpAddress>> connect(std::vector<Qp>& qps, const Connecting& with,
+                                         std::uint64_t until_ns) override;
+  [[nodiscard]] std::uint64_t counted_messages() const noexcept override { return 0; }
 
  private:
   Result<QpAddress> swap(const QpAddress& mine, std::uint64_t until_ns);
@@ -41,21 +43,25 @@ Result<QpAddress> TcpControl::swap(const QpAddress& mine, std::uint64_t until_ns
   return peer;
 }
 
-Status TcpControl::connect(std::vector<Qp>& qps, const Connecting& with, std::uint64_t until_ns) {
+Result<std::vector<QpAddress>> TcpControl::connect(std::vector<Qp>& qps, const Connecting& with,
+                                                   std::uint64_t until_ns) {
+  std::vector<QpAddress> peers;
   for (Qp& qp : qps) {
     const QpAddress mine = {
         .qpn = qp.qpn(), .psn = random_psn(), .gid = device_.gids().at(with.gid_index).gid};
     const auto theirs = swap(mine, until_ns);
     if (!theirs) return theirs.error();
-    if (auto checked = check_addresses(mine.gid, theirs->gid); !checked) return checked;
+    if (auto checked = check_addresses(mine.gid, theirs->gid); !checked) return checked.error();
     QpAttr attr = connect_attributes(mine, *theirs, with.path_mtu, with.gid_index);
     attr.max_rd_atomic = attr.max_dest_rd_atomic = with.depth;
     attr.timeout = with.timeout;
     attr.sl = with.service_level;
     attr.traffic_class = with.traffic_class;
-    if (auto connected = qp.connect(attr); !connected) return connected;
+    attr.qkey = kPingPongQkey;
+    if (auto connected = qp.connect(attr); !connected) return connected.error();
+    peers.push_back(*theirs);
   }
-  return {};
+  return peers;
 }
 
 Result<Socket> meet(Device& device, const LocalOptions& local, const OnReady& on_ready) {

@@ -15,7 +15,8 @@ struct Latency {
   std::unique_ptr<Histogram> ticks = std::make_unique<Histogram>();
   std::vector<std::uint64_t> as_it_came{};  ///< the same one by one; empty unless asked for
   TickClock clock;
-  double rate = 0;  ///< operations per second
+  double rate = 0;             ///< operations per second
+  std::uint64_t repeated = 0;  ///< that no answer came to, so that they were sent again; they are no samples
   std::uint64_t data_errors = 0;
 };
 
@@ -25,7 +26,19 @@ struct Bandwidth {
   double average = 0;  ///< bytes per second
   double peak = 0;     ///< of the best millisecond, or longer: see RateMeter
   double rate = 0;     ///< messages per second
+  std::uint64_t lost = 0;
   std::uint64_t data_errors = 0;
+
+  /// The part of the messages that came.
+  [[nodiscard]] double share() const noexcept {
+    return messages == 0 ? 1 : static_cast<double>(messages - lost) / static_cast<double>(messages);
+  }
+};
+
+/// What a server has got over UC or UD, of all sizes.
+struct Served {
+  std::uint64_t received = 0;
+  std::uint64_t lost = 0;
 };
 
 /// The client's part for one size.
@@ -33,10 +46,10 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size);
 Result<Bandwidth> measure_bandwidth(Session& session, std::uint32_t size);
 
 /// The server's part: runs tests until the client ends the session.
-Status serve(Session& session);
+Result<Served> serve(Session& session);
 
 /// The server's part of one size: from the answer to {"run"} to the answer to {"done"}.
-Status serve_latency(Session& session, std::uint32_t size);
-Status serve_bandwidth(Session& session, std::uint32_t size);
+Result<Served> serve_latency(Session& session, std::uint32_t size);
+Result<Served> serve_bandwidth(Session& session, std::uint32_t size);
 
 }  // namespace uroce::apps::perf

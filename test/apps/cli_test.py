@@ -440,10 +440,9 @@ class PerfOptions(Case):
                 self.result(test, "--ib-dev=mlx5_0", "--ib-port=1", "--connection=RC", "--CPU-freq")
 
     def test_other_connection_types_are_told_the_way(self):
-        for test, kind in (("send_lat", "UD"), ("write_bw", "UC"), ("read_bw", "XRC")):
-            self.assert_fails(uroce("perf", test, "-c", kind), USAGE, f"uroce run -- ib_{test} -c {kind}")
-        for test, kind in (("atomic_lat", "UC"), ("write_lat", "UD"), ("send_bw", "DC")):
-            self.assert_fails(uroce("perf", test, "-c", kind), USAGE, "RC only")
+        self.assert_fails(uroce("perf", "read_bw", "-c", "XRC"), USAGE, "uroce run -- ib_read_bw -c XRC")
+        for test, kind, has in (("atomic_lat", "UC", "RC"), ("write_lat", "UD", "RC and UC")):
+            self.assert_fails(uroce("perf", test, "-c", kind), USAGE, f"{test} has {has} only")
 
     def test_inline_messages_have_a_limit(self):
         for test, words in (("send_lat", ["-s", 1024]), ("write_bw", ["-s", 64]), ("send_bw", ["-s", 2000])):

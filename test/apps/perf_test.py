@@ -21,7 +21,7 @@ import unittest
 from cli_test import (CONFIG, PEER, PERMISSION, SECONDS, TIMEOUT, UROCE, USAGE, Case, await_requests,
                       clean_environment, started, uroce)
 
-NO_MEMORY, NO_HUGEPAGES, SYSTEM = 12, 17, 22
+INVALID, NO_MEMORY, NO_HUGEPAGES, SYSTEM = 10, 12, 17, 22
 WIRE_SIZE = len("0000:000000:000000:" + "0" * 32) + 1  # bytes, with the terminating zero
 
 
@@ -328,8 +328,8 @@ class StrangePeer(Case):
 
     def setUp(self):
         super().setUp()
-        self.wish = {"verb": 0, "latency": False, "all_sizes": False, "size": 64, "iterations": 10,
-                     "seconds": 0, "qps": 1, "tx_depth": 8, "rx_depth": 8, "path_mtu": 1024,
+        self.wish = {"verb": 0, "connection": "RC", "latency": False, "all_sizes": False, "size": 64,
+                     "iterations": 10, "seconds": 0, "qps": 1, "tx_depth": 8, "rx_depth": 8, "path_mtu": 1024,
                      "inline_bytes": 0, "post_list": 1, "cq_mod": 4, "outstanding_reads": 1, "timeout": 14,
                      "compare_swap": False, "bidirectional": False, "verify": False}
 
@@ -356,6 +356,8 @@ class StrangePeer(Case):
                 (*send_bw, "rx_depth", 0), (*send_bw, "path_mtu", 0), (*send_bw, "post_list", 65),
                 (*send_bw, "cq_mod", 0), (*send_bw, "outstanding_reads", 129), (*send_bw, "timeout", 32),
                 (*send_bw, "seconds", 86401), (*send_bw, "verify", 1), (*send_bw, "latency", [True]),
+                (*send_bw, "connection", "XRC"), (*send_bw, "connection", 3),
+                ("write_bw", {"verb": 1}, "connection", "UD"), ("read_bw", {"verb": 2}, "connection", "UC"),
                 ("send_lat", {"latency": True, "cq_mod": 1}, "qps", 2),
                 ("atomic_bw", {"verb": 3, "size": 8}, "size", 7)):
             with self.subTest(name=name, value=value):
@@ -364,6 +366,12 @@ class StrangePeer(Case):
             wish = {key: value for key, value in self.wish.items() if key != name}
             with self.subTest(without=name):
                 self.assertIn(f'"{name}"', self.refuse("send_bw", [wish]))
+
+    def test_datagrams_that_no_packet_holds_are_refused(self):
+        ud = {**self.wish, "connection": "UD"}
+        for wish in ({**ud, "size": 1025}, {**ud, "size": 4097, "path_mtu": 4096}, {**ud, "size": 1 << 30}):
+            with self.subTest(wish=wish):
+                self.assertIn("-s ", self.refuse("send_bw", [wish], INVALID))
 
     def test_messages_that_are_none_are_refused(self):
         address = b"0000:000011:a5b6c7:0000000000000000" + b"0000ffff0a4d0063\0"
