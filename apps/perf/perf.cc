@@ -101,8 +101,9 @@ int run_test(const SharedOptions& shared, const LocalOptions& local, const TestS
     if (local.is_client() || shared.json()) return;
     const std::string port =
         local.tcp_port == LocalOptions{}.tcp_port ? "" : fmt::format(" -p {}", local.tcp_port);
-    fmt::print("{0}: waiting for a client on {1} port {2} (uroce perf {0}{3}{4} {5})\n", wish.name(),
-               local.by_cm ? "RDMA-CM" : "TCP", local.tcp_port, local.by_cm ? " -R" : "", port,
+    const std::string type = wish.is_reliable() ? "" : fmt::format(" -c {}", to_string(wish.type));
+    fmt::print("{0}: waiting for a client on {1} port {2} (uroce perf {0}{3}{4}{5} {6})\n", wish.name(),
+               local.by_cm ? "RDMA-CM" : "TCP", local.tcp_port, type, local.by_cm ? " -R" : "", port,
                local.by_cm ? own_host(device) : "HOST");
     std::fflush(stdout);
   };
@@ -205,7 +206,7 @@ void add_local_options(CLI::App& command, Command& own) {
       .add_option("-p,--tcp-port", local.tcp_port,
                   "port on which the two sides agree: of TCP, with -R of RDMA-CM")
       ->check(check_port);
-  command.add_flag("-R,--rdma_cm", local.by_cm, "agree and connect by RDMA-CM, without TCP");
+  command.add_flag("-R,--rdma_cm", local.by_cm, "agree and connect by RDMA-CM, without TCP; not UD");
   command.add_option("-x,--gid-index", local.gid_index, "GID index (default: the first IPv4 address)");
   command.add_flag("--report_gbits", local.gigabits, "bandwidth in Gb/sec");
   command.add_flag("-N,--noPeak", local.no_peak, "no peak bandwidth");
@@ -267,7 +268,7 @@ void add_bandwidth_options(CLI::App& command, Command& own) {
 }
 
 std::string connection_help(const TestSpec& spec) {
-  std::string help = connections(spec);
+  std::string help = fmt::format("{}: the client's holds for both", connections(spec));
   if (!spec.has(QpType::kUc)) return help;
   help += spec.latency ? ". Not over RC: a message without an answer is sent again, from 20 ms on, and not "
                          "timed; none in 10 s ends the test"

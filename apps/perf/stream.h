@@ -75,7 +75,8 @@ class Stream {
   [[nodiscard]] bool has_come() const noexcept;
   [[nodiscard]] bool is_quiet();
   [[nodiscard]] std::uint64_t expected() const noexcept;
-  [[nodiscard]] std::uint64_t errors_in_slot(std::size_t qp, std::uint64_t number) const;
+  [[nodiscard]] std::uint64_t errors_in_slot(std::span<const std::byte> data, std::size_t qp,
+                                             std::uint64_t number) const;
   [[nodiscard]] std::uint64_t errors_in_packet(std::span<const std::byte> packet, std::size_t at,
                                                std::size_t qp, std::uint64_t number) const;
   void check_sent(std::size_t qp, std::uint64_t number) noexcept;

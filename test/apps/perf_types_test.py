@@ -88,10 +88,14 @@ class Bandwidth(Types):
                 self.assert_counted(result, served, 100, least_lost=1)
 
     def test_what_comes_twice_counts_once_and_order_does_not_matter(self):
+        fault = ["--fault", "tx.dup=20%,reorder=5%:3,loss=1%"]
+        for size in (64, 9000):  # WRITEs that come twice are counted twice
+            words = ["write_bw", "-c", "UC", "-n", 2000, "-s", size, "--verify"]
+            result, _ = self.both(*words, client_words=fault)
+            self.assertEqual(result["data_errors"], 0)
         for kind, size in (("UC", 64), ("UC", 9000), ("UD", 1000)):
             with self.subTest(kind=kind, size=size):
                 words = ["send_bw", "-c", kind, "-n", 2000, "-s", size, "--verify"]
-                fault = ["--fault", "tx.dup=20%,reorder=5%:3,loss=1%"]
                 result, served = self.both(*words, client_words=fault)
                 self.assert_counted(result, served, 2000)
                 self.assertLess(served["n_lost"], 2000)
@@ -196,6 +200,9 @@ class Agreement(Types):
             self.assert_fails(uroce(*large, *words), INVALID, "-s 4097", "-s 4096", "--mtu")
 
     def test_the_clients_type_holds(self):
+        common = ["--port", self.link, "-p", self.port, "--no-huge"]
+        with started("perf", "send_bw", "-c", "UC", *common) as server:
+            self.assertIn(f"(uroce perf send_bw -c UC -p {self.port} HOST)", server.stdout.readline())
         result, served = self.both("send_bw", "-n", 100, client_words=["-c", "UC"], server_words=["-c", "UD"])
         self.assert_counted(result, served, 100)
         self.assertEqual(result["test_info"]["connection"], "UC")
