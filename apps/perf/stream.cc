@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "apps/common/pieces.h"
 
@@ -18,6 +19,7 @@ std::uint64_t seed_of(std::size_t qp, std::uint64_t number) noexcept {
 
 // How long nothing has come after the last message was sent, when what is missing is taken for lost.
 constexpr std::uint64_t kQuietNs = 500 * kMillisecond;
+constexpr std::uint64_t kLookNs = 10 * kMillisecond;  // between two looks, as far as it counts
 constexpr std::uint64_t kBetweenLooksNs = 100 * kMillisecond;
 
 /// Seed of what lies ready to be read in a slot.
@@ -286,15 +288,19 @@ bool Stream::has_received_all() {
   return peer_told_ && (has_come() || (!spec_.is_reliable() && is_quiet()));
 }
 
-/// Whether nothing has come for a while. WRITEs show in the counters of the device only.
+/// Whether nothing has come for a while. WRITEs show in the counters of the device only. Time in which this
+/// program did not run, and so took nothing from the port, does not count.
 bool Stream::is_quiet() {
   const std::uint64_t now = now_ns();
+  const std::uint64_t since = std::exchange(quiet_look_ns_, now);
+  bool came = std::exchange(quiet_last_ns_, last_ns_) != last_ns_;
   if (spec_.verb == Verb::kWrite && now >= count_ns_) {
     count_ns_ = now + kMillisecond;
-    const std::uint64_t before = std::exchange(come_, session_.messages_come() - come_before_);
-    if (come_ != before) quiet_since_ns_ = now;
+    const std::uint64_t come = session_.messages_come() - come_before_;
+    came = std::exchange(come_, come) != come;
   }
-  return now - std::max(quiet_since_ns_, last_ns_) > kQuietNs;
+  quiet_ns_ = came ? 0 : quiet_ns_ + std::min(now - since, kLookNs);
+  return quiet_ns_ > kQuietNs;
 }
 
 Json Stream::totals() const {
@@ -308,7 +314,7 @@ void Stream::set_peer_totals(const Json& totals) {
     lanes_[qp].expected = totals[qp].get<std::uint64_t>();
   }
   peer_told_ = true;
-  quiet_since_ns_ = now_ns();
+  quiet_look_ns_ = now_ns();
 }
 
 std::uint64_t Stream::expected() const noexcept {

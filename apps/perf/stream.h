@@ -108,7 +108,9 @@ class Stream {
   std::uint64_t end_ns_ = 0;            ///< when a timed test stops posting; 0: iterations count
   std::uint64_t last_ns_ = 0;           ///< of the last completion
   std::uint64_t look_ns_ = UINT64_MAX;  ///< when the peer is asked, busy or not: UC and UD do not miss it
-  std::uint64_t quiet_since_ns_ = 0;    ///< nothing has come since, and the peer has sent all
+  std::uint64_t quiet_ns_ = 0;          ///< for so long nothing has come, the peer having sent all
+  std::uint64_t quiet_look_ns_ = 0;     ///< when that was looked at
+  std::uint64_t quiet_last_ns_ = 0;     ///< last_ns_ then
   std::uint64_t count_ns_ = 0;          ///< when messages are counted again
   RateMeter meter_;
   std::uint64_t data_errors_ = 0;
