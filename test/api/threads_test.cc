@@ -351,7 +351,7 @@ TEST_CASE("a send queue has room again when a completion is seen", "[threads][lc
   REQUIRE(join(link.a, wire.a, link.b, wire.b).has_value());
   const auto end = Clock::now() + 500ms;
   std::uint64_t done = 0;
-  for (; Clock::now() < end; ++done) {
+  for (; done <= 100 || Clock::now() < end; ++done) {
     const bool has_room =
         wire.a.post_send({.wr_id = done, .opcode = WrOpcode::kSend, .flags = send_flag::kSignaled});
     INFO("message " << done);
@@ -360,7 +360,6 @@ TEST_CASE("a send queue has room again when a completion is seen", "[threads][lc
     REQUIRE(within(5s, [&] { return wire.cq_a.poll({&wc, 1}) == 1; }));
     REQUIRE(wc.wr_id == done);
   }
-  CHECK(done > 100);
 }
 
 }  // namespace uroce::api
