@@ -19,8 +19,9 @@ struct Wired {
   explicit Wired(const Config& of_a, const Config& of_b = base())
       : a(End::open(of_a)), b(End::open(of_b)), from(a, QpType::kRc), to(b, QpType::kRc) {}
 
-  void connect(std::uint8_t min_rnr_timer = 1) {
+  void connect(std::uint8_t min_rnr_timer = 1, std::uint8_t timeout = 16) {
     QpAttr attr = towards(b, to.qp);
+    attr.timeout = timeout;
     REQUIRE(from.qp.connect(attr));
     attr = towards(a, from.qp);
     attr.min_rnr_timer = min_rnr_timer;
@@ -107,7 +108,7 @@ TEST_CASE("no more packets than max_unacked are in flight", "[api][config]") {
   config.max_unacked = 3;
   config.probe_us = 0;
   Wired it(config);
-  it.connect();
+  it.connect(1, 22);  // 17 s: nothing is sent again
   it.write(it.to.memory.rkey());
   CHECK(it.completion(it.from).ok());
   for (int i = 0; i < 8; ++i) it.write(it.to.memory.rkey());
