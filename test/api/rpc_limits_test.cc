@@ -307,9 +307,13 @@ TEST_CASE("a question that there is no room for sleeps meanwhile", "[rpc]") {
     REQUIRE(getrusage(RUSAGE_THREAD, &usage) == 0);
     return usage.ru_nvcsw;
   };
-  const auto before = sleeps();
-  CHECK(client.ask(1, {}, 50ms).error().code == Errc::kTimeout);
-  CHECK(sleeps() > before);
+  bool has_slept = false;  // in one of a few attempts: the time may be over when a busy machine lets it look
+  for (int attempt = 0; attempt < 5 && !has_slept; ++attempt) {
+    const auto before = sleeps();
+    CHECK(client.ask(1, {}, 50ms).error().code == Errc::kTimeout);
+    has_slept = sleeps() > before;
+  }
+  CHECK(has_slept);
 }
 
 TEST_CASE("attempts to connect become rarer, also where the first is made at once", "[rpc]") {
