@@ -218,10 +218,13 @@ bool Side::handle(const Wc& wc) {
 bool Side::poll() {
   if (cq_.empty()) return true;
   Wc wcs[32];
-  const std::size_t count = cq_.front().poll(wcs);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (!handle(wcs[i])) return false;
-  }
+  std::size_t count = 0;
+  do {  // until all have been taken: an end that was stopped for a while has more of them
+    count = cq_.front().poll(wcs);
+    for (std::size_t i = 0; i < count; ++i) {
+      if (!handle(wcs[i])) return false;
+    }
+  } while (count == std::size(wcs));
   return true;
 }
 
