@@ -6,6 +6,7 @@ Usage: ping_test.py UROCE_PROGRAM
 import json
 import signal
 import sys
+import time
 import unittest
 
 from cli_test import NOT_FOUND, PEER, SECONDS, TIMEOUT, USAGE, Case, await_requests, started, uroce
@@ -64,8 +65,11 @@ class Ping(Case):
 
     def test_a_persistent_server_serves_one_after_the_other(self):
         with self.serve("-P", "--json") as server:
+            end = time.monotonic() + SECONDS
             for count in (1, 2):
-                client = self.ask("-C", count, "--give-up-ms", 20000, SERVER)
+                client = None  # the server does not tell when it listens, as that is no JSON
+                while client is None or "nobody listens" in client.stderr and time.monotonic() < end:
+                    client = self.ask("-C", count, "--give-up-ms", 20000, SERVER)
                 self.assertEqual(client.returncode, 0, client.stderr)
                 self.assertEqual(json.loads(server.stdout.readline())["round_trips"], count)
             server.send_signal(signal.SIGINT)
