@@ -20,6 +20,7 @@ import tcp_ports
 
 UROCE = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/apps/uroce").resolve()
 SECONDS = 60
+PATIENT = ["--keepalive-ms", 0]  # a busy machine may stop a program for longer than usual
 
 USAGE, NOT_FOUND, NAME_IN_USE, PERMISSION, CONFIG, TIMEOUT, UNSUPPORTED, PEER = 2, 15, 16, 18, 19, 20, 21, 23
 
@@ -266,7 +267,7 @@ class Info(Case):
         self.assertEqual(alone.returncode, 0, alone.stderr)
         self.assertEqual(alone.stderr.splitlines(), [full])
         words = ["perf", "send_lat", "-R", "--port", self.link, "-p", self.port, "--no-huge", "-n", 10,
-                 "--counters", "/dev/full"]  # those of its communication manager, too
+                 *PATIENT, "--counters", "/dev/full"]  # those of its communication manager, too
         with started(*words, "--ip", "10.5.0.1/24") as server:
             client = uroce(*words, "--ip", "10.5.0.2/24", "10.5.0.1")
             _, err = server.communicate(timeout=SECONDS)
@@ -378,7 +379,7 @@ class Perf(Case):
                             ("read_bw", ["-s", 9000, "-m", 1024]), ("atomic_bw", ["-q", 2])):
             with self.subTest(test=test, words=words):
                 common = ["perf", test, "-R", "--port", self.link, "-p", self.port, "--no-huge", "-n", 300]
-                common += ["--keepalive-ms", 0, *words]  # a busy machine may stop a program for longer
+                common += [*PATIENT, *words]
                 with started(*common, "--ip", "10.5.0.1/24") as server:
                     client = uroce(*common, "--ip", "10.5.0.2/24", "--verify", "--json", "10.5.0.1")
                     self.assertEqual(client.returncode, 0, client.stderr)
@@ -390,7 +391,7 @@ class Perf(Case):
                     self.assertIn(f"RDMA-CM port {self.port} ({told})", out)
 
     def test_rdma_cm_with_other_tests_or_nobody_there(self):
-        common = ["--port", self.link, "-p", self.port, "--no-huge", "-R"]
+        common = ["--port", self.link, "-p", self.port, "--no-huge", "-R", *PATIENT]
         with started("perf", "send_bw", *common, "--ip", "10.5.0.1/24") as server:
             client = uroce("perf", "write_bw", *common, "--ip", "10.5.0.2/24", "10.5.0.1")
             self.assert_fails(client, PEER, "send_bw", "write_bw")

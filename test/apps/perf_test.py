@@ -18,7 +18,7 @@ import tempfile
 import time
 import unittest
 
-from cli_test import (CONFIG, PEER, PERMISSION, SECONDS, TIMEOUT, UROCE, USAGE, Case, await_requests,
+from cli_test import (CONFIG, PATIENT, PEER, PERMISSION, SECONDS, TIMEOUT, UROCE, USAGE, Case, await_requests,
                       clean_environment, started, uroce)
 
 INVALID, NO_MEMORY, NO_HUGEPAGES, SYSTEM = 10, 12, 17, 22
@@ -115,7 +115,7 @@ class OneCore(Case):
 
     def test_so_do_those_of_ping(self):
         core = min(os.sched_getaffinity(0))
-        common = ["ping", "--port", self.link, "--no-huge", "--lcores", core]
+        common = ["ping", "--port", self.link, "--no-huge", *PATIENT, "--lcores", core]
 
         def measure():
             with started(*common, "--ip", "10.5.0.1/24", "-s") as server:
