@@ -21,6 +21,8 @@ import tcp_ports
 UROCE = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/apps/uroce").resolve()
 SECONDS = 60
 PATIENT = ["--keepalive-ms", 0]  # a busy machine may stop a program for longer than usual
+# What runs in the background may have it ignored, and so would the programs that are started here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 USAGE, NOT_FOUND, NAME_IN_USE, PERMISSION, CONFIG, TIMEOUT, UNSUPPORTED, PEER = 2, 15, 16, 18, 19, 20, 21, 23
 

@@ -19,6 +19,8 @@ import unittest
 
 UROCE = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "build/apps/uroce").resolve()
 SECONDS = 60  # what the demo may take
+# What runs in the background may have it ignored, and so would the programs that are started here.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = {("rtt_p50", 64), ("rtt_p99", 64), ("rtt_p50", 288), ("rtt_p99", 288), ("send_rate", 64),
          ("write_goodput", 65536), ("write_goodput", 1 << 20)}
