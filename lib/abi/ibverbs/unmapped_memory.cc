@@ -21,7 +21,7 @@ std::uintptr_t page_bytes = 4096;
 struct sigaction before {};      // whom other faults go to; set while ours is not the handler
 bool is_behind_another = false;  // the program has installed a handler after ours
 
-/// Once: it may be all pages of a large region.
+/// Once for a device: it may be all pages of a large region.
 void tell() noexcept {
   constexpr std::string_view kText =
       "uroce: registered memory was unmapped and is still used: empty pages take its place; call "
@@ -75,6 +75,7 @@ bool is_ours(const struct sigaction& action) noexcept {
 /// Once a handler of the program stands before ours, which it may call, ours stays where it is.
 UnmappedMemory::UnmappedMemory(const Device& device) noexcept {
   page_bytes = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+  is_told.store(false);
   guarded.store(&device);
   struct sigaction present {};
   sigaction(SIGSEGV, nullptr, &present);
