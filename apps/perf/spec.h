@@ -53,7 +53,7 @@ struct TestSpec {
   [[nodiscard]] Json to_json() const;
   /// What a peer asks for. @return kPeer if no command line could ask for that.
   [[nodiscard]] static Result<TestSpec> from(const Json& json);
-  /// Whether `verb` can be done over `type`.
+  /// Whether `verb` can be done over QPs of that type.
   [[nodiscard]] bool has(QpType other) const noexcept {
     if (other == QpType::kUd) return verb == Verb::kSend;
     return other == QpType::kRc || (other == QpType::kUc && is_ping_pong());

@@ -27,12 +27,7 @@ void become_datagram(VerbsSide& side) {
 
 /// From the QP to itself. @return the completion of the receive, at the beginning of the memory.
 ibv_wc send_to_self(VerbsSide& side, ibv_ah* ah) {
-  ibv_sge room = side.sge(0, 100);
-  ibv_recv_wr recv{};
-  recv.sg_list = &room;
-  recv.num_sge = 1;
-  ibv_recv_wr* bad_recv = nullptr;
-  REQUIRE(ibv_post_recv(side.qp, &recv, &bad_recv) == 0);
+  side.post_receive(1, side.sge(0, 100));
   ibv_send_wr send{};
   send.opcode = IBV_WR_SEND;
   send.wr.ud = {.ah = ah, .remote_qpn = side.qp->qp_num, .remote_qkey = kQkey};

@@ -32,15 +32,7 @@ void pass(VerbsSide& a, VerbsSide& b, Receive&& receive) {
   recv.num_sge = 1;
   ibv_recv_wr* bad_recv = nullptr;
   REQUIRE(receive(&recv, &bad_recv) == 0);
-  ibv_sge data = a.sge(0, 64);
-  ibv_send_wr send{};
-  send.wr_id = 2;
-  send.sg_list = &data;
-  send.num_sge = 1;
-  send.opcode = IBV_WR_SEND;
-  send.send_flags = IBV_SEND_SIGNALED;
-  ibv_send_wr* bad_send = nullptr;
-  REQUIRE(ibv_post_send(a.qp, &send, &bad_send) == 0);
+  a.post(2, a.sge(0, 64));
   CHECK(b.take().wr_id == 1);
   CHECK(a.take().wr_id == 2);
   CHECK(std::memcmp(b.memory.data(), a.memory.data(), 64) == 0);

@@ -110,25 +110,9 @@ struct GonePages {
 
   /// A WRITE into them, or a READ from them, over the border of two.
   ibv_wc access(ibv_wr_opcode opcode) {
-    ibv_sge sge = a.sge(0, 512);
-    ibv_send_wr wr{};
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    wr.opcode = opcode;
-    wr.send_flags = IBV_SEND_SIGNALED;
-    wr.wr.rdma.remote_addr = reinterpret_cast<std::uintptr_t>(pages.memory) + Pages::page() - 256;
-    wr.wr.rdma.rkey = mr->rkey;
-    ibv_send_wr* bad = nullptr;
-    REQUIRE(ibv_post_send(a.qp, &wr, &bad) == 0);
+    a.post(1, a.sge(0, 512), opcode,
+           {reinterpret_cast<std::uintptr_t>(pages.memory) + Pages::page() - 256, 512, mr->rkey});
     return a.take();
-  }
-  void receive() {
-    ibv_sge sge{reinterpret_cast<std::uintptr_t>(pages.memory), 512, mr->lkey};
-    ibv_recv_wr wr{};
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    ibv_recv_wr* bad = nullptr;
-    REQUIRE(ibv_post_recv(b.qp, &wr, &bad) == 0);
   }
 
   VerbsSide a;
@@ -137,6 +121,8 @@ struct GonePages {
   ibv_mr* mr = ibv_reg_mr(b.pd, pages.memory, pages.bytes,
                           IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
 };
+
+const auto* const kNowhere = reinterpret_cast<const std::byte*>(64);
 
 /// The program's own handler of faults, while this lives.
 class OwnHandler {
@@ -166,16 +152,9 @@ class OwnHandler {
 
 TEST_CASE("registered memory that is unmapped is as if nobody saw it any more", "[abi][mr][unmapped]") {
   GonePages gone;
-  gone.receive();
-  ibv_sge sge = gone.a.sge(0, 512);
-  ibv_send_wr wr{};
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  wr.opcode = IBV_WR_SEND;
-  wr.send_flags = IBV_SEND_SIGNALED;
-  ibv_send_wr* bad = nullptr;
+  gone.b.post_receive(1, {reinterpret_cast<std::uintptr_t>(gone.pages.memory), 512, gone.mr->lkey});
   const Said said;
-  REQUIRE(ibv_post_send(gone.a.qp, &wr, &bad) == 0);
+  gone.a.post(1, gone.a.sge(0, 512));
   CHECK(gone.a.take().status == IBV_WC_SUCCESS);
   CHECK(gone.b.take().byte_len == 512);
   gone.a.memory.fill(std::byte{0x77});
@@ -191,7 +170,7 @@ TEST_CASE("faults of the program go to its own handler, also in registered memor
   const OwnHandler own;
   GonePages gone;
   CHECK(OwnHandler::gets_fault(gone.pages.memory));
-  CHECK(OwnHandler::gets_fault(nullptr));
+  CHECK(OwnHandler::gets_fault(kNowhere));
   CHECK(gone.access(IBV_WR_RDMA_WRITE).status == IBV_WC_SUCCESS);
   CHECK(OwnHandler::gets_fault(gone.pages.memory + 3 * Pages::page()));  // the pages that nobody needed
 }
@@ -202,7 +181,7 @@ TEST_CASE("a handler that the program installed later stays before the engine's"
     const OwnHandler own;
     first.reset();
     const GonePages gone;  // the device is opened once more
-    CHECK(OwnHandler::gets_fault(nullptr));
+    CHECK(OwnHandler::gets_fault(kNowhere));
   }
   CHECK(GonePages().access(IBV_WR_RDMA_WRITE).status == IBV_WC_SUCCESS);
 }

@@ -89,26 +89,14 @@ TEST_CASE("a poll that left the core to others finds what they have brought abou
   std::thread other([&] {
     for (std::uint32_t i = 1; i <= kTurns; ++i) {
       while (wanted.load() != i) sched_yield();
-      ibv_sge sge = a.sge(0, 8);
-      ibv_send_wr wr{};
-      wr.sg_list = &sge;
-      wr.num_sge = 1;
-      wr.opcode = IBV_WR_SEND;
-      wr.send_flags = IBV_SEND_SIGNALED;
-      ibv_send_wr* bad = nullptr;
-      CHECK(ibv_post_send(a.qp, &wr, &bad) == 0);
+      a.post(i, a.sge(0, 8));
       CHECK(a.take().status == IBV_WC_SUCCESS);
       delivered.store(i);
     }
   });
   std::uint32_t missed = 0;
   for (std::uint32_t i = 1; i <= kTurns; ++i) {
-    ibv_sge sge = b.sge(0, 8);
-    ibv_recv_wr wr{};
-    wr.sg_list = &sge;
-    wr.num_sge = 1;
-    ibv_recv_wr* bad = nullptr;
-    REQUIRE(ibv_post_recv(b.qp, &wr, &bad) == 0);
+    b.post_receive(i, b.sge(0, 8));
     wanted.store(i);
     ibv_wc wc{};
     while (ibv_poll_cq(b.cq, 1, &wc) == 0) missed += delivered.load() == i ? 1 : 0;

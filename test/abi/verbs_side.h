@@ -167,6 +167,28 @@ class VerbsSide {
     return {
         .addr = reinterpret_cast<std::uintptr_t>(memory.data() + offset), .length = length, .lkey = mr->lkey};
   }
+  void post_receive(std::uint64_t wr_id, ibv_sge room) const {
+    ibv_recv_wr wr{};
+    wr.wr_id = wr_id;
+    wr.sg_list = &room;
+    wr.num_sge = 1;
+    ibv_recv_wr* bad = nullptr;
+    REQUIRE(ibv_post_recv(qp, &wr, &bad) == 0);
+  }
+  /// A signaled SEND, or a READ or WRITE of `remote`.
+  void post(std::uint64_t wr_id, ibv_sge data, ibv_wr_opcode opcode = IBV_WR_SEND,
+            const ibv_sge& remote = {}) const {
+    ibv_send_wr wr{};
+    wr.wr_id = wr_id;
+    wr.sg_list = &data;
+    wr.num_sge = 1;
+    wr.opcode = opcode;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.rdma.remote_addr = remote.addr;
+    wr.wr.rdma.rkey = remote.lkey;
+    ibv_send_wr* bad = nullptr;
+    REQUIRE(ibv_post_send(qp, &wr, &bad) == 0);
+  }
   /// Polls until there is one completion, for at most ten seconds.
   [[nodiscard]] ibv_wc take() const {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);

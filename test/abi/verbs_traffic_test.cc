@@ -20,15 +20,6 @@ struct Pair {
   Pair() { join(a, b); }
 };
 
-void post_recv(VerbsSide& side, std::uint64_t wr_id, ibv_sge sge) {
-  ibv_recv_wr* bad = nullptr;
-  ibv_recv_wr wr{};
-  wr.wr_id = wr_id;
-  wr.sg_list = &sge;
-  wr.num_sge = 1;
-  REQUIRE(ibv_post_recv(side.qp, &wr, &bad) == 0);
-}
-
 void fill(VerbsSide& side, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i) side.memory[i] = static_cast<std::byte>(i * 7 + 1);
 }
@@ -38,7 +29,7 @@ void fill(VerbsSide& side, std::size_t bytes) {
 TEST_CASE("a list of sends arrives in order, its completions in an array", "[abi][traffic]") {
   Pair it;
   fill(it.a, 4 * 64);
-  for (std::size_t i = 0; i < 4; ++i) post_recv(it.b, i, it.b.sge(64 * i, 64));
+  for (std::size_t i = 0; i < 4; ++i) it.b.post_receive(i, it.b.sge(64 * i, 64));
   ibv_sge sges[4];
   ibv_send_wr wrs[4]{};
   for (std::uint32_t i = 0; i < 4; ++i) {
@@ -264,7 +255,7 @@ TEST_CASE("a sleeper on a channel is told which of its queues has something", "[
   Pair it;
   ibv_cq* other = ibv_create_cq(it.b.context, 4, nullptr, it.b.channel, 0);
   REQUIRE(other != nullptr);
-  post_recv(it.b, 1, it.b.sge(0, 8));
+  it.b.post_receive(1, it.b.sge(0, 8));
   REQUIRE(ibv_req_notify_cq(it.b.cq, 0) == 0);
   REQUIRE(ibv_req_notify_cq(other, 0) == 0);
   std::thread sender([&it] {

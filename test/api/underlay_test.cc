@@ -49,8 +49,9 @@ Status join(Side& a, std::uint32_t index_a, Side& b, std::uint32_t index_b, std:
   return b.qp.connect(attr);
 }
 
-/// Each end learns the other one's Ethernet address, as one in the VLAN of this index.
-void introduce(Vlans& link, std::uint32_t index) {
+/// One message, by the addresses of this index. Each end has learned the other one's Ethernet address then,
+/// as one in their VLAN.
+void pass_one(Vlans& link, std::uint32_t index) {
   Side a(link.a, QpType::kRc);
   Side b(link.b, QpType::kRc);
   REQUIRE(join(a, index, b, index));
@@ -109,7 +110,7 @@ TEST_CASE("ends that disagree on VLAN or version do not hear each other, and cou
   for (const Row& row : {Row{kPlain, kV1, "drop_wrong_gid_type"}, Row{kV1, kPlain, "drop_wrong_gid_type"},
                          Row{kIn5, kIn6, "drop_wrong_vlan"}, Row{kPlain, kIn5, "drop_wrong_vlan"}}) {
     CAPTURE(row.from, row.to);
-    introduce(link, row.from);  // what is sent to an address that is not known yet may never leave
+    pass_one(link, row.from);  // what is sent to an address that is not known yet may never leave
     Side a(link.a, QpType::kRc);
     Side b(link.b, QpType::kRc);
     REQUIRE(join(a, row.from, b, row.to, 12));
@@ -183,15 +184,8 @@ TEST_CASE("addresses come and go while a port is open; indices and connections s
   CHECK(link.a.device.add_ip("10.9.1.1/16").error().code == Errc::kInvalid);
   CHECK(link.a.device.add_ip("10.9.1.1").has_value() == false);
   CHECK(link.a.device.add_ip("10.9.1/24").error().code == Errc::kConfig);
-  {  // a new address is used like any other
-    REQUIRE(link.b.device.add_ip("10.9.1.2/24"));
-    Side c(link.a, QpType::kRc);
-    Side d(link.b, QpType::kRc);
-    REQUIRE(join(c, kCount, d, kCount));
-    d.receive(0, 0, kBytes);
-    REQUIRE(c.qp.post_send({.wr_id = 1, .flags = send_flag::kSignaled}));
-    CHECK(c.next().ok());
-  }
+  REQUIRE(link.b.device.add_ip("10.9.1.2/24"));
+  pass_one(link, kCount);  // a new address is used like any other
 
   REQUIRE(link.a.device.remove_ip("10.9.0.1/24@5"));
   CHECK(link.a.device.remove_ip("10.9.0.1/24@5").error().code == Errc::kNotFound);

@@ -82,6 +82,16 @@ class Case(unittest.TestCase):
             self.assertEqual(server.returncode, 0, err)
         return client.stdout, out
 
+    def assert_ends_with(self, killed, *words):
+        """Of a `uroce perf` of these words that is under way, the one side ends with the other one."""
+        words = ["perf", *words, "--port", self.link, "-p", self.port, "--no-huge"]
+        with started(*words) as server, started(*words, "localhost") as client:
+            await_requests(server)
+            victim, other = (server, client) if killed == "server" else (client, server)
+            victim.send_signal(signal.SIGKILL)
+            _, err = other.communicate(timeout=SECONDS)
+            self.assertEqual(other.returncode, PEER, err)
+
 
 class CommandLine(Case):
     def test_the_version_is_printed(self):
@@ -573,13 +583,7 @@ class PerfOptions(Case):
         return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 
     def test_a_killed_server_ends_a_client_that_sleeps(self):
-        words = ["perf", "send_lat", "-e", "--port", self.link, "-p", self.port, "--no-huge", "-D", 30]
-        with started(*words) as server, started(*words, "localhost") as client:
-            await_requests(server)
-            server.send_signal(signal.SIGKILL)
-            _, err = client.communicate(timeout=SECONDS)
-            self.assertEqual(client.returncode, PEER, err)
-
+        self.assert_ends_with("server", "send_lat", "-e", "-D", 30)
 
     def test_numbers_are_decimal(self):
         """-s 010 was 8, as in C; perftest and `--mtu 01500` have it as users do."""

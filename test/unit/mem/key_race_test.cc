@@ -15,8 +15,8 @@ namespace {
 
 constexpr std::uint32_t kOwnPd = 4;
 constexpr int kRaces = 1000;
-constexpr std::chrono::seconds kTime{
-    8};  // for those: where both threads have but one core, each costs slices
+/// For those: where both threads have but one core, each costs time slices.
+constexpr std::chrono::seconds kTime{8};
 constexpr std::chrono::seconds kPatience{20};
 
 using Clock = std::chrono::steady_clock;

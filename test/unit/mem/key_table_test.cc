@@ -107,11 +107,13 @@ TEST_CASE("whether a byte is registered is known by where it is, not by its name
   REQUIRE(keys.insert({.addr = 0x4000, .length = 0x10, .access = access::kZeroBased}));
   REQUIRE(keys.insert({.addr = 0x7'0000, .length = 0x10, .shift = 0x1'0000}));  // by an IOVA
   REQUIRE(keys.insert_window(MwType::kType2B, kPd));
-  for (const std::uint64_t at : {0x1000, 0x10ff, 0x4000, 0x400f, 0x8'0000, 0x8'000f}) {
+  using Addresses = std::initializer_list<std::uint64_t>;
+  for (const std::uint64_t at : Addresses{0x1000, 0x10ff, 0x4000, 0x400f, 0x8'0000, 0x8'000f}) {
     CAPTURE(at);
     CHECK(covers(at));
   }
-  for (const std::uint64_t at : {0x0, 0xf, 0xfff, 0x1100, 0x3fff, 0x4010, 0x7'0000, 0x7'ffff, 0x8'0010}) {
+  for (const std::uint64_t at :
+       Addresses{0x0, 0xf, 0xfff, 0x1100, 0x3fff, 0x4010, 0x7'0000, 0x7'ffff, 0x8'0010}) {
     CAPTURE(at);
     CHECK_FALSE(covers(at));
   }
