@@ -62,11 +62,10 @@ Status Session::check_datagram() const {
   const std::uint32_t own = uroce::bytes(device_->active_mtu());
   const std::uint32_t most = spec_.path_mtu == 0 ? own : std::min(own, spec_.path_mtu);
   if (spec_.size <= most) return {};
-  return too_much(
-      fmt::format("-s {}: a message of UD is one packet, of {} bytes at most on this path; take -s {}, -c "
-                  "UC, or a larger "
-                  "--mtu at both ends",
-                  spec_.size, most, most));
+  return too_much(fmt::format(
+      "-s {}: a message of UD is one packet, of {} bytes at most on this path; take -s {}, -c UC, "
+      "or a larger --mtu at both ends",
+      spec_.size, most, most));
 }
 
 /// The client's wishes become the server's; the path MTU is what both ports allow, and losses are repeated

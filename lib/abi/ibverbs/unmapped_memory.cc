@@ -45,9 +45,9 @@ bool is_mended(const siginfo_t& fault) noexcept {
   if (fault.si_code != SEGV_MAPERR) return false;
   lookers.fetch_add(1);
   const Device* const device = guarded.load();
-  const bool is_ours = device != nullptr && device->is_touching(fault.si_addr);
+  const bool is_engines = device != nullptr && device->is_touching(fault.si_addr);
   lookers.fetch_sub(1);
-  if (!is_ours || !put_page(fault.si_addr)) return false;
+  if (!is_engines || !put_page(fault.si_addr)) return false;
   tell();
   return true;
 }
