@@ -207,6 +207,16 @@ std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in, con
   return other_crc32(crc, in, mask);
 }
 
+std::optional<std::uint32_t> masked_crc32_beside_copy(std::uint32_t crc, std::span<const std::byte> in,
+                                                      const CrcMask& mask, std::byte* to,
+                                                      std::span<const std::byte> others) noexcept {
+  assert(in.size() >= kShortestBeside && others.size() >= kShortestBeside);
+  const Choice known = choice.load(std::memory_order_relaxed);
+  if (known.way == Way::kWide) return wide_masked_crc32_beside_copy(crc, in, mask, known.folding, to, others);
+  if (known.way == Way::kPairs) return pairs_masked_crc32_beside_copy(crc, in, mask, to, others);
+  return std::nullopt;
+}
+
 std::uint32_t copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::byte> from) noexcept {
   const Choice chosen = choose_way();
   if (chosen.way == Way::kWide && from.size() >= kShortestWide) [[likely]]

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "base/fetch_ahead.h"
@@ -29,7 +30,17 @@ struct CrcMask {
 [[nodiscard]] std::uint32_t masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                          const CrcMask& mask, FetchAhead* ahead = nullptr) noexcept;
 
-/// The same by blocks, and by ISA-L, on CPUs that multiply no vectors: with AVX2 and PCLMULQDQ.
+/// The shortest input of masked_crc32_beside_copy(), and the least it copies, bytes.
+inline constexpr std::size_t kShortestBeside = 1024;
+/// masked_crc32() of an input of at least so many bytes, and besides copies as many or more `others` to `to`:
+/// on CPUs that multiply vectors, where the CRC waits for multiplications and a copy for memory, so that both
+/// together take hardly longer than one of them.
+/// @return nullopt, and nothing was done, on other CPUs
+[[nodiscard]] std::optional<std::uint32_t> masked_crc32_beside_copy(
+    std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask, std::byte* to,
+    std::span<const std::byte> others) noexcept;
+
+/// masked_crc32() by blocks, and by ISA-L, on CPUs that multiply no vectors: with AVX2 and PCLMULQDQ.
 [[nodiscard]] std::uint32_t narrow_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                                 const CrcMask& mask) noexcept;
 /// The same with ISA-L alone, on CPUs without carry-less multiplication or AVX2.

@@ -2,6 +2,7 @@
 
 #include <cassert>
 
+#include "base/copy.h"
 #include "wire/crc32_fold.h"
 #include "wire/crc32_places.h"
 
@@ -86,22 +87,50 @@ UROCE_PAIRS [[gnu::always_inline]] inline __m256i fold(__m256i sum, __m256i vect
   return _mm256_xor_si256(_mm256_clmulepi64_epi128(sum, k, 0x00), high);
 }
 
+// What is done beside, turn by turn:
+
+struct Nothing {
+  UROCE_PAIRS [[gnu::always_inline]] void turn() noexcept {}
+};
+
+struct Fetching {
+  FetchAhead ahead;
+
+  UROCE_PAIRS [[gnu::always_inline]] void turn() noexcept { ahead.fetch_each<1>(); }
+};
+
+/// Copies as many bytes of others as a turn takes of its own, while there are so many.
+struct Copying {
+  std::byte* to;
+  const std::byte* from;
+  std::size_t left;  // bytes
+
+  UROCE_PAIRS [[gnu::always_inline]] void turn() noexcept {
+    if (left < kTurn) return;
+#pragma GCC unroll 4
+    for (std::size_t at = 0; at < kTurn; at += kVector) store(to + at, load(from + at));
+    to += kTurn;
+    from += kTurn;
+    left -= kTurn;
+  }
+};
+
 /// Of a long input.
-template <bool kCopies>
+template <bool kCopies, class Beside>
 UROCE_PAIRS [[gnu::always_inline]] inline std::uint32_t crc_by_turns(std::uint32_t crc,
                                                                      const Bytes<kCopies>& bytes,
-                                                                     FetchAhead* ahead) noexcept {
+                                                                     Beside& beside) noexcept {
   CrcByPairs sum = begin(bytes);
   __m256i chain[kChains] = {_mm256_xor_si256(bytes.masked_at(0), state_of(crc)), bytes.masked_at(kVector),
                             bytes.at(2 * kVector), bytes.at(3 * kVector)};
-  FetchAhead here = ahead == nullptr ? FetchAhead{} : *ahead;
+  Beside here = beside;  // in registers: the bytes that are stored could be anybody's
   std::size_t at = kTurn;
   for (; bytes.size - at >= kTurn; at += kTurn) {
-    if constexpr (!kCopies) here.fetch_each<1>();
+    here.turn();
 #pragma GCC unroll 4
     for (std::size_t i = 0; i < kChains; ++i) chain[i] = fold(chain[i], bytes.at(at + i * kVector));
   }
-  if (ahead != nullptr) *ahead = here;
+  beside = here;
   const std::int64_t* const powers = place_powers(kTurn + bytes.size - at);
 #pragma GCC unroll 4
   for (std::size_t i = 0; i < kChains; ++i) sum.add(powers + i * kVector / 8, chain[i]);
@@ -119,7 +148,12 @@ UROCE_PAIRS std::uint32_t pairs_masked_crc32(std::uint32_t crc, std::span<const 
                                              const CrcMask& mask, FetchAhead* ahead) noexcept {
   assert(in.size() >= kVector);
   const Bytes<false> bytes{.from = in.data(), .to = nullptr, .size = in.size(), .mask = &mask};
-  if (bytes.size >= kShortestByTurns) return crc_by_turns(crc, bytes, ahead);
+  if (bytes.size >= kShortestByTurns) {
+    Fetching fetching{ahead == nullptr ? FetchAhead{} : *ahead};
+    crc = crc_by_turns(crc, bytes, fetching);
+    if (ahead != nullptr) *ahead = fetching.ahead;
+    return crc;
+  }
   CrcByPairs sum = begin(bytes);
   const std::int64_t* const powers = place_powers(bytes.size);
   sum.add(powers, _mm256_xor_si256(bytes.masked_at(0), state_of(crc)));
@@ -128,11 +162,24 @@ UROCE_PAIRS std::uint32_t pairs_masked_crc32(std::uint32_t crc, std::span<const 
   return finish(sum, bytes, 2 * kVector);
 }
 
+UROCE_PAIRS std::uint32_t pairs_masked_crc32_beside_copy(std::uint32_t crc, std::span<const std::byte> in,
+                                                         const CrcMask& mask, std::byte* to,
+                                                         std::span<const std::byte> others) noexcept {
+  static_assert(kShortestBeside >= kShortestByTurns);
+  assert(in.size() >= kShortestBeside);
+  const Bytes<false> bytes{.from = in.data(), .to = nullptr, .size = in.size(), .mask = &mask};
+  Copying copying{.to = to, .from = others.data(), .left = others.size()};
+  crc = crc_by_turns(crc, bytes, copying);
+  copy_payload(copying.to, copying.from, copying.left);
+  return crc;
+}
+
 UROCE_PAIRS std::uint32_t pairs_copy_crc32(std::uint32_t crc, std::byte* to,
                                            std::span<const std::byte> from) noexcept {
   assert(from.size() >= kShortestPairs);
   const Bytes<true> bytes{.from = from.data(), .to = to, .size = from.size(), .mask = nullptr};
-  if (bytes.size >= kShortestByTurns) return crc_by_turns(crc, bytes, nullptr);
+  Nothing nothing;
+  if (bytes.size >= kShortestByTurns) return crc_by_turns(crc, bytes, nothing);
   CrcByPairs sum = begin(bytes);
   sum.add(place_powers(bytes.size), _mm256_xor_si256(bytes.at(0), state_of(crc)));
   return finish(sum, bytes, kVector);
@@ -151,6 +198,12 @@ bool has_pairs_crc32() noexcept {
 std::uint32_t pairs_masked_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask,
                                  FetchAhead*) noexcept {
   return portable_masked_crc32(crc, in, mask);
+}
+
+std::uint32_t pairs_masked_crc32_beside_copy(std::uint32_t crc, std::span<const std::byte>, const CrcMask&,
+                                             std::byte*, std::span<const std::byte>) noexcept {
+  assert(false);
+  return crc;
 }
 
 std::uint32_t pairs_copy_crc32(std::uint32_t crc, std::byte*, std::span<const std::byte>) noexcept {

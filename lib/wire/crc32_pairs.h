@@ -21,6 +21,11 @@ inline constexpr std::size_t kShortestPairs = 64;
 [[nodiscard]] std::uint32_t pairs_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                                const CrcMask& mask, FetchAhead* ahead = nullptr) noexcept;
 
+/// masked_crc32_beside_copy(), of at least kShortestBeside bytes.
+[[nodiscard]] std::uint32_t pairs_masked_crc32_beside_copy(std::uint32_t crc, std::span<const std::byte> in,
+                                                           const CrcMask& mask, std::byte* to,
+                                                           std::span<const std::byte> others) noexcept;
+
 /// copy_crc32().
 [[nodiscard]] std::uint32_t pairs_copy_crc32(std::uint32_t crc, std::byte* to,
                                              std::span<const std::byte> from) noexcept;

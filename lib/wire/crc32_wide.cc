@@ -1,8 +1,10 @@
 #include "wire/crc32_wide.h"
 
 #include <array>
+#include <bit>
 #include <cassert>
 
+#include "base/copy.h"
 #include "wire/crc32_affine.h"
 #include "wire/crc32_fold.h"
 #include "wire/crc32_places.h"
@@ -19,7 +21,7 @@ constexpr std::size_t kChains = 8;   // one alone waits for its multiplications
 constexpr std::size_t kTurn = kChains * kVector;
 constexpr std::size_t kShortestByImages = 1024;
 constexpr std::uint32_t kLinesAhead = 4;  // fetched in a turn
-static_assert(kVector == kShortestWide && kVector == CrcMask::kReach);
+static_assert(kVector == kShortestWide && kVector == CrcMask::kReach && kVector <= kShortestBeside);
 
 /// What moves blocks on by `kBytes`.
 template <unsigned kBytes>
@@ -39,13 +41,51 @@ UROCE_WIDE inline __m512i fold(__m512i k, __m512i sum, __m512i vector) noexcept 
   return xor3(_mm512_clmulepi64_epi128(sum, k, 0x00), _mm512_clmulepi64_epi128(sum, k, 0x11), vector);
 }
 
+// What is done beside, turn by turn:
+
+struct Nothing {
+  UROCE_WIDE [[gnu::always_inline]] void turn() noexcept {}
+};
+
+struct Fetching {
+  FetchAhead ahead = {};
+
+  UROCE_WIDE [[gnu::always_inline]] void turn() noexcept { ahead.template fetch_each<kLinesAhead>(); }
+};
+
+/// Copies as many bytes of others as a turn takes of its own, while there are so many.
+struct Copying {
+  std::byte* to;
+  const std::byte* from;
+  std::size_t left;  // bytes
+
+  UROCE_WIDE [[gnu::always_inline]] void turn() noexcept {
+    if (left < kTurn) return;
+#pragma GCC unroll 8
+    for (std::size_t at = 0; at < kTurn; at += kVector)
+      _mm512_storeu_si512(to + at, _mm512_loadu_si512(from + at));
+    skip(kTurn);
+  }
+  /// So many first ones that whole lines are written from then on.
+  UROCE_WIDE [[gnu::always_inline]] void align() noexcept {
+    assert(left >= kVector);
+    _mm512_storeu_si512(to, _mm512_loadu_si512(from));
+    skip(-std::bit_cast<std::uintptr_t>(to) % kVector);
+  }
+  UROCE_WIDE [[gnu::always_inline]] void skip(std::size_t bytes) noexcept {
+    to += bytes;
+    from += bytes;
+    left -= bytes;
+  }
+};
+
 /// Where the next bytes come from and, if they are copied, go to.
-template <bool kCopies>
+template <bool kCopies, class Beside = Nothing>
 struct Cursor {
   const std::byte* from;
   std::byte* to;
-  std::size_t left;       // bytes
-  FetchAhead ahead = {};  // of no use while it copies
+  std::size_t left;  // bytes
+  [[no_unique_address]] Beside beside = {};
 
   /// The next whole vector.
   UROCE_WIDE __m512i next() noexcept {
@@ -123,8 +163,8 @@ struct Turn {
       chain[i] = sum.total();
     }
   }
-  template <bool kCopies>
-  UROCE_WIDE [[gnu::always_inline]] static void turn(Chains& chain, Cursor<kCopies>& cursor) noexcept {
+  template <class Cursor>
+  UROCE_WIDE [[gnu::always_inline]] static void turn(Chains& chain, Cursor& cursor) noexcept {
     const __m512i by_turn = step<kTurn>();
 #pragma GCC unroll 8
     for (std::size_t i = 0; i < kChains; ++i) {
@@ -142,16 +182,15 @@ struct Turn {
 };
 
 /// The whole turns of what is left behind `first`.
-template <std::size_t kImages, bool kCopies>
-UROCE_WIDE [[gnu::always_inline]] inline __m512i fold_turns_by(__m512i first,
-                                                               Cursor<kCopies>& cursor) noexcept {
-  Cursor<kCopies> here = cursor;  // in registers: the bytes that are stored could be anybody's
+template <std::size_t kImages, class Cursor>
+UROCE_WIDE [[gnu::always_inline]] inline __m512i fold_turns_by(__m512i first, Cursor& cursor) noexcept {
+  Cursor here = cursor;  // in registers: the bytes that are stored could be anybody's
   Chains chain = {first};
 #pragma GCC unroll 8
   for (std::size_t i = 1; i < kChains; ++i) chain[i] = here.next();
   Turn<kImages>::begin(chain);
   while (here.left >= kTurn) {
-    if constexpr (!kCopies) here.ahead.template fetch_each<kLinesAhead>();
+    here.beside.turn();
     Turn<kImages>::turn(chain, here);
   }
   Turn<kImages>::end(chain);
@@ -163,8 +202,8 @@ UROCE_WIDE [[gnu::always_inline]] inline __m512i fold_turns_by(__m512i first,
   return fold(step<kVector>(), chain[0], chain[1]);
 }
 
-template <bool kCopies>
-UROCE_WIDE [[gnu::always_inline]] inline __m512i fold_turns(__m512i first, Cursor<kCopies>& cursor,
+template <class Cursor>
+UROCE_WIDE [[gnu::always_inline]] inline __m512i fold_turns(__m512i first, Cursor& cursor,
                                                             Folding how) noexcept {
   switch (how) {
     case Folding::kThreeImages:
@@ -185,8 +224,8 @@ alignas(kVector) constexpr auto kPlaces = [] {
 }();
 
 /// The last bytes, less than a vector: what was folded so far moves up in front of them.
-template <bool kCopies>
-UROCE_WIDE inline __m512i fold_rest(__m512i sum, Cursor<kCopies>& cursor) noexcept {
+template <class Cursor>
+UROCE_WIDE inline __m512i fold_rest(__m512i sum, Cursor& cursor) noexcept {
   const __mmask64 is_rest = ~__mmask64{0} << (kVector - cursor.left);
   const __m512i rest = cursor.rest(is_rest);
   // Indices count modulo 64.
@@ -207,9 +246,9 @@ UROCE_WIDE inline std::uint32_t reduce_vector(__m512i sum) noexcept {
 }
 
 /// @param first  the first vector, already taken
-template <bool kCopies>
+template <class Cursor>
 UROCE_WIDE [[gnu::always_inline]] inline std::uint32_t crc_of(std::uint32_t crc, __m512i first,
-                                                              Cursor<kCopies>& cursor, Folding how) noexcept {
+                                                              Cursor& cursor, Folding how) noexcept {
   __m512i sum = _mm512_xor_si512(first, _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(~crc))));
   if (cursor.left < kShortestByImages) how = Folding::kMultiply;
   if (cursor.left >= kTurn - kVector) sum = fold_turns(sum, cursor, how);
@@ -250,11 +289,26 @@ bool has_wide_crc32() noexcept {
 UROCE_WIDE std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in,
                                            const CrcMask& mask, Folding how, FetchAhead* ahead) noexcept {
   if (in.size() <= kLongestByPlaces) return crc_by_places(crc, in, mask);
-  Cursor<false> cursor{.from = in.data(), .to = nullptr, .left = in.size()};
-  if (ahead != nullptr) cursor.ahead = *ahead;
+  Cursor<false, Fetching> cursor{.from = in.data(), .to = nullptr, .left = in.size()};
+  if (ahead != nullptr) cursor.beside.ahead = *ahead;
   const __m512i first = _mm512_or_si512(cursor.next(), _mm512_loadu_si512(mask.ones.data()));
   crc = crc_of(crc, first, cursor, how);
-  if (ahead != nullptr) *ahead = cursor.ahead;
+  if (ahead != nullptr) *ahead = cursor.beside.ahead;
+  return crc;
+}
+
+UROCE_WIDE std::uint32_t wide_masked_crc32_beside_copy(std::uint32_t crc, std::span<const std::byte> in,
+                                                       const CrcMask& mask, Folding how, std::byte* to,
+                                                       std::span<const std::byte> others) noexcept {
+  assert(in.size() >= kShortestBeside);
+  Cursor<false, Copying> cursor{.from = in.data(),
+                                .to = nullptr,
+                                .left = in.size(),
+                                .beside = {.to = to, .from = others.data(), .left = others.size()}};
+  cursor.beside.align();
+  const __m512i first = _mm512_or_si512(cursor.next(), _mm512_loadu_si512(mask.ones.data()));
+  crc = crc_of(crc, first, cursor, how);
+  copy_payload(cursor.beside.to, cursor.beside.from, cursor.beside.left);
   return crc;
 }
 
@@ -279,6 +333,12 @@ bool has_wide_crc32() noexcept {
 std::uint32_t wide_masked_crc32(std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask,
                                 Folding, FetchAhead*) noexcept {
   return portable_masked_crc32(crc, in, mask);
+}
+
+std::uint32_t wide_masked_crc32_beside_copy(std::uint32_t crc, std::span<const std::byte>, const CrcMask&,
+                                            Folding, std::byte*, std::span<const std::byte>) noexcept {
+  assert(false);
+  return crc;
 }
 
 std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte*, std::span<const std::byte>, Folding) noexcept {

@@ -32,6 +32,11 @@ inline constexpr std::array kFoldings = {Folding::kMultiply, Folding::kThreeImag
                                               const CrcMask& mask, Folding how,
                                               FetchAhead* ahead = nullptr) noexcept;
 
+/// masked_crc32_beside_copy(), both of at least kShortestBeside bytes.
+[[nodiscard]] std::uint32_t wide_masked_crc32_beside_copy(std::uint32_t crc, std::span<const std::byte> in,
+                                                          const CrcMask& mask, Folding how, std::byte* to,
+                                                          std::span<const std::byte> others) noexcept;
+
 /// copy_crc32().
 [[nodiscard]] std::uint32_t wide_copy_crc32(std::uint32_t crc, std::byte* to, std::span<const std::byte> from,
                                             Folding how) noexcept;

@@ -5,6 +5,7 @@
 
 #include <catch2/catch.hpp>
 #include <functional>
+#include <optional>
 #include <random>
 
 #include "support/guarded_bytes.h"
@@ -52,6 +53,23 @@ bool all_ways_give(std::uint32_t expected, std::uint32_t crc, std::span<const st
   if (!has_wide_crc32()) return true;
   return std::ranges::all_of(kFoldings,
                              [&](Folding how) { return wide_masked_crc32(crc, in, mask, how) == expected; });
+}
+
+using BesideCopy = std::function<std::optional<std::uint32_t>(
+    std::uint32_t, std::span<const std::byte>, const CrcMask&, std::byte*, std::span<const std::byte>)>;
+
+/// Likewise.
+std::vector<BesideCopy> ways_beside_copy() {
+  std::vector<BesideCopy> ways = {&masked_crc32_beside_copy};
+  if (has_pairs_crc32()) ways.emplace_back(&pairs_masked_crc32_beside_copy);
+  if (!has_wide_crc32()) return ways;
+  for (const Folding how : kFoldings) {
+    ways.emplace_back([how](std::uint32_t crc, std::span<const std::byte> in, const CrcMask& mask,
+                            std::byte* to, std::span<const std::byte> others) {
+      return wide_masked_crc32_beside_copy(crc, in, mask, how, to, others);
+    });
+  }
+  return ways;
 }
 
 using CopyCrc32 = std::function<std::uint32_t(std::uint32_t, std::byte*, std::span<const std::byte>)>;
@@ -196,6 +214,39 @@ TEST_CASE("a CRC computed while copying is that of the copy, and nothing else is
     for (const auto& copy : ways_to_copy(size)) {
       std::copy(untouched.begin(), untouched.end(), to.begin());
       if (copy(test::reference_crc32({}), to.data() + at, in) != expected_crc || to != expected) FAIL(size);
+    }
+  }
+}
+
+TEST_CASE("while others are copied the CRC is the same, they are all there, and nothing else is touched",
+          "[wire][icrc][T29]") {
+  std::mt19937_64 random{kSeed + 8};
+  constexpr std::size_t kMost = 4160;
+  constexpr std::size_t kMargin = 64;
+  std::vector<std::byte> buffer(kMost + kMargin);
+  fill(buffer, random);
+  test::GuardedBytes guarded{kMost};
+  fill(guarded.room(kMost), random);
+  const std::vector<std::byte> untouched(kMost + 3 * kMargin, std::byte{0xa5});
+  auto to = untouched;
+  CrcMask mask;
+  fill(std::span{mask.ones}.first(CrcMask::kReach), random);
+  const auto some = [&random] { return kShortestBeside + random() % (kMost - kShortestBeside + 1); };
+  for (unsigned i = 0; i < 3000; ++i) {
+    // At times both as long as those of a stream, at times the one or the other at its limit.
+    const std::size_t size = i % 3 == 0 ? kMost : some();
+    const auto in = std::span{buffer}.subspan(random() % kMargin, size);
+    const auto others = guarded.room(i % 4 == 0 ? kShortestBeside : i % 4 == 1 ? 4096 : some());
+    const std::size_t at = kMargin + random() % kMargin;
+    auto expected = untouched;
+    std::copy(others.begin(), others.end(), expected.begin() + static_cast<std::ptrdiff_t>(at));
+    const std::uint32_t expected_crc = portable_masked_crc32(i, in, mask);
+    for (const auto& way : ways_beside_copy()) {
+      std::copy(untouched.begin(), untouched.end(), to.begin());
+      const auto crc = way(i, in, mask, to.data() + at, others);
+      CAPTURE(kSeed, i, in.size(), others.size(), at);
+      REQUIRE(crc.value_or(expected_crc) == expected_crc);
+      REQUIRE(to == (crc.has_value() ? expected : untouched));
     }
   }
 }
