@@ -65,6 +65,7 @@ unsigned MeshPort::look(std::size_t at, std::span<port::RxFrame> frames) noexcep
   const std::uint64_t bit = std::uint64_t{1} << at;
   if (shown > 0) {
     shown_ |= bit;
+    last_ = at;
     talking_ |= bit;
     way.idle = 0;
   } else if (++way.idle >= kSilent) {
@@ -80,6 +81,10 @@ void MeshPort::rx_release() noexcept {
 
 bool MeshPort::shows_more() const noexcept {
   return std::any_of(others_.begin(), others_.end(), [](const Way& way) { return way.port->shows_more(); });
+}
+
+std::span<const std::byte> MeshPort::next_frame() const noexcept {
+  return others_[last_].port->next_frame();
 }
 
 void MeshPort::leave_fetching_to(FetchAhead* ahead) noexcept {

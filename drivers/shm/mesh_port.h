@@ -32,6 +32,7 @@ class MeshPort final : public port::Port {
   unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override;
   void rx_release() noexcept override;
   [[nodiscard]] bool shows_more() const noexcept override;
+  [[nodiscard]] std::span<const std::byte> next_frame() const noexcept override;
   void leave_fetching_to(FetchAhead* ahead) noexcept override;
   void spare_others(bool yes) noexcept override;
   [[nodiscard]] bool has_lanes() const noexcept override { return true; }
@@ -77,6 +78,7 @@ class MeshPort final : public port::Port {
   std::uint64_t stuck_ = 0;    // that others have waited for in vain,
   std::uint64_t shown_ = 0;    // that the frames which are shown are from,
   std::uint64_t talking_ = 0;  // that have sent something lately.
+  std::size_t last_ = 0;       // that the last frame which was shown is from
   std::size_t turn_ = 0;       // of others_: who is looked at first, or even though it is silent
   int bells_ = -1;             // epoll
 };

@@ -51,6 +51,18 @@ class RingReader {
   }
   /// A hint: behind the last long record that was shown there was another one.
   [[nodiscard]] bool has_next() const noexcept { return has_next_; }
+  /// The record behind the last long one that was shown, if there was one then that read() will show.
+  [[nodiscard]] std::span<const std::byte> next_frame() const noexcept {
+    if (!has_next_ || leaves_to_prepare_) return {};
+    const auto offset = static_cast<std::uint32_t>(position_ & (place_.ring_bytes - 1));
+    // pairs with RingWriter::commit
+    const std::uint32_t header = record_header(place_.ring + offset).load(std::memory_order_acquire);
+    const std::uint32_t len = header & kLengthMask;
+    const bool is_shown = (header & kTagMask) == tag(position_) && (header & kSkip) == 0 &&
+                          is_plausible(offset, len, record_bytes(len));
+    return is_shown ? std::span<const std::byte>{place_.ring + offset + kHeaderBytes, len}
+                    : std::span<const std::byte>{};
+  }
   /// As Port::leave_fetching_to() says.
   void leave_fetching_to(FetchAhead* ahead) noexcept { ahead_ = ahead; }
   /// The last read() has shown one record and not looked behind it, where there is another one.

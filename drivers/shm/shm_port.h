@@ -29,6 +29,9 @@ class ShmPort final : public port::Port {
   [[nodiscard]] bool shows_more() const noexcept override {
     return is_preparing_ || (shows_bulk_ && bulk_reader_.has_next()) || reader_.has_left_some();
   }
+  [[nodiscard]] std::span<const std::byte> next_frame() const noexcept override {
+    return shows_bulk_ ? bulk_reader_.next_frame() : reader_.next_frame();
+  }
   void leave_fetching_to(FetchAhead* ahead) noexcept override {
     reader_.leave_fetching_to(ahead);
     bulk_reader_.leave_fetching_to(ahead);

@@ -59,6 +59,10 @@ Count refuse(const std::vector<Address>& own, const wire::PacketView& packet, bo
   return why;
 }
 
+std::span<const std::byte> span_of(const port::RxFrame& frame) noexcept {
+  return {frame.data, frame.len};
+}
+
 }  // namespace
 
 unsigned PollLoop::receive(Ticks now) noexcept {
@@ -73,7 +77,10 @@ unsigned PollLoop::receive(Ticks now) noexcept {
   for (unsigned i = 0; i < count; ++i) {
     if (i + 1 < count) prefetch(burst_[i + 1].data);
     for (; foreseen < std::min(count, i + kAhead); ++foreseen) foresee_qp(destinations_[foreseen]);
-    on_frame({burst_[i].data, burst_[i].len}, now);
+    const bool is_long = burst_[i].len >= wire::IcrcAhead::kShortest;
+    if (is_long) icrc_ahead_.expect(i + 1 < count ? span_of(burst_[i + 1]) : port_.next_frame());
+    on_frame(span_of(burst_[i]), now);
+    if (is_long) icrc_ahead_.expect({});
     ahead_.fetch_rest();
     handled_ += burst_[i].len + 64;
   }
@@ -131,7 +138,7 @@ void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
     if (qp != nullptr && known.is_for(qp->context())) [[likely]]
       return on_known(*qp, *like, now);
   }
-  wire::PacketView parsed;
+  wire::PacketView parsed{.ahead = &icrc_ahead_};
   const wire::ParseResult result =
       like != nullptr ? wire::ParseResult::kRoce : wire::parse_packet(frame, parsed);
   const wire::PacketView& view = like != nullptr ? *like : parsed;

@@ -29,6 +29,7 @@
 #include "engine/undated_posts.h"
 #include "port/port.h"
 #include "transport/queue_pair.h"
+#include "wire/icrc_ahead.h"
 
 namespace uroce::engine {
 
@@ -360,6 +361,7 @@ class PollLoop {
   std::array<port::RxFrame, port::kBurst> burst_{};  // a member, so that no iteration clears it
   std::array<Qpn, port::kBurst> destinations_{};     // of these, if foreseen; unset: none
   FetchAhead ahead_;                                 // what the next burst is about
+  wire::IcrcAhead icrc_ahead_;
   Ticks now_;
   Ticks moderation_due_;                       // when the next of these has an event to write, or earlier
   std::vector<transport::CqRing*> moderated_;  // CQs

@@ -1,4 +1,4 @@
-/// Copies between a scatter/gather list and a packet's payload, every byte checked by key.
+/// Where in memory the bytes of a scatter/gather list are, every one of them checked by key.
 #pragma once
 
 #include <algorithm>
@@ -11,6 +11,16 @@
 #include "uroce/wr.h"
 
 namespace uroce::mem {
+
+/// For SgeCursor::scatter(): copies bytes, one behind the other.
+struct CopyFrom {
+  const std::byte* next;
+
+  void operator()(std::byte* to, std::size_t size) noexcept {
+    copy_payload(to, next, size);
+    next += size;
+  }
+};
 
 /// A position in an SGE list. Packets of a message come in order, so the next one starts where the last one
 /// ended.
@@ -27,17 +37,11 @@ class SgeCursor {
     return walk(sges, keys, pd, 0, at, size, std::forward<Take>(take));
   }
 
-  /// Copies `in` to message offset `at` of the list; the regions need local write access. Nothing is written
-  /// when the first touched SGE refuses.
-  /// @param whole  bytes of the message, if known
+  /// Likewise to `put(std::byte*, std::size_t)`, to write to: the regions need local write access.
+  template <typename Put>
   KeyFault scatter(std::span<const Sge> sges, const KeyTable& keys, std::uint32_t pd, std::uint64_t at,
-                   std::span<const std::byte> in, std::uint64_t whole = 0) noexcept {
-    const std::byte* from = in.data();
-    return walk(sges, keys, pd, access::kLocalWrite, at, in.size(),
-                [&from, whole](std::byte* memory, std::size_t n) {
-                  copy_part(memory, from, n, whole);
-                  from += n;
-                });
+                   std::size_t size, Put&& put) noexcept {
+    return walk(sges, keys, pd, access::kLocalWrite, at, size, std::forward<Put>(put));
   }
 
   void rewind() noexcept { *this = {}; }
@@ -45,9 +49,9 @@ class SgeCursor {
   [[nodiscard]] std::uint64_t position() const noexcept { return position_; }
 
  private:
-  template <typename Copy>
+  template <typename Take>
   KeyFault walk(std::span<const Sge> sges, const KeyTable& keys, std::uint32_t pd, std::uint32_t access,
-                std::uint64_t at, std::size_t left, Copy&& copy) noexcept {
+                std::uint64_t at, std::size_t left, Take&& take) noexcept {
     seek(sges, at);
     while (left > 0) {
       if (index_ == sges.size()) return KeyFault::kOutOfRange;
@@ -57,7 +61,7 @@ class SgeCursor {
         KeyFault fault{};
         std::byte* memory = keys.resolve(raw(sge.lkey), pd, access, sge.addr + offset_, n, fault);
         if (memory == nullptr) return fault;
-        copy(memory, n);
+        take(memory, n);
       }
       left -= n;
       step(n, sge.length);

@@ -136,6 +136,9 @@ class Port : public FrameSink {
   /// The next burst probably shows more of what the last one, which had less than it could, has shown some
   /// of; or, while it spares others, none.
   [[nodiscard]] virtual bool shows_more() const noexcept { return false; }
+  /// The frame that the next burst shows first, behind a long one with which the last burst ended; empty: it
+  /// is not known, or not there. Stays valid until it has been shown and rx_release() called.
+  [[nodiscard]] virtual std::span<const std::byte> next_frame() const noexcept { return {}; }
   /// From now on the cache lines of what the next burst will show are not fetched by rx_burst(), but set in
   /// `ahead` for the caller to fetch while it works on this one. A port that fetches none lets it be.
   /// Lifetime: of `ahead`, until the next call; nullptr: as before.

@@ -4,6 +4,7 @@
 
 #include "transport/requester.h"
 #include "transport/send_message.h"
+#include "wire/icrc_ahead.h"
 #include "wire/timer_codes.h"
 
 namespace uroce::transport {
@@ -231,8 +232,8 @@ void Requester::on_read_response(const wire::PacketView& packet, Ticks now) noex
     return;
   }
   if (received == 0) read_cursor_.rewind();
-  if (read_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, at, packet.payload, wqe.length) !=
-      mem::KeyFault::kNone) {
+  if (read_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, at, packet.payload.size(),
+                           wire::PayloadCopy(packet, wqe.length)) != mem::KeyFault::kNone) {
     fail_oldest(Fault::kLocalKey);
     return;
   }
@@ -251,7 +252,8 @@ void Requester::on_atomic_response(const wire::PacketView& packet, Ticks now) no
   // The original value lands in host byte order, as ibv_post_send(3) promises.
   const std::uint64_t original = packet.atomic_ack_eth().original;
   read_cursor_.rewind();
-  if (read_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, 0, std::as_bytes(std::span{&original, 1})) !=
+  if (read_cursor_.scatter(wqe.sges(), qp_.keys, qp_.pd, 0, sizeof original,
+                           mem::CopyFrom{std::as_bytes(std::span{&original, 1}).data()}) !=
       mem::KeyFault::kNone) {
     fail_oldest(Fault::kLocalKey);
     return;

@@ -1,6 +1,5 @@
 #include "transport/message_sink.h"
 
-#include "base/copy.h"
 #include "uroce/ece.h"
 
 namespace uroce::transport {
@@ -68,12 +67,12 @@ void MessageSink::reset_message() noexcept {
 Fault MessageSink::place_write(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept {
   if (op.starts_message) {
     const wire::Reth reth = packet.reth();
-    if (op.is_only()) return write(reth.va, raw(reth.rkey), packet.payload, reth.length);
+    if (op.is_only()) return write(packet, reth.va, raw(reth.rkey), reth.length);
     partial_.write_va = reth.va;
     partial_.write_rkey = raw(reth.rkey);
     partial_.write_left = partial_.write_length = reth.length;
   }
-  const Fault fault = write(partial_.write_va, partial_.write_rkey, packet.payload, partial_.write_length);
+  const Fault fault = write(packet, partial_.write_va, partial_.write_rkey, partial_.write_length);
   if (fault != Fault::kNone) return fault;
   const auto size = static_cast<std::uint32_t>(packet.payload.size());
   partial_.write_va += size;
@@ -83,13 +82,13 @@ Fault MessageSink::place_write(const wire::PacketView& packet, const wire::Opcod
 }
 
 /// @param whole  bytes of the message
-Fault MessageSink::write(std::uint64_t va, std::uint32_t rkey, std::span<const std::byte> in,
+Fault MessageSink::write(const wire::PacketView& packet, std::uint64_t va, std::uint32_t rkey,
                          std::uint32_t whole) noexcept {
-  if (in.empty()) return Fault::kNone;
+  if (packet.payload.empty()) return Fault::kNone;
   mem::KeyFault fault{};
-  std::byte* memory = qp_.resolve_remote(rkey, access::kRemoteWrite, va, in.size(), fault);
+  std::byte* memory = qp_.resolve_remote(rkey, access::kRemoteWrite, va, packet.payload.size(), fault);
   if (memory == nullptr) return Fault::kRemoteKey;
-  copy_part(memory, in.data(), in.size(), whole);
+  wire::place_part(packet, memory, packet.payload, whole);
   return Fault::kNone;
 }
 

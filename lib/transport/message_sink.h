@@ -9,6 +9,7 @@
 #include "mem/sge_cursor.h"
 #include "transport/context.h"
 #include "uroce/access.h"
+#include "wire/icrc_ahead.h"
 #include "wire/packet.h"
 
 namespace uroce::transport {
@@ -99,7 +100,7 @@ class MessageSink {
   [[nodiscard]] Fault check_flush_key(const wire::PacketView& packet) const noexcept;
   [[nodiscard]] Fault place_send(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
   [[nodiscard]] Fault place_write(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
-  [[nodiscard]] Fault write(std::uint64_t va, std::uint32_t rkey, std::span<const std::byte> in,
+  [[nodiscard]] Fault write(const wire::PacketView& packet, std::uint64_t va, std::uint32_t rkey,
                             std::uint32_t whole) noexcept;
 
   PartialMessage& partial_;
@@ -177,8 +178,8 @@ class MessageSink {
   if (op.starts_message && !is_only) partial_ = {};
   mem::SgeCursor& cursor = is_only ? start : partial_.cursor;
   const RecvWqe& wqe = qp_.receives.front();
-  if (cursor.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, cursor.position(), packet.payload) !=
-      mem::KeyFault::kNone)
+  if (cursor.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, cursor.position(), packet.payload.size(),
+                     wire::PayloadCopy(packet)) != mem::KeyFault::kNone)
     return Fault::kReceiveKey;
   if (op.has_ieth && !qp_.keys.invalidate(raw(packet.ieth().rkey), qp_.user()))
     return Fault::kInvalidateRefused;

@@ -5,6 +5,7 @@
 #include "base/endian.h"
 #include "mem/sge_cursor.h"
 #include "wire/grh.h"
+#include "wire/icrc_ahead.h"
 
 namespace uroce::transport {
 
@@ -34,9 +35,11 @@ void UdResponder::on_request(const wire::PacketView& packet) noexcept {
   std::array<std::byte, kGrhBytes> grh;
   wire::emit_receive_grh(packet, grh);
   mem::SgeCursor cursor;
-  mem::KeyFault fault = cursor.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, 0, grh);
+  mem::KeyFault fault =
+      cursor.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, 0, grh.size(), mem::CopyFrom{grh.data()});
   if (fault == mem::KeyFault::kNone) {
-    fault = cursor.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, kGrhBytes, packet.payload);
+    fault = cursor.scatter(wqe.sges(), qp_.keys, qp_.recv_pd, kGrhBytes, packet.payload.size(),
+                           wire::PayloadCopy(packet));
   }
   if (fault != mem::KeyFault::kNone) {
     fail_receive(Fault::kReceiveKey);

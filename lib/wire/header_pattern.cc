@@ -7,7 +7,6 @@ void HeaderPattern::learn(const PacketView& packet) noexcept {
   const auto place = [&packet](const std::byte* at) { return static_cast<std::uint16_t>(at - packet.frame); };
   ext_at_ = place(packet.ext);
   payload_at_ = place(packet.payload.data());
-  ip_payload_at_ = place(packet.ip_payload.data());
   view_ = packet;
 }
 

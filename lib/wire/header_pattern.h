@@ -66,7 +66,6 @@ class HeaderPattern {
     view_.frame = frame;
     view_.ext = frame + ext_at_;
     view_.payload = {frame + payload_at_, view_.payload.size()};
-    view_.ip_payload = {frame + ip_payload_at_, view_.ip_payload.size()};
     const auto bth = bytes_at<Bth::kSize>(frame + view_.bth_offset);
     const std::uint64_t last = load_be<4, 8>(bth);
     view_.bth.dest_qpn = Qpn{static_cast<std::uint32_t>(last >> 32 & 0xff'ffff)};
@@ -78,7 +77,6 @@ class HeaderPattern {
   std::array<std::byte, kMost> head_{};
   std::uint16_t ext_at_ = 0;  // in the frame, like those below
   std::uint16_t payload_at_ = 0;
-  std::uint16_t ip_payload_at_ = 0;
   PacketView view_{.frame_len = UINT32_MAX};  // nothing was learned
 };
 

@@ -8,7 +8,7 @@ namespace uroce::wire {
 namespace {
 
 bool checksum_ok(const PacketView& packet) noexcept {
-  const auto message = packet.ip_payload;
+  const auto message = packet.ip_payload();
   const std::uint64_t sum =
       packet.is_v6 ? icmp6_sum(packet.src_gid(), packet.dst_gid(), message) : add_words(message);
   return fold_sum(sum) == 0xffff;
@@ -21,7 +21,7 @@ bool is_unicast(const PacketView& packet) noexcept {
 
 /// The IP header of the reply. @return where the ICMP message goes.
 std::byte* emit_reply_ip(std::byte* at, const PacketView& request) noexcept {
-  const std::size_t size = request.ip_payload.size();
+  const std::size_t size = request.ip_payload().size();
   if (request.is_v6) {
     return emit_at(at, Ipv6{.traffic_class = request.traffic_class(),
                             .payload_length = static_cast<std::uint16_t>(size),
@@ -40,12 +40,12 @@ std::byte* emit_reply_ip(std::byte* at, const PacketView& request) noexcept {
 }  // namespace
 
 std::uint32_t echo_reply_len(const PacketView& request) noexcept {
-  if (request.ip_payload.size() < Icmp::kSize || !is_unicast(request)) return 0;
-  const auto echo = parse_at<Icmp>(request.ip_payload.data());
+  if (request.ip_payload().size() < Icmp::kSize || !is_unicast(request)) return 0;
+  const auto echo = parse_at<Icmp>(request.ip_payload().data());
   const auto wanted = request.is_v6 ? Icmp::Type::kEchoRequest6 : Icmp::Type::kEchoRequest;
   if (echo.type != wanted || echo.code != 0 || !checksum_ok(request)) return 0;
   const std::size_t ip = request.is_v6 ? Ipv6::kSize : Ipv4::kSize;
-  return static_cast<std::uint32_t>(request.l3_offset + ip + request.ip_payload.size());
+  return static_cast<std::uint32_t>(request.l3_offset + ip + request.ip_payload().size());
 }
 
 void emit_echo_reply(const PacketView& request, std::byte* frame) noexcept {
@@ -54,7 +54,7 @@ void emit_echo_reply(const PacketView& request, std::byte* frame) noexcept {
   std::byte* at = link.emit(frame, request.is_v6 ? EtherType::kIpv6 : EtherType::kIpv4);
   at = emit_reply_ip(at, request);
 
-  const auto asked = request.ip_payload;
+  const auto asked = request.ip_payload();
   std::copy(asked.begin(), asked.end(), at);
   Icmp reply = parse_at<Icmp>(asked.data());
   reply.type = request.is_v6 ? Icmp::Type::kEchoReply6 : Icmp::Type::kEchoReply;

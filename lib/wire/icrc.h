@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <type_traits>
 
@@ -22,6 +23,11 @@ inline constexpr std::size_t kIcrcSize = 4;  // bytes
 /// @param ahead    as masked_crc32() says
 [[nodiscard]] std::uint32_t compute_icrc(std::span<const std::byte> covered, bool is_v6,
                                          FetchAhead* ahead = nullptr) noexcept;
+
+/// compute_icrc(), while `others` are copied to `to`: as masked_crc32_beside_copy() says.
+[[nodiscard]] std::optional<std::uint32_t> compute_icrc_beside_copy(
+    std::span<const std::byte> covered, bool is_v6, std::byte* to,
+    std::span<const std::byte> others) noexcept;
 
 /// ICRC of a RoCE v1 packet.
 ///

@@ -66,7 +66,7 @@ NeighbourMessage make_advertisement(const NeighbourMessage& solicitation,
 }
 
 std::optional<NeighbourMessage> parse_neighbour(const PacketView& packet) noexcept {
-  const auto message = packet.ip_payload;
+  const auto message = packet.ip_payload();
   if (!packet.is_v6 || message.size() < kFixedSize || packet.hop_limit() != kHopLimit) return std::nullopt;
   const auto header = parse_at<Icmp>(message.data());
   const bool is_advertisement = header.type == Icmp::Type::kNeighbourAdvertisement;

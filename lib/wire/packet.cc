@@ -3,6 +3,8 @@
 #include <array>
 #include <cstring>
 
+#include "wire/icrc_ahead.h"
+
 namespace uroce::wire {
 namespace {
 
@@ -42,7 +44,7 @@ EtherType parse_ether(std::span<const std::byte> frame, PacketView& out) noexcep
   return type;
 }
 
-/// @return kRoce if it is UDP; then and for ICMP, out.ip_payload is all that the header claims.
+/// @return kRoce if it is UDP; then and for ICMP, out.ip_payload_len is all that the header claims.
 ParseResult parse_ipv4(std::span<const std::byte> packet, PacketView& out) noexcept {
   using enum ParseResult;
   if (packet.size() < Ipv4::kSize) return kTooShort;
@@ -58,7 +60,7 @@ ParseResult parse_ipv4(std::span<const std::byte> packet, PacketView& out) noexc
   if ((load_be<6, 2>(header) & Ipv4::kFragmentMask) != 0) return kFragment;
 
   out.is_v6 = false;
-  out.ip_payload = packet.subspan(Ipv4::kSize, total - Ipv4::kSize);
+  out.ip_payload_len = static_cast<std::uint32_t>(total - Ipv4::kSize);
   const auto protocol = IpProtocol{load_be<9, 1>(header)};
   if (protocol == IpProtocol::kUdp) return kRoce;
   if (protocol == IpProtocol::kIgmp) return kIgmp;
@@ -74,7 +76,7 @@ ParseResult parse_ipv6(std::span<const std::byte> packet, PacketView& out) noexc
   if (length > packet.size() - Ipv6::kSize) return kTooShort;
 
   out.is_v6 = true;
-  out.ip_payload = packet.subspan(Ipv6::kSize, length);
+  out.ip_payload_len = static_cast<std::uint32_t>(length);
   const auto next = IpProtocol{load_be<6, 1>(header)};
   if (next == IpProtocol::kUdp) return kRoce;
   if (next == IpProtocol::kHopByHop) return kMld;
@@ -117,9 +119,9 @@ ParseResult parse_roce_v1(std::span<const std::byte> packet, PacketView& out) no
 
   out.is_v6 = true;
   out.gid_type = GidType::kRoceV1;
-  out.ip_payload = packet.subspan(Ipv6::kSize, length);
+  out.ip_payload_len = static_cast<std::uint32_t>(length);
   out.bth_offset = static_cast<std::uint16_t>(out.l3_offset + Ipv6::kSize);
-  return parse_roce(out.ip_payload, out);
+  return parse_roce(out.ip_payload(), out);
 }
 
 }  // namespace
@@ -154,7 +156,7 @@ ParseResult parse_packet(std::span<const std::byte> frame, PacketView& out) noex
   }
   if (result != kRoce) return result;
 
-  const auto datagram = out.ip_payload;
+  const auto datagram = out.ip_payload();
   if (datagram.size() < Udp::kSize) return kBadUdp;
   const auto udp = bytes_at<Udp::kSize>(datagram.data());
   if (load_be<2, 2>(udp) != kRoceUdpPort) return kNotRocePort;
@@ -180,6 +182,9 @@ std::optional<Guess> guess(std::span<const std::byte> frame) noexcept {
 bool icrc_ok(const PacketView& packet, FetchAhead* ahead) noexcept {
   if (packet.gid_type == GidType::kRoceV1) [[unlikely]]
     return compute_icrc_v1(packet.icrc_covered()) == packet.icrc();
+  if (packet.frame_len >= IcrcAhead::kShortest && packet.ahead != nullptr && packet.ahead->approves(packet))
+      [[unlikely]]
+    return true;
   return compute_icrc(packet.icrc_covered(), packet.is_v6, ahead) == packet.icrc();
 }
 

@@ -64,6 +64,8 @@ inline constexpr std::size_t kParseResults = 17;
   return result >= ParseResult::kTooShort;
 }
 
+class IcrcAhead;
+
 /// A parsed frame, shown in place. Filled only as far as the frame goes: all of it for kRoce; up to `is_v6`
 /// and `ip_payload` for kIcmp and kIcmp6; up to `l3_offset` for kArp, kIgmp and
 /// kMld.
@@ -79,12 +81,13 @@ struct PacketView {
   bool has_vlan = false;
   bool is_v6 = false;  ///< IPv6, or the GRH of RoCE v1, which has its layout
   GidType gid_type = GidType::kRoceV2;
-  std::uint32_t roce_len = 0;  ///< bytes, BTH up to and with the ICRC
+  std::uint32_t roce_len = 0;        ///< bytes, BTH up to and with the ICRC
+  std::uint32_t ip_payload_len = 0;  ///< bytes, all that the IP header or GRH claims behind itself
   Bth bth{};
   const OpcodeInfo* op = nullptr;
-  const std::byte* ext = nullptr;           ///< first byte behind the BTH and the XRCETH
-  std::span<const std::byte> payload{};     ///< without pad
-  std::span<const std::byte> ip_payload{};  ///< all that the IP header claims behind itself
+  const std::byte* ext = nullptr;        ///< first byte behind the BTH and the XRCETH
+  std::span<const std::byte> payload{};  ///< without pad
+  IcrcAhead* ahead = nullptr;            ///< of who shows it, if he knows what comes next
 
   [[nodiscard]] Reth reth() const noexcept { return parse_at<Reth>(ext + (op->is_flush ? Feth::kSize : 0)); }
   [[nodiscard]] Feth feth() const noexcept { return parse_at<Feth>(ext); }
@@ -121,6 +124,9 @@ struct PacketView {
   [[nodiscard]] std::uint8_t priority() const noexcept { return static_cast<std::uint8_t>(vlan_tci >> 13); }
 
   [[nodiscard]] const std::byte* l3() const noexcept { return frame + l3_offset; }
+  [[nodiscard]] std::span<const std::byte> ip_payload() const noexcept {
+    return {l3() + (is_v6 ? Ipv6::kSize : Ipv4::kSize), ip_payload_len};
+  }
   [[nodiscard]] Ipv4 ipv4() const noexcept { return parse_at<Ipv4>(l3()); }
   [[nodiscard]] Ipv6 ipv6() const noexcept { return parse_at<Ipv6>(l3()); }
   /// RoCE v2 only.
@@ -165,9 +171,9 @@ struct PacketView {
   }
 };
 
-/// Tells what `frame` is and, for RoCE, fills `out`. Reads nothing beyond the frame, takes all lengths from
-/// the IP and UDP headers or the GRH and ignores what follows them. One VLAN tag is accepted. Any UDP source
-/// port and any UDP checksum is accepted.
+/// Tells what `frame` is and, for RoCE, fills `out`, all but `ahead`. Reads nothing beyond the frame, takes
+/// all lengths from the IP and UDP headers or the GRH and ignores what follows them. One VLAN tag is
+/// accepted. Any UDP source port and any UDP checksum is accepted.
 [[nodiscard]] ParseResult parse_packet(std::span<const std::byte> frame, PacketView& out) noexcept;
 
 /// What a frame is about, if it is a RoCE v2 packet without a VLAN tag; else anything. Hints for prefetching.

@@ -71,7 +71,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (result == wire::ParseResult::kIgmp) (void)wire::parse_igmp(frame, packet.l3_offset);
   if (result == wire::ParseResult::kMld) (void)wire::parse_mld(frame, packet.l3_offset);
   if (result == wire::ParseResult::kIcmp || result == wire::ParseResult::kIcmp6) {
-    require(lies_within(packet.ip_payload, frame));
+    require(lies_within(packet.ip_payload(), frame));
   }
   require(!wire::describe_frame(frame).empty());
   return 0;

@@ -267,7 +267,7 @@ TEST_CASE("a cursor writes nothing through an SGE without the right", "[mem][sge
   const Sge sge{base, 100, key};
   const std::vector<std::byte> data(10, std::byte{1});
   SgeCursor cursor;
-  CHECK(cursor.scatter({&sge, 1}, keys, kPd, 0, data) == KeyFault::kNoRights);
+  CHECK(cursor.scatter({&sge, 1}, keys, kPd, 0, data.size(), CopyFrom{data.data()}) == KeyFault::kNoRights);
   CHECK(std::all_of(memory.begin(), memory.end(), [](std::byte b) { return b == std::byte{0}; }));
   const auto refuse = [](const std::byte*, std::size_t) { FAIL("bytes of another protection domain"); };
   CHECK(cursor.gather({&sge, 1}, keys, kPd + 1, 0, 1, refuse) == KeyFault::kWrongPd);

@@ -102,6 +102,26 @@ TEST_CASE("a record header of the bulk lane that cannot be true is counted, and 
   CHECK(receive(*b).size() == 1);
 }
 
+TEST_CASE("a header behind a long record that cannot be true shows no next frame", "[shm][hostile]") {
+  for (const std::uint32_t low : {0x0U, 0xdU, 0x107bU, 0x3fffU, 0x4001U, 0x7fffU, 0x4000U}) {
+    INFO("header " << std::hex << low);
+    Overlooked link("next");
+    auto& [name, a, b, shared] = link;
+    std::array<port::RxFrame, port::kBurst> shown;
+    REQUIRE(send(*a, random_bytes(4000, 1)));
+    const std::size_t behind = kGeometry.ring_at(0, 0) + shm::record_bytes(4000);
+    REQUIRE(send(*a, random_bytes(4000, 2)));
+    REQUIRE(b->rx_burst(shown) == 1);
+    CHECK(b->next_frame().size() == 4000);
+    const std::uint32_t tag = shared.load32(behind) & shm::kTagMask;
+    shared.store32(behind, tag | low);
+    CHECK(b->next_frame().empty());
+    shared.store32(behind, ~tag);
+    CHECK(b->next_frame().empty());
+    b->rx_release();
+  }
+}
+
 TEST_CASE("a record that would reach over the end of the ring is malformed", "[shm][hostile]") {
   Overlooked link("straddle");
   auto& [name, a, b, shared] = link;

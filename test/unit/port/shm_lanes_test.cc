@@ -60,6 +60,38 @@ TEST_CASE("who fetches lines ahead is told which: the next long record, but for 
   CHECK(link.b->counters().rx_frames == 4);
 }
 
+TEST_CASE("the frame behind a long one is known if it is there, and not while others are spared",
+          "[shm][lanes]") {
+  const Pair link("next");
+  std::array<port::RxFrame, port::kBurst> shown;
+  const auto next_of = [&] { return Bytes(link.b->next_frame().begin(), link.b->next_frame().end()); };
+  const std::vector<Bytes> frames = {random_bytes(4000, 1), random_bytes(2000, 2), random_bytes(64, 3)};
+  REQUIRE(send_bulk(*link.a, frames[0]));
+  REQUIRE(link.b->rx_burst(shown) == 1);
+  CHECK(next_of().empty());
+  link.b->rx_release();
+  for (const Bytes& frame : frames) REQUIRE(send_bulk(*link.a, frame));
+  REQUIRE(link.b->rx_burst(shown) == 1);
+  CHECK(next_of() == frames[1]);
+  const std::byte* const where = link.b->next_frame().data();
+  link.b->spare_others(true);
+  CHECK(next_of().empty());
+  link.b->spare_others(false);
+  link.b->rx_release();
+  REQUIRE(link.b->rx_burst(shown) == 1);
+  CHECK(shown[0].data == where);
+  CHECK(next_of() == frames[2]);
+  link.b->rx_release();
+  REQUIRE(link.b->rx_burst(shown) == 1);
+  link.b->rx_release();
+  // Of the other lane, of which a burst ends with a long one.
+  REQUIRE(send(*link.a, frames[0]));
+  REQUIRE(send(*link.a, frames[1]));
+  REQUIRE(link.b->rx_burst(shown) == 1);
+  CHECK(next_of() == frames[1]);
+  link.b->rx_release();
+}
+
 TEST_CASE("short frames overtake bulk that waits, which is shown a frame at a time", "[shm][lanes]") {
   const Pair link("overtake");
   CHECK_FALSE(link.b->shows_more());

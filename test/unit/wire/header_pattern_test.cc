@@ -48,7 +48,7 @@ bool is_same(const PacketView& a, const PacketView& b) {
   const bool same_kind = a.vlan_tci == b.vlan_tci && a.has_vlan == b.has_vlan && a.is_v6 == b.is_v6 &&
                          a.gid_type == b.gid_type && a.op == b.op && a.bth == b.bth;
   return same_place && same_kind && a.ext == b.ext && same(a.payload, b.payload) &&
-         same(a.ip_payload, b.ip_payload);
+         same(a.ip_payload(), b.ip_payload());
 }
 
 }  // namespace

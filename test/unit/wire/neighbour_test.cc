@@ -31,7 +31,7 @@ void reseal(test::Bytes& frame) {
   PacketView packet;
   REQUIRE(parse_packet(frame, packet) == ParseResult::kIcmp6);
   frame[56] = frame[57] = std::byte{0};
-  const std::uint16_t sum = finish_sum(icmp6_sum(packet.src_gid(), packet.dst_gid(), packet.ip_payload));
+  const std::uint16_t sum = finish_sum(icmp6_sum(packet.src_gid(), packet.dst_gid(), packet.ip_payload()));
   frame[56] = static_cast<std::byte>(sum >> 8);
   frame[57] = static_cast<std::byte>(sum);
 }
