@@ -78,9 +78,9 @@ unsigned PollLoop::receive(Ticks now) noexcept {
     if (i + 1 < count) prefetch(burst_[i + 1].data);
     for (; foreseen < std::min(count, i + kAhead); ++foreseen) foresee_qp(destinations_[foreseen]);
     const bool is_long = burst_[i].len >= wire::IcrcAhead::kShortest;
-    if (is_long) icrc_ahead_.expect(i + 1 < count ? span_of(burst_[i + 1]) : port_.next_frame());
+    if (is_long) icrc_ahead_.begin(i + 1 < count ? span_of(burst_[i + 1]) : port_.next_frame());
     on_frame(span_of(burst_[i]), now);
-    if (is_long) icrc_ahead_.expect({});
+    if (is_long) icrc_ahead_.end();
     ahead_.fetch_rest();
     handled_ += burst_[i].len + 64;
   }

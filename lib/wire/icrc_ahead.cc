@@ -1,7 +1,6 @@
 #include "wire/icrc_ahead.h"
 
 #include <cassert>
-#include <optional>
 
 #include "base/cpu.h"
 #include "wire/icrc.h"
@@ -14,17 +13,14 @@ void IcrcAhead::copy(const PacketView& packet, std::byte* to, std::span<const st
                      std::uint64_t whole) noexcept {
   assert(part.size() >= kShortestBeside);
   const auto next = std::exchange(next_, {});
-  std::optional<std::uint32_t> icrc;
   if (next.size() >= kShortest && packet.gid_type == GidType::kRoceV2 && !cpu::is_intel) {
-    covered_ = next.subspan(packet.l3_offset, next.size() - packet.l3_offset - kIcrcSize);
-    icrc = compute_icrc_beside_copy(covered_, packet.is_v6, to, part);
+    const auto covered = next.subspan(packet.l3_offset, next.size() - packet.l3_offset - kIcrcSize);
+    if (const auto icrc = compute_icrc_beside_copy(covered, packet.is_v6, to, part)) {
+      coming_ = {.covered = covered, .icrc = *icrc, .is_v6 = packet.is_v6};
+      return;
+    }
   }
-  if (!icrc.has_value()) {
-    covered_ = {};
-    return copy_part(to, part.data(), part.size(), whole);
-  }
-  icrc_ = *icrc;
-  is_v6_ = packet.is_v6;
+  copy_part(to, part.data(), part.size(), whole);
 }
 
 }  // namespace uroce::wire

@@ -25,16 +25,24 @@ class IcrcAhead {
   static_assert(kShortest >= kShortestBeside + 66 + kIcrcSize,
                 "Ethernet, VLAN, IPv6 and UDP are not in both");
 
-  /// Behind the frame that is handled now `frame` comes, or, if that is empty, nobody knows what.
-  /// Lifetime: until the next call.
-  void expect(std::span<const std::byte> frame) noexcept { next_ = frame; }
+  /// A long frame is handled now, and behind it `next` comes, or, if that is empty, nobody knows what.
+  /// Lifetime: of `next`, until end().
+  void begin(std::span<const std::byte> next) noexcept {
+    known_ = std::exchange(coming_, {});
+    next_ = next;
+  }
+  /// It has been handled.
+  void end() noexcept {
+    known_ = {};
+    next_ = {};
+  }
 
-  /// Whether the ICRC that `packet` carries, of RoCE v2, is known to be right. It is asked once.
-  [[nodiscard]] bool approves(const PacketView& packet) noexcept {
+  /// Whether the ICRC that `packet` carries, which is the one handled now and of RoCE v2, is known to be
+  /// right.
+  [[nodiscard]] bool approves(const PacketView& packet) const noexcept {
     const auto covered = packet.icrc_covered();
-    const auto known = std::exchange(covered_, {});
-    return covered.data() == known.data() && covered.size() == known.size() && packet.is_v6 == is_v6_ &&
-           packet.icrc() == icrc_;
+    return covered.data() == known_.covered.data() && covered.size() == known_.covered.size() &&
+           packet.is_v6 == known_.is_v6 && packet.icrc() == known_.icrc;
   }
 
   /// copy_part() of a part of the payload of `packet`, the one that is handled now; and the ICRC of the next
@@ -43,10 +51,15 @@ class IcrcAhead {
             std::uint64_t whole) noexcept;
 
  private:
-  std::span<const std::byte> next_{};     // frame
-  std::span<const std::byte> covered_{};  // what icrc_ is of
-  std::uint32_t icrc_ = 0;
-  bool is_v6_ = false;
+  struct Sum {
+    std::span<const std::byte> covered{};
+    std::uint32_t icrc = 0;
+    bool is_v6 = false;
+  };
+
+  std::span<const std::byte> next_{};  // frame
+  Sum known_;                          // of the frame that is handled now
+  Sum coming_;                         // of the next one
 };
 
 /// Copies a part of the payload of `packet` to where it belongs: copy_part(), or more than that.

@@ -398,6 +398,27 @@ TEST_CASE("bulk waits where others are to be spared, and is announced meanwhile"
   CHECK(receive(ends[0]) == Frames{bulk});
 }
 
+TEST_CASE("behind a long frame the next one of the same end is known", "[shm][mesh]") {
+  const Ends ends("next");
+  std::array<port::RxFrame, port::kBurst> shown;
+  const Bytes frame = random_bytes(4000, 1);
+  const auto burst = [&] {  // not every end is looked at in each
+    unsigned count = 0;
+    for (int i = 0; i < 3 && count == 0; ++i) count = ends[0].rx_burst(shown);
+    return count;
+  };
+  for (const std::size_t from : {1U, 2U}) {
+    for (int i = 0; i < 2; ++i) REQUIRE(send_bulk(ends.way(from, 0), frame));
+    REQUIRE(burst() == 1);
+    const auto next = ends[0].next_frame();
+    CHECK(Bytes(next.begin(), next.end()) == frame);
+    ends[0].rx_release();
+    REQUIRE(burst() == 1);
+    CHECK(ends[0].next_frame().empty());
+    ends[0].rx_release();
+  }
+}
+
 TEST_CASE("an end that has been silent for long is still heard", "[shm][mesh]") {
   const Ends ends("silent", 5);
   for (int looks = 0; looks < 400'000; ++looks) {
