@@ -29,6 +29,12 @@ constexpr Fault fault_of_nak(std::uint8_t syndrome) noexcept {
   }
 }
 
+/// What comes with data is a positive answer, or a false one. IBA 9.7.6 ?
+bool is_positive(const wire::PacketView& response) noexcept {
+  return !response.op->has_aeth ||
+         wire::syndrome::classify(response.aeth().syndrome) == wire::syndrome::Kind::kAck;
+}
+
 }  // namespace
 
 void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept {
@@ -220,6 +226,7 @@ void Requester::on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept {
 
 void Requester::on_read_response(const wire::PacketView& packet, Ticks now) noexcept {
   if (!acknowledge(span_from(packet.bth.psn, unacked_psn_), now)) return hold_response(packet, now);
+  if (!is_positive(packet)) return on_bad_response(Fault::kReservedSyndrome);
   const SendWqe& wqe = qp_.sq.at(oldest_);
   if (!wqe.is_read()) {
     on_placed(packet, now);
@@ -244,6 +251,7 @@ void Requester::on_read_response(const wire::PacketView& packet, Ticks now) noex
 
 void Requester::on_atomic_response(const wire::PacketView& packet, Ticks now) noexcept {
   if (!acknowledge(span_from(packet.bth.psn, unacked_psn_), now)) return hold_response(packet, now);
+  if (!is_positive(packet)) return on_bad_response(Fault::kReservedSyndrome);
   const SendWqe& wqe = qp_.sq.at(oldest_);
   if (!wqe.is_atomic()) {
     on_bad_response(Fault::kUnexpectedResponse);

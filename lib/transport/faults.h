@@ -111,7 +111,7 @@ inline constexpr std::array<FaultRow, static_cast<std::size_t>(Fault::kCount)> k
       {0, kRemOpErr, kPeer, Event::kQpFatal, "the peer could not complete the request (NAK 3)"},
       {0, kRemInvRdReqErr, kPeer, Event::kQpFatal,
        "the peer refused the request as an invalid RD request (NAK 4)"},
-      {0, kBadRespErr, kPeer, Event::kQpFatal, "the peer answered with a reserved syndrome"},
+      {0, kBadRespErr, kPeer, Event::kQpFatal, "the peer answered with a syndrome that means nothing there"},
       {0, kBadRespErr, kPeer, Event::kQpFatal, "the peer answered with a response of another kind"},
       {0, kBadRespErr, kPeer, Event::kQpFatal, "a READ response has the wrong length"},
       {0, kGeneralErr, Count::kCqOverflows, Event::kCqErr, "a completion queue overflowed: create it larger"},

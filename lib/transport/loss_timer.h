@@ -87,6 +87,7 @@ class LossTimer {
   void on_answered(Psn unacked, Ticks now) noexcept {
     if (!is_timing_ || !before(timed_psn_, unacked)) return;
     is_timing_ = false;
+    if (now < sent_at_) return;  // by the clock of another core
     take_sample(to_short(now.ns() - sent_at_.ns()));
   }
   /// `packets` from `first` on leave once more: an answer to one of them tells no time. Karn's rule, RFC

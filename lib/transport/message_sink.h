@@ -57,6 +57,14 @@ struct FlushRange {
 ///
 /// Threads: loop.
 class MessageSink {
+ public:
+  /// IBA 9.6.1.1 ?: only the peer's packets, to the address that it was told.
+  [[nodiscard]] static Count refuse_addresses(const QpContext& qp, const wire::PacketView& packet,
+                                              const Gid& local) noexcept {
+    const bool fits = packet.comes_from(qp.path->to.dgid) && packet.goes_to(local);
+    return fits ? Count::kRxRoce : Count::kDropWrongAddress;
+  }
+
  protected:
   enum class Message : std::uint8_t { kNone, kSend, kWrite };
 

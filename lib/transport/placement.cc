@@ -26,7 +26,7 @@ void Responder::execute_placement(const wire::PacketView& packet) noexcept {
   if (packet.op->is_flush) begin_flush(*request, packet);
   request->msn = finish_message();
   resources_.queue(*request);
-  advance(1);
+  advance_past_answered(1);
 }
 
 /// One store of 8 bytes, as they came: nobody sees a part of them.

@@ -194,15 +194,21 @@ Status QueuePair::modify(const QpAttr& attr, std::uint32_t mask, const QpBounds&
   ctx_.credits.store(bounds.credits && ctx_.init.type == QpType::kRc, std::memory_order_relaxed);
   if (ctx_.init.type == QpType::kUd)
     ctx_.attr.path_mtu = bounds.active_mtu;  // datagrams have no path of their own
-  apply(attr, mask);
-  if (to != from || to == QpState::kReset) enter(to);
+  const QpAttr before = ctx_.attr;
+  try {
+    apply(attr, mask);
+    if (to != from || to == QpState::kReset) enter(to);
+  } catch (const std::bad_alloc&) {
+    ctx_.attr = before;
+    ctx_.take_attributes();
+    throw;
+  }
   return {};
 }
 
-/// Throws bad_alloc, and nothing has changed then.
+/// Throws bad_alloc.
 void QueuePair::apply(const QpAttr& attr, std::uint32_t mask) {
   QpAttr& own = ctx_.attr;
-  const QpAttr before = own;
   const auto take = [mask](std::uint32_t bit, auto& to, const auto& from) {
     if ((mask & bit) != 0) to = from;
   };
@@ -227,13 +233,7 @@ void QueuePair::apply(const QpAttr& attr, std::uint32_t mask) {
     own.sl = attr.sl;
   }
   ctx_.take_attributes();
-  try {
-    resize_halves();
-  } catch (const std::bad_alloc&) {
-    own = before;
-    ctx_.take_attributes();
-    throw;
-  }
+  resize_halves();
   if ((mask & kAv) != 0) ctx_.resolved = false;
 }
 

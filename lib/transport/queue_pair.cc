@@ -187,7 +187,7 @@ void QueuePair::enter(QpState to) {
   const QpState from = state();
   if (to == QpState::kError) {
     if (from != QpState::kError) {
-      ctx_.fail(Fault::kFlushed);
+      if (!ctx_.has_failed()) ctx_.fatal = Fault::kFlushed;  // no fault of anybody's, to be counted
       fall_to_error();
       recheck_at(Ticks{1});  // at the next look
       if (ctx_.receives.shared() != nullptr) report_shared();

@@ -55,7 +55,6 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
   void lead(Path& path) noexcept { ctx_.path = &path; }
   /// The peer can be reached through frames made from the path's template.
   virtual void set_resolved() noexcept = 0;
-  void set_unresolved() noexcept { ctx_.resolved = false; }
 
   /// A packet whose ICRC is right and whose destination is this QP.
   /// @param local  the port's address that the QP uses

@@ -163,6 +163,12 @@ void Responder::advance(std::uint32_t packets) noexcept {
   expected_psn_ = expected_psn_ + packets;
 }
 
+/// Past a request that is answered by more than an ACK.
+void Responder::advance_past_answered(std::uint32_t packets) noexcept {
+  advance(packets);
+  if (span_from(expected_psn_, ack_psn_) > kOldestAck) ack_psn_ = expected_psn_ - kOldestAck;
+}
+
 /// @return the new MSN
 std::uint32_t Responder::finish_message() noexcept {
   qp_.counters.add(Count::kResponderMessages);
@@ -224,8 +230,7 @@ void Responder::execute_read(const wire::PacketView& packet) noexcept {
   request->end = packets;
   request->msn = finish_message();
   resources_.queue(*request);
-  advance(packets);
-  if (span_from(expected_psn_, ack_psn_) > kOldestAck) ack_psn_ = expected_psn_ - kOldestAck;
+  advance_past_answered(packets);
 }
 
 namespace {
@@ -279,7 +284,7 @@ void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
   request->original = original;
   request->msn = finish_message();
   resources_.queue(*request);
-  advance(1);
+  advance_past_answered(1);
 }
 
 bool Responder::transmit(TxContext& tx) noexcept {

@@ -28,12 +28,7 @@ class Responder : private MessageSink {
 
   explicit Responder(QpContext& qp) noexcept : MessageSink(qp, partial_message_) {}
 
-  /// IBA 9.6.1.1 ?: only the peer's packets, to the address that it was told.
-  [[nodiscard]] static Count refuse_addresses(const QpContext& qp, const wire::PacketView& packet,
-                                              const Gid& local) noexcept {
-    const bool fits = packet.comes_from(qp.path->to.dgid) && packet.goes_to(local);
-    return fits ? Count::kRxRoce : Count::kDropWrongAddress;
-  }
+  using MessageSink::refuse_addresses;
 
   void reset() noexcept;
   /// Takes the attributes of the move to RTR.
@@ -82,6 +77,7 @@ class Responder : private MessageSink {
   void execute_atomic(const wire::PacketView& packet) noexcept;
   void fail(Fault fault, bool blames_recv) noexcept;
   void advance(std::uint32_t packets) noexcept;
+  void advance_past_answered(std::uint32_t packets) noexcept;
   std::uint32_t finish_message() noexcept;
 
   // placement.cc

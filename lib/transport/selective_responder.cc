@@ -23,7 +23,7 @@ void Responder::hold(const wire::PacketView& packet) noexcept {
 
 /// What waited for the request that was taken just now goes the same way, in order.
 void Responder::take_held() noexcept {
-  const CqRing* const first_cq = qp_.recv_cq;
+  const SharedReceives* const first = qp_.receives.shared();
   while (!qp_.has_failed() && !refusing_) {
     wire::PacketView packet;
     const std::span<const std::byte> frame = held_->take(expected_psn_);
@@ -31,7 +31,7 @@ void Responder::take_held() noexcept {
     qp_.counters.add(Count::kResponderReplayedRequests);
     const Psn psn = expected_psn_;
     on_new_request(packet);
-    if (qp_.recv_cq != first_cq) qp_.events |= QpContext::kManyQueues;
+    if (qp_.receives.shared() != first) qp_.events |= QpContext::kManyQueues;
     if (expected_psn_ == psn) break;  // not taken
   }
   if (qp_.has_failed()) return;

@@ -16,11 +16,7 @@ class UcResponder : private MessageSink {
 
   explicit UcResponder(QpContext& qp) noexcept : MessageSink(qp, partial_message_) {}
 
-  [[nodiscard]] static Count refuse_addresses(const QpContext& qp, const wire::PacketView& packet,
-                                              const Gid& local) noexcept {
-    const bool fits = packet.comes_from(qp.path->to.dgid) && packet.goes_to(local);
-    return fits ? Count::kRxRoce : Count::kDropWrongAddress;
-  }
+  using MessageSink::refuse_addresses;
 
   void reset() noexcept {
     expected_psn_ = Psn{};

@@ -100,14 +100,15 @@ bool UnreliableSender::emit(TxContext& tx) noexcept {
       return true;
     }
   }
-  if (wqe.is_local()) return run_local(wqe);
+  if (wqe.is_local()) return run_local(wqe, tx);
   return is_datagram() ? emit_datagram(wqe, tx) : emit_packet(wqe, tx);
 }
 
 /// A bind or a local invalidate. @return false if it is to be tried again.
-bool UnreliableSender::run_local(const SendWqe& wqe) noexcept {
+bool UnreliableSender::run_local(const SendWqe& wqe, TxContext& tx) noexcept {
   const std::optional<Fault> fault = do_local(qp_, wqe);
   if (!fault) return false;
+  --tx.budget;
   *fault == Fault::kNone ? retire(Fault::kNone) : fail(*fault);
   return true;
 }

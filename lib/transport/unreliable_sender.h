@@ -48,7 +48,7 @@ class UnreliableSender {
   [[nodiscard]] bool is_resolved(const SendWqe& wqe) const noexcept;
   [[nodiscard]] Ticks& patience() noexcept;
   bool emit(TxContext& tx) noexcept;
-  bool run_local(const SendWqe& wqe) noexcept;
+  bool run_local(const SendWqe& wqe, TxContext& tx) noexcept;
   bool emit_packet(const SendWqe& wqe, TxContext& tx) noexcept;
   bool emit_datagram(const SendWqe& wqe, TxContext& tx) noexcept;
   void send(FrameWriter& frame, TxContext& tx) noexcept;

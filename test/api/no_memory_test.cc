@@ -266,9 +266,15 @@ TEST_CASE("a QP that has no memory for what it is to remember stays in Init", "[
   QpAttr attr = towards(link.b, qp);
   attr.state = QpState::kInit;
   REQUIRE(qp.modify(attr, qp_attr::kInitMask));
+  const QpAttr before = qp.query();
   attr.state = QpState::kRtr;
   fail_until_changed([&] { return qp.modify(attr, qp_attr::kRtrMask); },
-                     [&] { return qp.query().state == QpState::kInit; });
+                     [&] {
+                       const QpAttr kept = qp.query();
+                       return kept.state == QpState::kInit && kept.dest_qpn == before.dest_qpn &&
+                              kept.rq_psn == before.rq_psn && kept.path_mtu == before.path_mtu &&
+                              kept.dgid == before.dgid;
+                     });
   CHECK(qp.query().state == QpState::kRtr);
 }
 

@@ -123,6 +123,27 @@ TEST_CASE("a response of another kind than the work request asks for is a bad re
   CHECK(qp.sink.is_untouched());
 }
 
+TEST_CASE("a READ or atomic response with a syndrome that is no ACK is a bad response", "[rc][response]") {
+  // IBA 9.7.6, 9.7.5.1 ?: what would refuse the request comes in an Acknowledge packet
+  const std::uint8_t syndrome = GENERATE(as<std::uint8_t>{}, 0x20, 0x40, 0x60, 0x62, 0x80);
+  const wire::Aeth aeth{.syndrome = syndrome, .msn = 1};
+  RcScript qp{{.mtu = 256}};
+  SECTION("of a READ") {
+    qp.post_read(4).forget();
+    qp.in({.opcode = kRcReadResponseOnly, .psn = 0, .payload = 4, .aeth = aeth});
+  }
+  SECTION("of a READ's end") {
+    qp.post_read(300).forget();
+    qp.in({{.opcode = kRcReadResponseFirst, .psn = 0, .payload = 256},
+           {.opcode = kRcReadResponseLast, .psn = 1, .payload = 44, .aeth = aeth}});
+  }
+  SECTION("of an atomic") {
+    qp.post_add(4).forget();
+    qp.in({.opcode = kRcAtomicAck, .psn = 0, .aeth = aeth});
+  }
+  qp.completes(1, WcStatus::kBadRespErr).is_in(QpState::kError);
+}
+
 TEST_CASE("a READ response of the wrong length is a bad response and writes nothing", "[rc][read]") {
   // IBA 9.7.6 ?
   RcScript qp{{.mtu = 256}};

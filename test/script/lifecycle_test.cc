@@ -39,6 +39,7 @@ TEST_CASE("a move to Error flushes everything posted, in order", "[rc][flush][T1
   for (std::uint32_t i = 1; i <= std::min(sends, 16U); ++i) qp.completes(i, WcStatus::kWrFlushErr);
   for (std::uint32_t i = 1; i <= receives; ++i) qp.receives(i, WcStatus::kWrFlushErr);
   qp.quiet().at(10s).quiet();  // no event: nothing went wrong
+  qp.counted(Count::kFlushed, std::min(sends, 16U) + receives);
 }
 
 TEST_CASE("what is posted in Error is flushed at once", "[rc][flush][T15]") {

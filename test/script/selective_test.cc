@@ -71,6 +71,25 @@ TEST_CASE("responder holds what comes ahead, tells it once per burst and takes i
   qp.counted(Count::kResponderSelectiveNaks, 4).counted(Count::kResponderDuplicateRequests, 0);
 }
 
+TEST_CASE("responder of XRC that takes what it held for another queue has all queues looked at",
+          "[xrc][selective][responder][srq]") {
+  // Whoever waits for the limit of the first is told, be it that both have one CQ.
+  RcScript qp{{.type = QpType::kXrcRecv, .mtu = kMtu, .ece = ece::kSelectiveRepeat, .shared_wrs = 8}};
+  XrcSide& xrc = qp.xrc();
+  transport::CqRing& cq = *xrc.domain.find(1)->cq;
+  xrc.domain.remove(xrc.other);
+  xrc.domain.add(xrc.other, cq);
+  Area area(qp.keys(), RcScript::kOtherPd, 4096, access::kLocalWrite, 0x20);
+  const Sge sge = area.sge(0, 64);
+  REQUIRE(xrc.other.ring.put({.wr_id = 50, .sges = {&sge, 1}}, 0));
+  xrc.other.ring.publish(1);
+  qp.post_shared(64);
+  qp.in({.opcode = kRcSendOnly, .psn = 1, .payload = 4, .srq = 2});  // held
+  CHECK((qp.notes() & transport::QpContext::kManyQueues) == 0);
+  qp.in({.opcode = kRcSendOnly, .psn = 0, .payload = 4, .srq = 1}).forget();
+  CHECK((qp.notes() & transport::QpContext::kManyQueues) != 0);
+}
+
 TEST_CASE("responder without the option drops what comes ahead, and says so once", "[rc][selective][T30]") {
   RcScript qp{{.mtu = kMtu}};
   qp.in(write(qp, 1)).out(NakSequence{0}).in({write(qp, 2), write(qp, 3)}).quiet();

@@ -23,7 +23,9 @@ class TallyPort final : public port::Port {
   [[nodiscard]] std::byte* tx_claim(std::uint32_t) noexcept override { return room_.data(); }
   void tx_commit() noexcept override {
     ++by_opcode[std::to_integer<std::size_t>(room_[kBthAt])];
-    if (room_[kBthAt] == static_cast<std::byte>(kRcAck)) syndrome = room_[kBthAt + wire::Bth::kSize];
+    if (room_[kBthAt] != static_cast<std::byte>(kRcAck)) return;
+    syndrome = room_[kBthAt + wire::Bth::kSize];
+    acked = wire::Bth::parse(wire::bytes_at<wire::Bth::kSize>(room_.data() + kBthAt)).psn;
   }
   void tx_flush() noexcept override {}
   [[nodiscard]] port::PortCounters counters() const noexcept override { return {}; }
@@ -32,6 +34,7 @@ class TallyPort final : public port::Port {
 
   std::array<std::uint64_t, 256> by_opcode{};
   std::byte syndrome{};  ///< of the last ACK or NAK
+  Psn acked;             ///< likewise
 
  private:
   static constexpr std::size_t kBthAt = 42;  // Ethernet, IPv4 and UDP before it
@@ -88,6 +91,19 @@ class Veteran {
       filler_view_.bth.psn = Psn{psn_};
       if (qp.qp().on_packet(filler_view_, qp.peer_address().dgid, now()) != Count::kRxRoce) FAIL();
       psn_ = (psn_ + 1) & 0xff'ffff;
+    }
+  }
+
+  /// The same request, each time with the next PSN, and its answers.
+  void repeat(const Packet& packet, std::uint32_t times) {
+    const Bytes frame = frame_of(packet, qp.peer_address(), RcScript::kLocal);
+    wire::PacketView view;
+    REQUIRE(wire::parse_packet(frame, view) == wire::ParseResult::kRoce);
+    for (; times > 0; --times) {
+      view.bth.psn = Psn{psn_};
+      if (qp.qp().on_packet(view, qp.peer_address().dgid, now()) != Count::kRxRoce) FAIL();
+      psn_ = (psn_ + 1) & 0xff'ffff;
+      answer();
     }
   }
 
@@ -233,4 +249,28 @@ TEST_CASE("an atomic that comes again long after it was forgotten is neither exe
   CHECK(peer.word(0) == peer.added());
   CHECK(peer.word(8) == peer.swapped());
   peer.qp.forget();
+}
+
+TEST_CASE("an ACK's PSN is never further behind than 2^22, whatever was taken since the last SEND or WRITE",
+          "[rc][duplicate][atomic][placement]") {
+  // One that was as far ahead as behind could be taken for an answer to what is on its way.
+  constexpr std::uint32_t kOldest = 1U << 22;
+  Veteran peer(0xe0'0000);
+  peer.take_one_of_each();
+  Packet packet{.opcode = kRcFetchAdd,
+                .atomic = wire::AtomicEth{.va = peer.qp.target.addr(), .rkey = peer.qp.target.rkey()}};
+  SECTION("atomics") {}
+  SECTION("ATOMIC WRITEs") {
+    packet = {.opcode = kRcAtomicWrite, .payload = 8, .reth = own(peer.qp, 8)};
+  }
+  SECTION("FLUSHes") {
+    packet = {
+        .opcode = kRcFlush, .feth = wire::Feth{.placement = wire::Feth::kGlobal}, .reth = own(peer.qp, 8)};
+  }
+  peer.repeat(packet, kOldest + 1000);
+  Random random(kSeed);
+  peer.replay(random, 32);
+  const Psn expected = peer.qp.qp().responder().expected_psn();
+  CHECK(span_from(expected, peer.port.acked) <= kOldest);
+  peer.qp.quiet().is_in(QpState::kRts);
 }

@@ -362,9 +362,9 @@ void RcScript::collect() {
     REQUIRE(view.bth.dest_qpn == kPeer);
     sent_.push_back({std::move(port_.frames.front()), now_});
   }
-  const std::uint32_t events =
-      qp_->take_events() & ~(transport::QueuePair::kHasFailed | transport::QpContext::kManyQueues |
-                             transport::QpContext::kHasNews);
+  notes_ = qp_->take_events();
+  const std::uint32_t events = notes_ & ~(transport::QueuePair::kHasFailed |
+                                          transport::QpContext::kManyQueues | transport::QpContext::kHasNews);
   for (std::uint8_t type = 0; type < 32; ++type) {
     if ((events >> type & 1U) != 0) events_.push_back({AsyncEventType{type}, now_});
   }

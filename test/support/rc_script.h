@@ -161,6 +161,8 @@ class RcScript {
   [[nodiscard]] transport::RcQp& qp() noexcept { return static_cast<transport::RcQp&>(*qp_); }
   [[nodiscard]] transport::QpContext& context() noexcept { return qp_->context(); }
   [[nodiscard]] transport::SharedReceives& shared() noexcept { return *shared_; }
+  /// What the last packets have left of QueuePair::take_events().
+  [[nodiscard]] std::uint32_t notes() const noexcept { return notes_; }
   [[nodiscard]] XrcSide& xrc() noexcept { return *xrc_; }
   [[nodiscard]] transport::AddressHandles& handles() noexcept { return handles_; }
   [[nodiscard]] mem::KeyTable& keys() noexcept { return keys_; }
@@ -205,6 +207,7 @@ class RcScript {
   CapturePort port_;
   bool v6_ = false;
   bool is_held_ = false;
+  std::uint32_t notes_ = 0;
   std::uint64_t next_send_id_ = 1;
   std::uint64_t next_recv_id_ = 1;
   std::size_t recv_at_ = 0;
