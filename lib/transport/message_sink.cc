@@ -64,6 +64,17 @@ void MessageSink::reset_message() noexcept {
   partial_ = {};
 }
 
+/// @param whole  bytes of the message
+[[gnu::always_inline]] inline Fault MessageSink::write(const wire::PacketView& packet, std::uint64_t va,
+                                                       std::uint32_t rkey, std::uint32_t whole) noexcept {
+  if (packet.payload.empty()) return Fault::kNone;
+  mem::KeyFault fault{};
+  std::byte* memory = qp_.resolve_remote(rkey, access::kRemoteWrite, va, packet.payload.size(), fault);
+  if (memory == nullptr) return Fault::kRemoteKey;
+  wire::place_part(packet, memory, packet.payload, whole);
+  return Fault::kNone;
+}
+
 Fault MessageSink::place_write(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept {
   if (op.starts_message) {
     const wire::Reth reth = packet.reth();
@@ -78,17 +89,6 @@ Fault MessageSink::place_write(const wire::PacketView& packet, const wire::Opcod
   partial_.write_va += size;
   partial_.write_left -= size;
   message_ = op.ends_message ? Message::kNone : Message::kWrite;
-  return Fault::kNone;
-}
-
-/// @param whole  bytes of the message
-Fault MessageSink::write(const wire::PacketView& packet, std::uint64_t va, std::uint32_t rkey,
-                         std::uint32_t whole) noexcept {
-  if (packet.payload.empty()) return Fault::kNone;
-  mem::KeyFault fault{};
-  std::byte* memory = qp_.resolve_remote(rkey, access::kRemoteWrite, va, packet.payload.size(), fault);
-  if (memory == nullptr) return Fault::kRemoteKey;
-  wire::place_part(packet, memory, packet.payload, whole);
   return Fault::kNone;
 }
 

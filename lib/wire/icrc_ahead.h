@@ -63,8 +63,8 @@ class IcrcAhead {
 };
 
 /// Copies a part of the payload of `packet` to where it belongs: copy_part(), or more than that.
-inline void place_part(const PacketView& packet, std::byte* to, std::span<const std::byte> part,
-                       std::uint64_t whole) noexcept {
+[[gnu::always_inline]] inline void place_part(const PacketView& packet, std::byte* to,
+                                              std::span<const std::byte> part, std::uint64_t whole) noexcept {
   if (part.size() >= kShortestBeside && packet.ahead != nullptr) [[unlikely]]
     return packet.ahead->copy(packet, to, part, whole);
   copy_part(to, part.data(), part.size(), whole);
