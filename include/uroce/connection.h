@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -22,6 +23,10 @@ class Connection {
   /// that both ends asked for with Qp::set_ece() are switched on. Blocks for `ask.timeout` at most.
   /// @return kNotFound if no address reaches it, kTimeout if nobody answers, kPeer if the listener refuses.
   static Result<Connection> connect(Cm& cm, Qp& qp, const CmConnect& ask);
+  /// The same for those who may have to give up before: asks so ten times a second.
+  /// @return kTimeout, too, once `gives_up`.
+  static Result<Connection> connect(Cm& cm, Qp& qp, const CmConnect& ask,
+                                    const std::function<bool()>& gives_up);
   Connection(Connection&&) noexcept = default;
   Connection& operator=(Connection&&) noexcept = default;
   ~Connection();

@@ -1,5 +1,6 @@
 #include "uroce/connection.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/bounded_time.h"
@@ -24,6 +25,11 @@ Result<std::unique_ptr<CmChannel>> new_channel(Cm& cm) {
 }  // namespace
 
 Result<Connection> Connection::connect(Cm& cm, Qp& qp, const CmConnect& ask) {
+  return connect(cm, qp, ask, [] { return false; });
+}
+
+Result<Connection> Connection::connect(Cm& cm, Qp& qp, const CmConnect& ask,
+                                       const std::function<bool()>& gives_up) {
   auto channel = new_channel(cm);
   if (!channel) return channel.error();
   auto id = (*channel)->create_id(ask.space);
@@ -32,8 +38,13 @@ Result<Connection> Connection::connect(Cm& cm, Qp& qp, const CmConnect& ask) {
   CmEvent event;
   // A busy peer may ask for more time than `ask.timeout`; the manager ends it, not this.
   constexpr auto kMargin = std::chrono::seconds(1);
-  if (!(*channel)->wait(event, bounded(ask.timeout) + kMargin)) {
-    return Error{Errc::kTimeout, to_string(ask.to) + " did not answer in time"};
+  constexpr std::chrono::nanoseconds kLook = std::chrono::milliseconds(100);
+  const auto end = after(bounded(ask.timeout) + kMargin);
+  while (true) {
+    const std::chrono::nanoseconds left = end - std::chrono::steady_clock::now();
+    if ((*channel)->wait(event, std::min(left, kLook))) break;
+    if (left <= kLook) return Error{Errc::kTimeout, to_string(ask.to) + " did not answer in time"};
+    if (gives_up()) return Error{Errc::kTimeout, "gave up before " + to_string(ask.to) + " answered"};
   }
   if (event.type != CmEventType::kEstablished) return connect_error(event);
   return Connection(std::move(*channel), *id, std::move(event));

@@ -589,6 +589,21 @@ TEST_CASE("a peer that is not there is given up in time", "[cm]") {
   CHECK(other_family.error().code == Errc::kNotFound);
 }
 
+TEST_CASE("who asks for a connection may give up before the time is over", "[cm]") {
+  const Mode mode = GENERATE(Mode::kApp, Mode::kAuto);
+  Pair pair(mode);
+  Side client(pair.a, QpType::kRc);
+  unsigned asked = 0;
+  const auto ended = Connection::connect(
+      pair.cm_a, client.qp,
+      {.to = {Gid::from_v4({10, 77, 0, 99}), 1}, .timeout = std::chrono::milliseconds(600'000)},
+      [&] { return ++asked == 3; });
+  REQUIRE_FALSE(ended.has_value());
+  CHECK(ended.error().code == Errc::kTimeout);
+  CHECK(asked == 3);
+  CHECK(pair.cm_a.ids() == 0);
+}
+
 TEST_CASE("lost messages of every kind cost repetitions, not the connection", "[cm][faults]") {
   const std::string fault = GENERATE(std::string("loss=20%"), std::string("dup=30%,reorder=30%"));
   CAPTURE(fault);
