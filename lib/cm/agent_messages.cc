@@ -324,8 +324,9 @@ bool Agent::on_rejected_request(Conversation& c, const wire::CmRej& rej, Ticks n
     say(c, c.last);
     return true;
   }
-  // Asked again when the next repetition is due.
-  return reason == CmReject::kInvalidServiceId && c.patience.is_set() && now < c.patience;
+  // Asked again when the next repetition is due; after the last one a refusal is the answer.
+  return reason == CmReject::kInvalidServiceId && c.patience.is_set() && now < c.patience &&
+         c.due < c.give_up;
 }
 
 void Agent::on_mra(const Received& in) {

@@ -386,6 +386,17 @@ TEST_CASE("nobody listens: told at once, or asked again for as long as there is 
   a.event(CmEventType::kRejected);
   a.quiet();
 
+  // After the last repetition it is the answer.
+  a.asking({.timeout = std::chrono::milliseconds(100), .patience = std::chrono::milliseconds(100)});
+  const auto last = a.out<CmReq>();
+  a.answer(rej_of(last, CmReject::kInvalidServiceId));
+  a.quiet();
+  a.wait(50 * kMs);
+  CHECK(a.out<CmReq>() == last);
+  a.answer(rej_of(last, CmReject::kInvalidServiceId));
+  CHECK(a.event(CmEventType::kRejected).reason == CmReject::kInvalidServiceId);
+  a.quiet();
+
   // Only of that reason.
   a.asking({.patience = std::chrono::milliseconds(1000)});
   a.answer(rej_of(a.out<CmReq>(), CmReject::kConsumer));
