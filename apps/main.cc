@@ -170,5 +170,6 @@ int main(int argc, char** argv) {
   open_closed_descriptors();
   uroce::apps::stop_on_signals();
   const int exit_code = with_output(run(argc, argv));
-  return uroce::apps::is_stopped() ? kStopped + uroce::apps::stop_signal : exit_code;
+  const bool is_cut_short = uroce::apps::is_stopped() && !uroce::apps::stop_is_success;
+  return is_cut_short ? kStopped + uroce::apps::stop_signal : exit_code;
 }

@@ -15,6 +15,9 @@ inline volatile std::sig_atomic_t stop_signal = 0;
   return stop_signal != 0;
 }
 
+/// Set by a command that goes on until it is stopped: its exit code stays what it is then.
+inline bool stop_is_success = false;
+
 /// What waiting ends with then. fail() does not print it.
 [[nodiscard]] inline Error stopped() {
   return {.code = Errc::kTimeout, .text = "stopped by a signal"};

@@ -131,7 +131,8 @@ Result<Connection> CmControl::ask(Qp& qp, std::uint32_t index, const Connecting&
                               .path_mtu = with.path_mtu,
                               .private_data = which,
                               .timeout = kPatience,
-                              .patience = kPatience});
+                              .patience = kPatience},
+                             is_stopped);
 }
 
 Result<ConnectionRequest> CmControl::asked(std::uint64_t until_ns) {

@@ -1,6 +1,5 @@
 // uroce ping: READ and WRITE there and back with another uroce or with rping of librdmacm.
 #include <fmt/format.h>
-#include <signal.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -13,6 +12,7 @@
 #include "apps/common/cm_address.h"
 #include "apps/common/cores.h"
 #include "apps/common/histogram.h"
+#include "apps/common/stop.h"
 #include "apps/common/tell.h"
 #include "apps/common/worker.h"
 #include "apps/ping/rounds.h"
@@ -36,21 +36,6 @@ struct Options {
   bool debug = false;
   std::uint32_t timeout_ms = 5000;
 };
-
-volatile sig_atomic_t stopped = 0;
-
-bool is_stopped() noexcept {
-  return stopped != 0;
-}
-
-/// The first signal ends the run in good order, the second one at once.
-void stop_on_signals() {
-  struct sigaction action {};
-  action.sa_handler = [](int) { stopped = 1; };
-  action.sa_flags = static_cast<int>(SA_RESETHAND);
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
-}
 
 /// Lines of `--debug`, on stderr.
 template <typename... Args>
@@ -122,14 +107,15 @@ int run_client(Cm& cm, const Options& options, bool json) {
   if (!to) return fail(to.error());
   const auto from = cm_address(options.source, 0);
   if (!from) return fail(from.error());
-  auto side = Side::create(cm.device(), options.size, true, is_stopped);
+  auto side = Side::create(cm.device(), options.size, true);
   if (!side) return fail(side.error());
+  const std::chrono::milliseconds give_up(options.timeout_ms);
   auto connection = Connection::connect(
-      cm, (*side)->qp(),
-      {.from = *from, .to = *to, .timeout = std::chrono::milliseconds(options.timeout_ms)});
+      cm, (*side)->qp(), {.from = *from, .to = *to, .timeout = give_up, .patience = give_up}, is_stopped);
   if (!connection) return fail(no_server(connection.error(), cm.device(), "uroce ping -s"));
   trace(options, "connected with {}, QP 0x{:06x} there", to_string(*to), raw(connection->peer().peer.qpn));
   (*side)->attach(std::move(*connection));
+  stop_is_success = true;
   Tally tally;
   const auto asked = ask_all(**side, options, tally);
   (*side)->disconnect();
@@ -146,7 +132,7 @@ int run_client(Cm& cm, const Options& options, bool json) {
 
 /// One client, from its request to its end. @return its rounds
 Result<std::uint64_t> serve(Cm& cm, ConnectionRequest& request, const Options& options) {
-  auto side = Side::create(cm.device(), std::max(options.size, kRpingBytes), false, is_stopped);
+  auto side = Side::create(cm.device(), std::max(options.size, kRpingBytes), false);
   if (!side) return side.error();
   const CmTerms& asked = request.peer().peer;
   auto connection = request.accept((*side)->qp(), {.terms = {.responder_resources = asked.initiator_depth}});
@@ -175,6 +161,7 @@ int run_server(Cm& cm, const Options& options, bool json) {
   if (!at) return fail(at.error());
   auto listener = Listener::create(cm, *at);
   if (!listener) return fail(listener.error());
+  stop_is_success = true;
   if (!json) announce(cm.device(), options);
   while (!is_stopped()) {
     auto request = listener->wait(std::chrono::milliseconds(50));
@@ -205,7 +192,6 @@ int run(const SharedOptions& shared, const Options& options) {
   if (auto memory = try_memory(*device); !memory) return fail(memory.error());
   auto cm = Cm::open(*device);
   if (!cm) return fail(cm.error());
-  stop_on_signals();
   const auto one_side = options.server ? run_server : run_client;
   const int exit_code = one_side(*cm, options, shared.json());
   tell_of_lost_frames(*device);
@@ -238,7 +224,9 @@ void add_ping(CLI::App& program, int& exit_code) {
   command->add_option("-C,--count", options->count, "round trips (default: until stopped)");
   command->add_option("-S,--size", options->size, "bytes there and back (default: 64)")
       ->check(CLI::Range(ping::kFewestBytes, 1U << 26U));
-  command->add_option("--give-up-ms", options->timeout_ms, "client: for an answer to its request")
+  command
+      ->add_option("--give-up-ms", options->timeout_ms,
+                   "client: for an answer to its request, and a server that starts")
       ->check(CLI::Range(1U, 600'000U));
   command->add_flag("-P,--persistent", options->persistent, "server: one client after the other");
   command->add_flag("-v,--verbose", options->verbose, "print the data");

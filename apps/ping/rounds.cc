@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "apps/common/cores.h"
+#include "apps/common/stop.h"
 
 namespace uroce::apps::ping {
 namespace {
@@ -63,15 +64,11 @@ void fill_text(std::span<std::byte> out, std::uint64_t number) noexcept {
   out.back() = std::byte{0};
 }
 
-Side::Side(Device& device, std::uint32_t bytes, bool is_client, bool (*is_stopped)() noexcept)
-    : bytes_(bytes),
-      is_client_(is_client),
-      give_way_(when_to_give_way(device.config())),
-      is_stopped_(is_stopped) {}
+Side::Side(Device& device, std::uint32_t bytes, bool is_client)
+    : bytes_(bytes), is_client_(is_client), give_way_(when_to_give_way(device.config())) {}
 
-Result<std::unique_ptr<Side>> Side::create(Device& device, std::uint32_t bytes, bool is_client,
-                                           bool (*is_stopped)() noexcept) {
-  std::unique_ptr<Side> side(new Side(device, bytes, is_client, is_stopped));
+Result<std::unique_ptr<Side>> Side::create(Device& device, std::uint32_t bytes, bool is_client) {
+  std::unique_ptr<Side> side(new Side(device, bytes, is_client));
   if (auto made = side->make(device); !made) return made.error();
   return side;
 }
@@ -166,7 +163,7 @@ Result<Side::Outcome> Side::wait_for(WcOpcode wanted) {
     }
     if (give_way_.is_due(polls)) ::sched_yield();
     if (polls % kLook != 0) continue;
-    if (is_stopped_()) return Outcome::kStopped;
+    if (is_stopped()) return Outcome::kStopped;
     if (!connection_->is_connected()) return end();
   }
 }

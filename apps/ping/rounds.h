@@ -47,9 +47,7 @@ void fill_text(std::span<std::byte> out, std::uint64_t number) noexcept;
 class Side {
  public:
   /// @param bytes     of a round, at most
-  /// @param is_stopped  asked now and then while nothing comes: the side gives up
-  static Result<std::unique_ptr<Side>> create(Device& device, std::uint32_t bytes, bool is_client,
-                                              bool (*is_stopped)() noexcept);
+  static Result<std::unique_ptr<Side>> create(Device& device, std::uint32_t bytes, bool is_client);
 
   /// In Init, with its receives posted.
   [[nodiscard]] Qp& qp() noexcept { return *qp_; }
@@ -74,7 +72,7 @@ class Side {
  private:
   static constexpr std::uint32_t kSlots = 2;  // receives
 
-  Side(Device& device, std::uint32_t bytes, bool is_client, bool (*is_stopped)() noexcept);
+  Side(Device& device, std::uint32_t bytes, bool is_client);
   Status make(Device& device);
   Status post_receive(std::uint32_t slot);
   Status send(const Offer& offer);
@@ -87,7 +85,6 @@ class Side {
   std::uint32_t bytes_;
   bool is_client_;
   GiveWay give_way_;
-  bool (*is_stopped_)() noexcept;
   std::optional<Pd> pd_;
   std::optional<Cq> cq_;
   std::optional<Mr> memory_;

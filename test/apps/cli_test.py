@@ -23,6 +23,8 @@ SECONDS = 60
 PATIENT = ["--keepalive-ms", 0]  # a busy machine may stop a program for longer than usual
 # What runs in the background may have it ignored, and so would the programs that are started here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as nohup has it
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 USAGE, NOT_FOUND, NAME_IN_USE, PERMISSION, CONFIG, TIMEOUT, UNSUPPORTED, PEER = 2, 15, 16, 18, 19, 20, 21, 23
 

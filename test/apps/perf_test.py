@@ -403,12 +403,12 @@ class Big(Case):
 
 
 class Stopped(Case):
-    """What SIGINT and SIGTERM end leaves nothing in /dev/shm."""
+    """What signals end leaves nothing in /dev/shm."""
 
-    def assert_stops(self, process, how):
+    def assert_stops(self, process, how, code=None):
         process.send_signal(how)
         _, err = process.communicate(timeout=SECONDS)
-        self.assertEqual((process.returncode, err), (128 + how, ""))
+        self.assertEqual((process.returncode, err), (128 + how if code is None else code, ""))
 
     def assert_nothing_left(self, name):
         self.assertEqual([file for file in os.listdir("/dev/shm") if name in file], [])
@@ -422,6 +422,25 @@ class Stopped(Case):
                      started(*words, "--port", self.link, "-p", self.port, "--no-huge") as server:
                     self.wait_for_file(name)
                     self.assert_stops(server, how)
+                self.assert_nothing_left(name)
+
+    def test_so_do_those_of_ping_which_are_meant_to_be_stopped(self):
+        name = self.link.removeprefix("shm:")
+        for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(how=how.name), \
+                 started("ping", "-s", "--port", self.link, "-p", self.port, "--no-huge") as server:
+                server.stdout.readline()
+                self.assert_stops(server, how, 0)
+            self.assert_nothing_left(name)
+
+    def test_clients_that_ask_for_a_connection_end(self):
+        name = self.link.removeprefix("shm:")
+        for words in (["ping", "--give-up-ms", 60_000], ["perf", "send_lat", "-R"]):
+            for how in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                common = [*words, "10.77.0.99", "--port", self.link, "-p", self.port, "--no-huge"]
+                with self.subTest(words=words, how=how.name), started(*common) as client:
+                    self.wait_for_file(name)
+                    self.assert_stops(client, how)
                 self.assert_nothing_left(name)
 
     def test_ends_that_exchange_messages_end(self):
