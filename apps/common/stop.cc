@@ -16,10 +16,11 @@ void stop(int signal) {
   (void)::alarm(kPatience);
 }
 
-void handle(int signal, void (*handler)(int), int flags) {
+/// What is written goes on: a pipe that was full gets the result, too. Who waits is woken all the same.
+void handle(int signal, void (*handler)(int), int flags = 0) {
   struct sigaction action {};
   action.sa_handler = handler;
-  action.sa_flags = flags;
+  action.sa_flags = flags | SA_RESTART;
   (void)sigaction(signal, &action, nullptr);
 }
 
@@ -31,13 +32,12 @@ void stop_on_signals() {
     if (sigaction(signal, nullptr, &before) == 0 && before.sa_handler == SIG_IGN) continue;
     handle(signal, stop, static_cast<int>(SA_RESETHAND));
   }
-  handle(SIGALRM, end_at_once, 0);
+  handle(SIGALRM, end_at_once);
 }
 
 void stop_with_parent() {
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, SIG_IGN, 0);
-  handle(
-      kStopWorker, [](int signal) { stop_signal = signal; }, 0);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, SIG_IGN);
+  handle(kStopWorker, [](int signal) { stop_signal = signal; });
 }
 
 }  // namespace uroce::apps

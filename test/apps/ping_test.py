@@ -3,9 +3,15 @@
 
 Usage: ping_test.py UROCE_PROGRAM
 """
+import fcntl
 import json
+import pathlib
+import re
+import select
 import signal
+import struct
 import sys
+import termios
 import time
 import unittest
 
@@ -13,6 +19,30 @@ from cli_test import NOT_FOUND, PEER, SECONDS, TIMEOUT, USAGE, Case, await_reque
 
 SERVER, CLIENT = "10.5.0.1", "10.5.0.2"
 PATIENT = ["--keepalive-ms", 3000]  # a busy machine may stop a program for longer than usual
+
+
+def await_full_pipe(process):
+    """Returns once it waits for somebody to read what it prints."""
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        space = fcntl.fcntl(process.stdout, fcntl.F_GETPIPE_SZ)
+        used = struct.unpack("i", fcntl.ioctl(process.stdout, termios.FIONREAD, bytes(4)))[0]
+        state = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        if space - used < select.PIPE_BUF and state == "S":
+            return
+        time.sleep(0.02)
+    raise AssertionError("it does not wait")
+
+
+def await_taken_signal(process):
+    """Returns once the one that it was sent is no longer pending, nor the call that it came in."""
+    end = time.monotonic() + SECONDS
+    status = pathlib.Path(f"/proc/{process.pid}/status")
+    while time.monotonic() < end:
+        if re.search(r"(?m)^ShdPnd:\s*0+$", status.read_text()):
+            return
+        time.sleep(0.02)
+    raise AssertionError("it does not take the signal")
 
 
 class Ping(Case):
@@ -78,7 +108,9 @@ class Ping(Case):
             server.stdout.readline()
             with started(*self.words(CLIENT, "-v", "--json", SERVER)) as client:
                 client.stdout.readline()
+                await_full_pipe(client)
                 client.send_signal(signal.SIGINT)
+                await_taken_signal(client)
                 out, err = client.communicate(timeout=SECONDS)
                 self.assertEqual(client.returncode, 0, err)
                 self.assertGreater(json.loads(out[out.index("{"):])["round_trips"], 0)
