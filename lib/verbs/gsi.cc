@@ -13,6 +13,20 @@ engine::LoopRunner& runner_of(Device& device, Qpn qpn) noexcept {
   return device.impl().runner_of(qpn);
 }
 
+/// @param source  that none of them reaches it from; unspecified: any
+Error no_route(const std::vector<engine::Address>& own, const Gid& to, const Gid& source) {
+  std::string has;
+  bool is_own = source.is_unspecified();
+  for (const engine::Address& a : own) {
+    if (a.removed || a.type != GidType::kRoceV2) continue;
+    is_own = is_own || a.gid == source;
+    has += (has.empty() ? "" : ", ") + to_string(a.gid);
+  }
+  if (!is_own) return {Errc::kNotFound, to_string(source) + " is no address of this port, which has " + has};
+  return {Errc::kNotFound, "no address of this port reaches " + to_string(to) +
+                               ": give the port one of that family (--ip ADDR/PREFIX)"};
+}
+
 }  // namespace
 
 unsigned gsi_loop(Device& device) noexcept {
@@ -36,10 +50,7 @@ Result<AhAttr> route_to(Device& device, const Gid& to, const Gid& source) {
     const bool is_near = own[i].is_on_link(to) || to == own[i].gid;
     if (!found.has_value() || (is_near && !own[*found].is_on_link(to))) found = i;
   }
-  if (!found.has_value()) {
-    return Error{Errc::kNotFound, "no address of this port reaches " + to_string(to) +
-                                      ": give the port one of that family (--ip ADDR/PREFIX)"};
-  }
+  if (!found.has_value()) return no_route(own, to, source);
   return AhAttr{.dgid = to, .sgid_index = static_cast<std::uint32_t>(*found)};
 }
 

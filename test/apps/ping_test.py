@@ -129,6 +129,8 @@ class Ping(Case):
 
     def test_addresses_that_do_not_fit(self):
         self.assert_fails(self.ask("fd00::1"), NOT_FOUND, "fd00::1", "--ip")
+        strange = self.ask("-I", "10.9.9.9", SERVER)
+        self.assert_fails(strange, NOT_FOUND, "10.9.9.9 is no address of this port", CLIENT)
         self.assert_fails(self.ask("localhost"), 10, "localhost is the kernel's", "which servers print")
         self.assert_fails(self.ask("no-such-host.invalid"), NOT_FOUND, "no-such-host.invalid")
         self.assert_fails(uroce(*self.words(SERVER, "-s", "-a", "10.5.0.9")), NOT_FOUND, "10.5.0.9")
