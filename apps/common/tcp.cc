@@ -206,6 +206,12 @@ bool tcp_is_readable(const Socket& socket, int within_ms) noexcept {
   return ::poll(&one, 1, within_ms) > 0;
 }
 
+bool tcp_has_ended(const Socket& socket) noexcept {
+  char next = 0;
+  const ssize_t got = ::recv(socket.fd(), &next, 1, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
 std::string tcp_tune(const Socket& socket) {
   const int on = 1;
   (void)::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);

@@ -47,6 +47,8 @@ Result<std::string> tcp_receive_line(const Socket& socket, std::uint64_t until_n
 
 /// Whether bytes, a connection or the end of the stream are there, now or within the time given.
 [[nodiscard]] bool tcp_is_readable(const Socket& socket, int within_ms = 0) noexcept;
+/// Of one that is readable: nothing is to come.
+[[nodiscard]] bool tcp_has_ended(const Socket& socket) noexcept;
 
 /// No Nagle; congestion control cubic where allowed.
 /// @return the congestion control in force.

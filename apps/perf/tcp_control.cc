@@ -1,5 +1,7 @@
 // Agreeing over TCP.
+#include "apps/common/tell.h"
 #include "apps/perf/control.h"
+#include "apps/perf/session.h"
 
 namespace uroce::apps::perf {
 namespace {
@@ -64,6 +66,20 @@ Result<std::vector<QpAddress>> TcpControl::connect(std::vector<Qp>& qps, const C
   return peers;
 }
 
+/// The first that says something: scanners and balancers connect, and close at once.
+Result<Socket> meet_client(Device& device, const Socket& listener) {
+  constexpr unsigned kMostOthers = 1000;
+  for (unsigned others = 0; others < kMostOthers; ++others) {
+    if (auto ready = wait_readable(device, listener, 0); !ready) return ready.error();
+    auto socket = tcp_accept(listener, now_ns() + kConnectNs);
+    if (!socket) return socket;
+    if (auto ready = wait_readable(device, *socket, now_ns() + kAnswerNs); !ready) return ready.error();
+    if (!tcp_has_ended(*socket)) return socket;
+    if (others == 0) tell("uroce: note: somebody connected and said nothing; waiting for a client\n");
+  }
+  return Error{.code = Errc::kPeer, .text = "all that connect close at once: is `uroce perf` the client?"};
+}
+
 Result<Socket> meet(Device& device, const LocalOptions& local, const OnReady& on_ready) {
   if (local.is_client()) {
     auto socket = tcp_connect(local.host, local.tcp_port, now_ns() + kConnectNs);
@@ -74,8 +90,7 @@ Result<Socket> meet(Device& device, const LocalOptions& local, const OnReady& on
   auto listener = tcp_listen("", local.tcp_port);
   if (!listener) return listener.error();
   on_ready(device);
-  if (auto ready = wait_readable(device, *listener, 0); !ready) return ready.error();
-  return tcp_accept(*listener, 0);
+  return meet_client(device, *listener);
 }
 
 }  // namespace

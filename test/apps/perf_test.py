@@ -12,6 +12,7 @@ import re
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
@@ -383,6 +384,21 @@ class StrangePeer(Case):
         for request in ({"run": "x"}, {"run": 0}, {"run": 65}, {"walk": 1}):
             with self.subTest(request=request):
                 self.refuse("send_bw", [self.wish, address, memory, request])
+
+    def test_those_that_connect_and_say_nothing_are_none(self):
+        words = ["perf", "send_lat", "-n", 10, "--port", self.link, "-p", self.port, "--no-huge"]
+        at_once = struct.pack("ii", 1, 0)
+        with started(*words) as server:
+            server.stdout.readline()
+            for lingers in (None, at_once, None):  # by FIN and by RST
+                with socket.create_connection(("localhost", self.port), timeout=SECONDS) as peer:
+                    if lingers:
+                        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, lingers)
+            client = uroce(*words, "localhost")
+            self.assertEqual(client.returncode, 0, client.stderr)
+            _, err = server.communicate(timeout=SECONDS)
+            self.assertEqual(server.returncode, 0, err)
+        self.assertRegex(err, r"\Auroce: note: .* said nothing; .*\n\Z")
 
     def test_memory_that_no_machine_has_is_not_asked_for(self):
         big = {**self.wish, "size": 1 << 30, "qps": 8192}
