@@ -2,7 +2,9 @@
 
 #include <arpa/inet.h>
 #include <fmt/format.h>
+#include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 
@@ -28,6 +30,15 @@ std::byte mark_of(std::uint64_t tag) noexcept {
 std::uint64_t patience_of(const Session& session, std::uint32_t size) noexcept {
   if (!session.is_client()) return UINT64_MAX;
   return session.spec().is_reliable() ? kSilenceNs : kAgainNs + kAgainNsPerByte * size;
+}
+
+/// Sleeps for the better part of that time: who is woken may be late.
+void rest(double ns) noexcept {
+  constexpr double kLateNs = 50'000;
+  constexpr double kLookNs = 100.0 * kMillisecond;  // for a signal that came just before
+  if (ns <= kLateNs) return;
+  const timespec nap{.tv_sec = 0, .tv_nsec = static_cast<long>(std::min(ns - kLateNs, kLookNs))};
+  (void)nanosleep(&nap, nullptr);
 }
 
 }  // namespace
@@ -105,7 +116,10 @@ void OneAtATime::wait_for_news() noexcept {
 }
 
 bool OneAtATime::wait_until(const TickClock& clock, std::uint64_t due) noexcept {
-  while (clock.ticks() < due && !is_over()) take_completion();
+  for (std::uint64_t now = clock.ticks(); now < due; now = clock.ticks()) {
+    if (is_over() || is_stopped()) return false;
+    if (!take_completion() && session_.local().sleeps) rest(clock.ns(due - now));
+  }
   return !is_over();
 }
 

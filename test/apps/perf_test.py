@@ -145,6 +145,18 @@ class Rate(Case):
                 self.assertEqual(samples, sorted(samples))
                 self.assertIn("SATURATED", out)
 
+    def test_those_who_sleep_do_so_until_the_next_is_due(self):
+        words = ["perf", "send_lat", "-e", "-n", 100, "--rate", 100, "--port", self.link, "-p", self.port,
+                 "--no-huge"]
+        with started(*words):
+            begin = time.monotonic()
+            client = subprocess.Popen([UROCE, *map(str, words), "localhost"], stdout=subprocess.DEVNULL,
+                                      env=clean_environment())
+            _, status, used = os.wait4(client.pid, 0)
+            client.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(client.returncode, 0)
+        self.assertLess(used.ru_utime + used.ru_stime, 0.6 * (time.monotonic() - begin))
+
     def test_without_a_rate_none_is_told(self):
         out, _ = self.pair("perf", "send_lat", "-n", 10, "--json")
         self.assertNotIn("rate_offered", json.loads(out)["results"][0])
