@@ -95,7 +95,7 @@ Stream::Kind Stream::kind_of(const TestSpec& spec) noexcept {
 }
 
 void Stream::start() noexcept {
-  begin_ns_ = last_ns_ = now_ns();
+  begin_ns_ = last_ns_ = sent_ns_ = now_ns();
   if (spec_.seconds > 0) end_ns_ = begin_ns_ + spec_.seconds * kSecond;
 }
 
@@ -120,7 +120,10 @@ bool Stream::step() noexcept {
       after += lanes_[qp].completed;
     }
   }
-  if (after > before) meter_.add((after - before) * size_, last_ns_);
+  if (after > before) {
+    sent_ns_ = last_ns_;
+    meter_.add((after - before) * size_, sent_ns_);
+  }
   return !error_;
 }
 
@@ -380,7 +383,7 @@ void Stream::check_memory() {
 Bandwidth Stream::result() const {
   Bandwidth result{.data_errors = data_errors_};
   for (const auto& lane : lanes_) result.messages += lane.completed;
-  const double seconds = static_cast<double>(last_ns_ - begin_ns_) / 1e9;
+  const double seconds = static_cast<double>(sent_ns_ - begin_ns_) / 1e9;
   if (seconds <= 0) return result;
   result.rate = static_cast<double>(result.messages) / seconds;
   result.average = result.rate * size_;

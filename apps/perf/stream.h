@@ -107,6 +107,7 @@ class Stream {
   std::uint64_t begin_ns_ = 0;
   std::uint64_t end_ns_ = 0;            ///< when a timed test stops posting; 0: iterations count
   std::uint64_t last_ns_ = 0;           ///< of the last completion
+  std::uint64_t sent_ns_ = 0;           ///< of the last one of an own operation
   std::uint64_t look_ns_ = UINT64_MAX;  ///< when the peer is asked, busy or not: UC and UD do not miss it
   std::uint64_t quiet_ns_ = 0;          ///< for so long nothing has come, the peer having sent all
   std::uint64_t quiet_look_ns_ = 0;     ///< when that was looked at

@@ -69,6 +69,24 @@ class Peak(Case):
                     self.fail(f"peaks and averages: {seen}")
 
 
+class BothWays(Case):
+    def rate(self, *words):
+        """Where the client's messages take long, and the server's do not."""
+        slow = ["--fault", "tx.delay=2ms opcode=RC_SEND_ONLY"]
+        out, _ = self.pair("perf", "send_bw", "-s", 64, "-n", 5000, "--json", *words, client_words=slow)
+        return json.loads(out)["results"][0]["MsgRate"]
+
+    def test_the_rate_of_each_way_is_its_own(self):
+        """In one of a few runs, as others may want the cores. Twice the client's otherwise."""
+        one_way = self.rate()
+        seen = []
+        while len(seen) < 20:
+            seen.append(self.rate("-b"))
+            if seen[-1] > 4 * one_way:
+                return
+        self.fail(f"{seen} both ways, {one_way} one way")
+
+
 class OneCore(Case):
     """Containers and `taskset -c 0` leave one core to both ends."""
 
