@@ -84,7 +84,7 @@ std::uint64_t OpenLoop::idle_ns(std::uint64_t now) const noexcept {
 /// what a load that is too much has most of.
 double OpenLoop::achieved() const noexcept {
   const double ns = clock_.ns(std::max(last_, end_) - schedule_.due(warm_));
-  return std::min(rate_, static_cast<double>(answered_ - warm_ups_) * 1e9 / ns);
+  return achieved_rate(rate_, answered_ - warm_ups_, ns);
 }
 
 Result<Json> OpenLoop::result() const {

@@ -1,12 +1,20 @@
 /// When operations are due that do not wait for each other.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 
 #include "apps/common/clock.h"
 
 namespace uroce::apps {
+
+/// Of so many in that time, a second: no more than were offered, as the last one is not followed by a pause.
+/// @param offered  a second; 0: as many as can be
+[[nodiscard]] inline double achieved_rate(double offered, std::uint64_t operations, double ns) noexcept {
+  const double rate = static_cast<double>(operations) * 1e9 / ns;
+  return offered > 0 ? std::min(offered, rate) : rate;
+}
 
 /// Due at once, or at fixed times: how late earlier ones were moves none of them. In ticks of a clock.
 class Schedule {

@@ -42,7 +42,7 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size) {
     if (start == 0 && (number >= kWarmUp || (number > 0 && now >= warm))) schedule.begin(start = now);
     const bool is_over = run > 0 ? now >= start + run : result.ticks->count() >= spec.iterations;
     if (start > 0 && is_over) {
-      result.rate = static_cast<double>(result.ticks->count()) * 1e9 / clock.ns(now - start);
+      result.rate = achieved_rate(session.local().rate, result.ticks->count(), clock.ns(now - start));
       break;
     }
     std::uint64_t begin = now;

@@ -148,10 +148,11 @@ class OneCore(Case):
 
 class Rate(Case):
     def test_operations_begin_when_they_are_due(self):
-        out, _ = self.pair("perf", "send_lat", "-n", 300, "--rate", 3000, "--json")
-        row = json.loads(out)["results"][0]
-        self.assertEqual(row["rate_offered"], 3000)
-        self.assertLess(row["rate_achieved"], 3000 * 300 / 299 + 1)
+        for count in (300, 2):
+            out, _ = self.pair("perf", "send_lat", "-n", count, "--rate", 3000, "--json")
+            row = json.loads(out)["results"][0]
+            self.assertEqual(row["rate_offered"], 3000)
+            self.assertLessEqual(row["rate_achieved"], 3000)
 
     def test_latencies_count_from_when_they_were_due(self):
         """None is that fast, so each waits for all before it."""
