@@ -262,9 +262,9 @@ void add_bandwidth_options(CLI::App& command, Command& own) {
   command
       .add_option("-w,--limit_bw", own.local.least_bandwidth,
                   "exit code 1 if the average bandwidth is less, in the unit of the table")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, 1e9));
   command.add_option("-y,--limit_msgrate", own.local.least_rate, "exit code 1 if there are less Mpps")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::Range(0.0, 1e9));
 }
 
 std::string connection_help(const TestSpec& spec) {

@@ -211,6 +211,7 @@ void check(Options& options) {
 }  // namespace ping
 
 void add_ping(CLI::App& program, int& exit_code) {
+  constexpr std::uint64_t kMostRounds = 1'000'000'000'000;
   CLI::App* command = program.add_subcommand(
       "ping", "READ and WRITE there and back, connected by address and port; talks to rping");
   const auto shared = std::make_shared<SharedOptions>(*command);
@@ -221,7 +222,8 @@ void add_ping(CLI::App& program, int& exit_code) {
   command->add_option("-a,--address", options->address, "client: the server's; server: the one to listen at");
   command->add_option("-I,--source", options->source, "client: the address of the port to use");
   command->add_option("-p,--cm-port", options->port, "port of RDMA-CM (default: 7174)")->check(check_port);
-  command->add_option("-C,--count", options->count, "round trips (default: until stopped)");
+  command->add_option("-C,--count", options->count, "round trips (default: until stopped)")
+      ->check(CLI::Range(std::uint64_t{0}, kMostRounds));
   command->add_option("-S,--size", options->size, "bytes there and back (default: 64)")
       ->check(CLI::Range(ping::kFewestBytes, 1U << 26U));
   command

@@ -219,8 +219,10 @@ void add_pingpong(CLI::App& program, int& exit_code) {
   command->add_option("-l,--sl", options->service_level,
                       "service level; RoCE v2 has none, taken and left unused");
   command->add_option("-g,--gid-idx", options->gid_index, "GID index (default: the first IPv4 address)");
-  command->add_option("--give-up", options->seconds,
-                      "end after this many seconds without progress (default: never)");
+  command
+      ->add_option("--give-up", options->seconds,
+                   "end after this many seconds without progress (default: never)")
+      ->check(CLI::Range(0U, 86'400U));
   command->add_flag("-e,--events", options->events, "sleep on CQ events instead of polling");
   command->add_flag("-c,--chk", options->check, "validate received data");
   command->callback([=, &exit_code] { exit_code = run(*shared, *options); });
