@@ -1,7 +1,6 @@
 // Calls with deadlines: a server of prices, and a client that times them, one at a time and many at once.
 //   build/apps/example_calls                    # the server, which says its addresses ...
-//   build/apps/example_calls 10.77.0.1 100000   # ... and clients, in other terminals; they outlive the
-//   server
+//   build/apps/example_calls 10.77.0.1 100000   # ... and clients, in other terminals, which end with it
 // Without hugepages: export UROCE_NO_HUGE=1. Over an interface: export UROCE_PORT=af_packet:eth0 UROCE_IP=...
 #include <array>
 #include <cstring>

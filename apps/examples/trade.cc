@@ -39,6 +39,7 @@ void trade(Cm& cm, MessageChannel& channel) {
   const Connection connection = accept_one(cm, channel.qp(), kPort);
   std::array<Message, 16> messages;
   std::vector<double> own_ns;
+  own_ns.reserve(1U << 20U);
   Risk risk;
   std::uint32_t user_ref = 0;
   while (!channel.has_ended()) {
@@ -66,7 +67,9 @@ void trade(Cm& cm, MessageChannel& channel) {
 class Exchange {
  public:
   Exchange(MessageChannel& channel, std::size_t ticks, double rate)
-      : channel_(channel), ticks_(ticks), period_(std::chrono::duration<double>(1 / rate)) {}
+      : channel_(channel), ticks_(ticks), period_(std::chrono::duration<double>(1 / rate)) {
+    took_ns_.reserve(ticks / kTriggerEvery);
+  }
 
   void run() {
     start_ = Clock::now();
@@ -124,10 +127,11 @@ int main(int argc, char** argv) {
   Pd pd = must(Pd::create(device));
   MessageChannel channel = must(MessageChannel::create(pd, device, {.message_bytes = 64}));
   if (argc < 2) return trade(cm, channel), 0;
-  const Connection connection =
-      must(Connection::connect(cm, channel.qp(), {.to = address_of(argv[1], kPort)}));
   const auto ticks = argc > 2 ? std::strtoul(argv[2], nullptr, 10) : 10'000;
   const double rate = argc > 3 ? std::strtod(argv[3], nullptr) : 10'000;
+  must(ticks >= kTriggerEvery, "too few ticks: each tenth calls for an order, so 10 at least");
   must(rate > 0, "the rate is none, such as 10000");
+  const Connection connection =
+      must(Connection::connect(cm, channel.qp(), {.to = address_of(argv[1], kPort)}));
   Exchange(channel, ticks, rate).run();
 }

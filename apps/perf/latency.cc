@@ -10,6 +10,8 @@ namespace {
 // Operations that are not counted: so many or for so long, whichever comes first, but one at least.
 constexpr std::uint64_t kWarmUp = 500;
 constexpr std::uint64_t kWarmUpNs = 200 * kMillisecond;
+/// Results that there is room for before the time runs, if each is kept.
+constexpr std::uint32_t kMany = 1U << 22U;
 
 /// Why the client's test ended before its time.
 Error interrupted(Session& session, const OneAtATime& test) {
@@ -29,6 +31,7 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size) {
   Latency result{.clock = TickClock::calibrate()};
   const TickClock& clock = result.clock;
   const bool keeps_all = session.local().as_it_came;
+  if (keeps_all) result.as_it_came.reserve(spec.seconds > 0 ? kMany : std::min(spec.iterations, kMany));
   const std::uint64_t run = clock.from_ns(spec.seconds * kSecond);
   const std::uint64_t most = clock.from_ns(kWarmUpNs);
   const std::uint64_t warm = clock.ticks() + (run > 0 ? std::min(run / 10, most) : most);

@@ -670,6 +670,9 @@ class Examples(Case):
     def test_each_tick_that_calls_for_an_order_gets_one(self):
         told = self.by_address("trade", "2000", "20000")
         self.assertRegex(told, r"(?m)^tick to trade, 200 times, us:  50 % ")
+        none = self.example("trade", "10.77.0.1", "9")  # there is nobody to ask, either
+        self.assertEqual((none.returncode, none.stdout), (1, ""))
+        self.assertIn("too few ticks", none.stderr)
 
     def test_they_say_why_they_end(self):
         for name in ("server", "client"):
