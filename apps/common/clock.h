@@ -22,6 +22,30 @@ namespace uroce::apps {
 inline constexpr std::uint64_t kMillisecond = 1'000'000;
 inline constexpr std::uint64_t kSecond = 1'000'000'000;
 
+/// What two clocks say at one time.
+struct ClockPair {
+  std::uint64_t ns = 0;
+  std::uint64_t ticks = 0;
+};
+
+/// @param ns, ticks  read the one and the other clock: until nothing has come in between for long, a hundred
+///                   times at most
+template <typename Ns, typename Ticks>
+[[nodiscard]] ClockPair read_together(Ns&& ns, Ticks&& ticks) noexcept {
+  constexpr std::uint64_t kNear = 1000;  // nanoseconds
+  ClockPair nearest;
+  std::uint64_t least = UINT64_MAX;
+  for (unsigned i = 0; i < 100 && least >= kNear; ++i) {
+    const std::uint64_t before = ns();
+    const std::uint64_t then = ticks();
+    const std::uint64_t took = ns() - before;
+    if (took >= least) continue;
+    least = took;
+    nearest = {.ns = before + took / 2, .ticks = then};
+  }
+  return nearest;
+}
+
 /// Counts ticks of the time stamp counter where it is invariant (7 ns a reading), else nanoseconds (17 ns).
 class TickClock {
  public:
@@ -34,11 +58,13 @@ class TickClock {
     unsigned c = 0;
     unsigned d = 0;
     if (__get_cpuid(0x8000'0007U, &a, &b, &c, &d) == 0 || (d & 0x100U) == 0) return clock;
-    const std::uint64_t begin_ns = now_ns();
-    const std::uint64_t begin = __rdtsc();
-    std::uint64_t end_ns = begin_ns;
-    while (end_ns - begin_ns < 10 * kMillisecond) end_ns = now_ns();
-    clock.ns_per_tick_ = static_cast<double>(end_ns - begin_ns) / static_cast<double>(__rdtsc() - begin);
+    const auto tsc = [] { return __rdtsc(); };
+    const ClockPair begin = read_together(now_ns, tsc);
+    while (now_ns() - begin.ns < 10 * kMillisecond) {
+    }
+    const ClockPair end = read_together(now_ns, tsc);
+    clock.ns_per_tick_ =
+        static_cast<double>(end.ns - begin.ns) / static_cast<double>(end.ticks - begin.ticks);
     clock.has_tsc_ = true;
 #endif
     return clock;

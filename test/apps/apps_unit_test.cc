@@ -10,6 +10,7 @@
 #include <sstream>
 #include <vector>
 
+#include "apps/common/clock.h"
 #include "apps/common/cores.h"
 #include "apps/common/exchange.h"
 #include "apps/common/histogram.h"
@@ -27,6 +28,30 @@
 
 namespace uroce::apps {
 namespace {
+
+TEST_CASE("two clocks are read again when something comes in between", "[apps][clock]") {
+  std::uint64_t time = 0;
+  std::vector<std::uint64_t> pauses;  // before each reading; none: 20
+  std::size_t readings = 0;
+  const auto read = [&] { return time += readings < pauses.size() ? pauses[readings++] : (++readings, 20); };
+  const auto twice = [&] { return 2 * read(); };
+  CHECK(read_together(read, twice).ticks == 2 * 40);
+  CHECK(readings == 3);
+  for (const std::size_t at : {1U, 2U}) {  // before the ticks, and behind them
+    pauses.assign(9, 20);
+    pauses[at] = pauses[at + 3] = 5'000'000;
+    time = readings = 0;
+    const ClockPair both = read_together(read, twice);
+    CHECK(readings == 9);
+    CHECK(both.ticks == 2 * both.ns);
+  }
+  pauses.assign(1000, 4000);  // always
+  pauses[31] = 2000;
+  time = readings = 0;
+  const ClockPair both = read_together(read, twice);
+  CHECK(readings == 300);
+  CHECK(both.ticks == 2 * (31 * 4000 + 2000));
+}
 
 TEST_CASE("a histogram tells percentiles within half a percent over twelve decades", "[apps][histogram]") {
   auto histogram = std::make_unique<Histogram>();
