@@ -53,6 +53,21 @@ std::string in_front_of(const fs::path& path, const char* variable) {
   return others == nullptr || *others == '\0' ? path.string() : path.string() + ":" + others;
 }
 
+/// How LD_PRELOAD names it: by its path, which says which one it is, unless that has a blank, where the list
+/// would be cut. Then its folder is among those of LD_LIBRARY_PATH, too.
+Status name_preloaded(const fs::path& file, std::vector<Variable>& set) {
+  const std::string path = file.string();
+  if (path.find_first_of(":;") != std::string::npos)
+    return Error{Errc::kInvalid, path + ": no folder with ':' or ';' is found by programs: move uroce"};
+  if (path.find_first_of(" \t\n") == std::string::npos) {
+    set.push_back({"LD_PRELOAD", in_front_of(file, "LD_PRELOAD")});
+    return {};
+  }
+  set.front().value = file.parent_path().string() + ":" + set.front().value;
+  set.push_back({"LD_PRELOAD", in_front_of(file.filename(), "LD_PRELOAD")});
+  return {};
+}
+
 /// Whether the other end of the link is a process of this machine.
 bool has_two_ends(const Config& config) {
   return config.port.starts_with("shm:") || config.port.starts_with("memif:");
@@ -77,8 +92,8 @@ std::string sysfs_folder(const Config& config) {
 Result<std::vector<Variable>> variables(const SharedOptions& options, const Config& config) {
   const auto folder = library_folder();
   if (!folder) return folder.error();
-  std::vector<Variable> set{{"LD_LIBRARY_PATH", in_front_of(*folder, "LD_LIBRARY_PATH")},
-                            {"LD_PRELOAD", in_front_of(preloaded(*folder), "LD_PRELOAD")}};
+  std::vector<Variable> set{{"LD_LIBRARY_PATH", in_front_of(*folder, "LD_LIBRARY_PATH")}};
+  if (auto named = name_preloaded(preloaded(*folder), set); !named) return named.error();
   if (const std::string device = sysfs_folder(config); !device.empty())
     set.push_back({"UROCE_SYSFS", device});
   // By its cache of registrations UCX gives memory back to the system that is registered and has receives in
