@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "apps/common/clock.h"
+#include "apps/common/stop.h"
 #include "uroce/config.h"
 
 namespace uroce::apps {
@@ -126,7 +127,7 @@ Hiccups look_for_hiccups(std::uint64_t ns) {
   Hiccups found;
   double lost_ns = 0;
   std::uint64_t last = begin;
-  while (last < end) {
+  while (last < end && !is_stopped()) {
     const std::uint64_t now = clock.ticks();
     const double gap = clock.ns(now - last);
     last = now;

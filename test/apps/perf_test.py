@@ -49,6 +49,17 @@ def own_network():
         holder.stdin.close()
 
 
+def await_cpu_seconds(process, seconds):
+    """Returns once a process has used so many."""
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        fields = pathlib.Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        if int(fields[11]) + int(fields[12]) >= seconds * os.sysconf("SC_CLK_TCK"):
+            return
+        time.sleep(0.02)
+    raise AssertionError("it does nothing")
+
+
 class Peak(Case):
     def peak_and_average(self, *words):
         out, _ = self.pair("perf", "write_bw", "-s", 4096, "--json", *words)
@@ -516,6 +527,13 @@ class Stopped(Case):
                     process.communicate(timeout=SECONDS)
                     self.assertEqual(process.returncode, 128 + how)
                 self.assert_nothing_left(name)
+
+    def test_so_does_the_doctor(self):
+        with started("doctor", "--spin-ms", 600_000, "--port", self.link, "--no-huge") as process:
+            await_cpu_seconds(process, 1)
+            process.send_signal(signal.SIGINT)
+            process.communicate(timeout=SECONDS)
+            self.assertEqual(process.returncode, 128 + signal.SIGINT)
 
     def wait_for_file(self, name):
         for _ in range(500):
