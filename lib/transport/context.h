@@ -161,6 +161,11 @@ struct QpContext {
     fail(Fault::kCqOverflow);
   }
 
+  /// The receive in use completes with `fault`.
+  void fail_receive(Fault fault) noexcept;
+  /// Completes every posted receive with WR_FLUSH_ERR.
+  void flush_receives() noexcept;
+
   /// Counts one of kQpCounters, for the loop and for the QP.
   void count(Count what) noexcept;
 

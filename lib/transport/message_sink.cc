@@ -92,22 +92,8 @@ Fault MessageSink::place_write(const wire::PacketView& packet, const wire::Opcod
   return Fault::kNone;
 }
 
-void MessageSink::fail_receive(Fault fault) noexcept {
-  const Wc wc{.wr_id = qp_.receives.front().wr_id,
-              .qpn = qp_.qpn,
-              .src_qpn = qp_.dest_qpn,
-              .status = row(fault).status,
-              .opcode = WcOpcode::kRecv,
-              .vendor_err = raw(fault)};
-  qp_.receives.pop();
-  qp_.complete(*qp_.recv_cq, wc);
-}
-
-void MessageSink::flush_receives() noexcept {
-  while (qp_.receives.holds_one()) {
-    qp_.counters.add(Count::kFlushed);
-    fail_receive(Fault::kFlushed);
-  }
+void MessageSink::flush() noexcept {
+  qp_.flush_receives();
   message_ = Message::kNone;
 }
 

@@ -81,10 +81,8 @@ class MessageSink {
   }
   /// The message has come to its end: completes the receive that it takes, if any.
   void complete_receive(const wire::PacketView& packet, const wire::OpcodeInfo& op) noexcept;
-  /// The receive in use completes with `fault`.
-  void fail_receive(Fault fault) noexcept;
   /// Completes every posted receive with WR_FLUSH_ERR.
-  void flush_receives() noexcept;
+  void flush() noexcept;
 
   /// What a FLUSH is to write back, if key, rights and range allow.
   [[nodiscard]] std::span<const std::byte> flushed_range(const FlushRange& range, const mem::KeyUser& user,

@@ -37,6 +37,24 @@ std::uint32_t QueuePair::grant(std::uint32_t options) {
   return granted;
 }
 
+[[gnu::cold]] void QpContext::fail_receive(Fault fault) noexcept {
+  const Wc wc{.wr_id = receives.front().wr_id,
+              .qpn = qpn,
+              .src_qpn = dest_qpn,
+              .status = row(fault).status,
+              .opcode = WcOpcode::kRecv,
+              .vendor_err = raw(fault)};
+  receives.pop();
+  complete(*recv_cq, wc);
+}
+
+void QpContext::flush_receives() noexcept {
+  while (receives.holds_one()) {
+    counters.add(Count::kFlushed);
+    fail_receive(Fault::kFlushed);
+  }
+}
+
 [[gnu::cold, gnu::noinline]] void QpContext::count(Count what) noexcept {
   counters.add(what);
   own_counters.add(what);

@@ -145,7 +145,7 @@ void Responder::fail(Fault fault, bool blames_recv) noexcept {
   ack_pending_ = is_unasked_ = false;
   set_out_of_credits(false);
   qp_.fail(fault, blames_recv);  // before a full CQ becomes the reason
-  if (blames_recv) fail_receive(fault);
+  if (blames_recv) qp_.fail_receive(fault);
 }
 
 void Responder::execute(const wire::PacketView& packet) noexcept {

@@ -56,7 +56,7 @@ class Responder : private MessageSink {
   bool transmit(TxContext& tx) noexcept;
 
   /// Completes every posted receive with WR_FLUSH_ERR.
-  void flush() noexcept { flush_receives(); }
+  using MessageSink::flush;
   /// Forgets responses that are still due, when the QP failed for another reason than the peer's request.
   void drop_responses() noexcept;
 

@@ -16,7 +16,7 @@ void UcResponder::on_request(const wire::PacketView& packet) noexcept {
   Fault fault = check(packet, op);
   if (fault == Fault::kNone) fault = place(packet, op);
   if (fault == Fault::kReceiveKey) {  // our own fault, not the peer's
-    fail_receive(fault);
+    qp_.fail_receive(fault);
     qp_.fail(fault, true);
     return;
   }

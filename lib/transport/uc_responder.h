@@ -29,7 +29,7 @@ class UcResponder : private MessageSink {
   [[nodiscard]] bool has_responses() const noexcept { return false; }
   bool transmit(TxContext&) noexcept { return true; }
   void drop_responses() noexcept {}
-  void flush() noexcept { flush_receives(); }
+  using MessageSink::flush;
   [[nodiscard]] Psn expected_psn() const noexcept { return expected_psn_; }
 
  private:

@@ -29,7 +29,7 @@ void UdResponder::on_request(const wire::PacketView& packet) noexcept {
   const auto length = static_cast<std::uint32_t>(kGrhBytes + packet.payload.size());
   if (wqe.length < length) {
     qp_.counters.add(Count::kDropReceiveTooSmall);
-    if (qp_.receives.shared() != nullptr) fail_receive(Fault::kReceiveTooSmall);
+    if (qp_.receives.shared() != nullptr) qp_.fail_receive(Fault::kReceiveTooSmall);
     return;
   }
   std::array<std::byte, kGrhBytes> grh;
@@ -42,7 +42,7 @@ void UdResponder::on_request(const wire::PacketView& packet) noexcept {
                            wire::PayloadCopy(packet));
   }
   if (fault != mem::KeyFault::kNone) {
-    fail_receive(Fault::kReceiveKey);
+    qp_.fail_receive(Fault::kReceiveKey);
     qp_.fail(Fault::kReceiveKey, true);
     return;
   }
@@ -63,23 +63,6 @@ void UdResponder::on_request(const wire::PacketView& packet) noexcept {
   qp_.counters.add(Count::kResponderPackets);
   qp_.counters.add(Count::kResponderMessages);
   qp_.complete(*qp_.recv_cq, wc, packet.bth.solicited);
-}
-
-void UdResponder::fail_receive(Fault fault) noexcept {
-  const Wc wc{.wr_id = qp_.receives.front().wr_id,
-              .qpn = qp_.qpn,
-              .status = row(fault).status,
-              .opcode = WcOpcode::kRecv,
-              .vendor_err = raw(fault)};
-  qp_.receives.pop();
-  qp_.complete(*qp_.recv_cq, wc);
-}
-
-void UdResponder::flush() noexcept {
-  while (qp_.receives.holds_one()) {
-    qp_.counters.add(Count::kFlushed);
-    fail_receive(Fault::kFlushed);
-  }
 }
 
 }  // namespace uroce::transport
