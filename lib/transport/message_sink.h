@@ -93,8 +93,6 @@ class MessageSink {
   QpContext& qp_;
 
  private:
-  static constexpr std::uint32_t kMaxMessage = 1U << 31;  // bytes
-
   [[nodiscard]] Fault check_opcode_sequence(const wire::OpcodeInfo& op) const noexcept;
   [[nodiscard]] Fault check_extension() const noexcept;
   [[nodiscard]] Fault check_access(const wire::PacketView& packet, const wire::OpcodeInfo& op) const noexcept;

@@ -8,8 +8,6 @@ namespace uroce::transport {
 
 namespace {
 
-constexpr std::uint64_t kMaxMessage = 1ULL << 31;  // bytes; IBA 9.4.3 ?
-
 constexpr std::uint32_t send_stride(std::uint32_t max_sge, std::uint32_t max_inline) noexcept {
   const std::uint32_t body = std::max<std::uint32_t>(max_sge * sizeof(Sge), max_inline);
   return (static_cast<std::uint32_t>(sizeof(SendWqe)) + body + 63) & ~63U;
@@ -105,7 +103,7 @@ bool SendQueue::put(const SendWr& wr, std::uint32_t ahead) noexcept {
           .remote_addr = is_datagram ? raw(wr.ah) : wr.remote_addr,
           .compare_add = is_datagram ? raw(wr.remote_qpn) : wr.compare_add,
           .swap = is_datagram ? wr.remote_qkey : wr.swap,
-          .length = static_cast<std::uint32_t>(std::min(length, kMaxMessage)),
+          .length = static_cast<std::uint32_t>(std::min<std::uint64_t>(length, kMaxMessage)),
           .imm_or_rkey = has_key ? raw(wr.invalidate_rkey) : wr.imm_data,
           .rkey = raw(wr.rkey),
           .opcode = wr.opcode,

@@ -17,6 +17,9 @@
 
 namespace uroce::transport {
 
+/// The longest message, bytes. IBA 9.4.3 ?
+inline constexpr std::uint32_t kMaxMessage = 1U << 31;
+
 /// A posted send. The SGE list, or the inline data, follows it in the slot.
 struct SendWqe {
   std::uint64_t wr_id;
