@@ -1,4 +1,4 @@
-/// What both ways of folding a CRC-32 share: the constants, and the end.
+/// What both ways of folding a CRC-32 share: the constants, the end, and what is copied meanwhile.
 ///
 /// Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009, for
 /// the reflected polynomial P = 0x1db710641.
@@ -7,6 +7,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include <cstddef>
 #include <cstdint>
 
 namespace uroce::wire {
@@ -29,6 +30,19 @@ inline constexpr std::int64_t kPowerOfX = [] {
 }();
 static_assert(kPowerOfX<512 + 32> == 0x1'5444'2bd4 && kPowerOfX<512 - 32> == 0x1'c6e4'1596);
 static_assert(kPowerOfX<128 + 32> == 0x1'7519'97d0 && kPowerOfX<128 - 32> == 0x0'ccaa'009e);
+
+/// Other bytes, which are copied while some are folded.
+struct OtherBytes {
+  std::byte* to;
+  const std::byte* from;
+  std::size_t left;
+
+  [[gnu::always_inline]] void skip(std::size_t bytes) noexcept {
+    to += bytes;
+    from += bytes;
+    left -= bytes;
+  }
+};
 static_assert(kPowerOfX<64> == 0x1'63cd'6124);
 
 /// The remainder of a folded block: 128 bits to 64 to 32, then Barrett's division.

@@ -99,19 +99,13 @@ struct Fetching {
   UROCE_PAIRS [[gnu::always_inline]] void turn() noexcept { ahead.fetch_each<1>(); }
 };
 
-/// Copies as many bytes of others as a turn takes of its own, while there are so many.
-struct Copying {
-  std::byte* to;
-  const std::byte* from;
-  std::size_t left;  // bytes
-
+/// Copies as many of others as a turn takes of its own, while there are so many.
+struct Copying : OtherBytes {
   UROCE_PAIRS [[gnu::always_inline]] void turn() noexcept {
     if (left < kTurn) return;
 #pragma GCC unroll 4
     for (std::size_t at = 0; at < kTurn; at += kVector) store(to + at, load(from + at));
-    to += kTurn;
-    from += kTurn;
-    left -= kTurn;
+    skip(kTurn);
   }
 };
 
@@ -168,7 +162,7 @@ UROCE_PAIRS std::uint32_t pairs_masked_crc32_beside_copy(std::uint32_t crc, std:
   static_assert(kShortestBeside >= kShortestByTurns);
   assert(in.size() >= kShortestBeside);
   const Bytes<false> bytes{.from = in.data(), .to = nullptr, .size = in.size(), .mask = &mask};
-  Copying copying{.to = to, .from = others.data(), .left = others.size()};
+  Copying copying{{.to = to, .from = others.data(), .left = others.size()}};
   crc = crc_by_turns(crc, bytes, copying);
   copy_payload(copying.to, copying.from, copying.left);
   return crc;

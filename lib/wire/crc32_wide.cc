@@ -53,12 +53,8 @@ struct Fetching {
   UROCE_WIDE [[gnu::always_inline]] void turn() noexcept { ahead.template fetch_each<kLinesAhead>(); }
 };
 
-/// Copies as many bytes of others as a turn takes of its own, while there are so many.
-struct Copying {
-  std::byte* to;
-  const std::byte* from;
-  std::size_t left;  // bytes
-
+/// Copies as many of others as a turn takes of its own, while there are so many.
+struct Copying : OtherBytes {
   UROCE_WIDE [[gnu::always_inline]] void turn() noexcept {
     if (left < kTurn) return;
 #pragma GCC unroll 8
@@ -71,11 +67,6 @@ struct Copying {
     assert(left >= kVector);
     _mm512_storeu_si512(to, _mm512_loadu_si512(from));
     skip(-std::bit_cast<std::uintptr_t>(to) % kVector);
-  }
-  UROCE_WIDE [[gnu::always_inline]] void skip(std::size_t bytes) noexcept {
-    to += bytes;
-    from += bytes;
-    left -= bytes;
   }
 };
 
@@ -304,7 +295,7 @@ UROCE_WIDE std::uint32_t wide_masked_crc32_beside_copy(std::uint32_t crc, std::s
   Cursor<false, Copying> cursor{.from = in.data(),
                                 .to = nullptr,
                                 .left = in.size(),
-                                .beside = {.to = to, .from = others.data(), .left = others.size()}};
+                                .beside = {{.to = to, .from = others.data(), .left = others.size()}}};
   cursor.beside.align();
   const __m512i first = _mm512_or_si512(cursor.next(), _mm512_loadu_si512(mask.ones.data()));
   crc = crc_of(crc, first, cursor, how);
