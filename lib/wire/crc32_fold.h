@@ -30,6 +30,7 @@ inline constexpr std::int64_t kPowerOfX = [] {
 }();
 static_assert(kPowerOfX<512 + 32> == 0x1'5444'2bd4 && kPowerOfX<512 - 32> == 0x1'c6e4'1596);
 static_assert(kPowerOfX<128 + 32> == 0x1'7519'97d0 && kPowerOfX<128 - 32> == 0x0'ccaa'009e);
+static_assert(kPowerOfX<64> == 0x1'63cd'6124);
 
 /// Other bytes, which are copied while some are folded.
 struct OtherBytes {
@@ -43,7 +44,6 @@ struct OtherBytes {
     left -= bytes;
   }
 };
-static_assert(kPowerOfX<64> == 0x1'63cd'6124);
 
 /// The remainder of a folded block: 128 bits to 64 to 32, then Barrett's division.
 [[gnu::target("pclmul,sse4.1")]] inline std::uint32_t reduce(__m128i sum) noexcept {
