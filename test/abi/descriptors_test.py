@@ -43,6 +43,37 @@ for name, words in {"statx": (0, None, 0, 0x7ff, None), "stat": (None, buffer), 
     print(name, libc[name](*words), ctypes.get_errno())
 """
 
+# A child that runs on its parent's memory, as of vfork(), or that the C library's fork handlers know nothing
+# of, closes what it has inherited: the channel and its ids are the parent's.
+CHILD = """
+import ctypes, os, socket, struct, subprocess
+libc = ctypes.CDLL(None)
+cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
+cm.rdma_create_event_channel.restype = ctypes.c_void_p
+channel = ctypes.c_void_p(cm.rdma_create_event_channel())
+assert channel, "no channel"
+fd = ctypes.c_int.from_address(channel.value).value
+def new_id():
+    made = ctypes.c_void_p()
+    assert cm.rdma_create_id(channel, ctypes.byref(made), None, 0x106) == 0, ctypes.get_errno()
+    return made
+def bind(to):
+    address = struct.pack("=H", socket.AF_INET) + struct.pack("!H4s8x", 0, bytes(4))
+    assert cm.rdma_bind_addr(to, address) == 0, ctypes.get_errno()
+before = new_id()
+bind(before)
+def in_child(of, act):
+    if of == 0:
+        libc.alarm(20)
+        act()
+        os._exit(0)
+    assert os.waitpid(of, 0)[1] == 0
+{child}
+assert cm.rdma_listen(before, 1) == 0, ctypes.get_errno()
+bind(new_id())
+print("the channel is there")
+"""
+
 
 class Descriptors(unittest.TestCase):
     def answer(self, program):
@@ -54,6 +85,21 @@ class Descriptors(unittest.TestCase):
 
     def run_program(self, close, is_taken=False):
         self.assertEqual(self.answer(PROGRAM.format(close=close, is_taken=is_taken)), "this is the file's\n")
+
+    def run_child(self, child):
+        self.assertEqual(self.answer(CHILD.format(child=child)), "the channel is there\n")
+
+    def test_child_of_vfork(self):
+        self.run_child("assert subprocess._USE_VFORK; subprocess.run(['true'], check=True)")
+
+    def test_child_without_handlers(self):
+        self.run_child("in_child(libc._Fork(), lambda: libc.close_range(3, 2**31, 0))")
+
+    def test_child_without_handlers_dup2(self):
+        self.run_child("in_child(libc._Fork(), lambda: libc.dup2(0, fd))")
+
+    def test_child_of_fork(self):
+        self.run_child("in_child(os.fork(), lambda: libc.closefrom(3))")
 
     def test_no_path(self):
         asked = ("statx", "stat", "lstat", "open", "openat", "access")

@@ -9,6 +9,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
@@ -32,8 +33,14 @@ constexpr int kDescriptors = 1 << 16;                      // beyond, the device
 /// Which descriptors are the device. Written before the number is known to others, and after.
 unsigned char is_device[kDescriptors];
 
+/// Whose they are: the process that opened the first one, or a child of it that fork() has made. One that
+/// vfork(), _Fork() or clone() has made has the descriptors, and nothing to hand them to: the first runs on
+/// its parent's memory, in the others nobody has told the library of the fork.
+pid_t owner;
+
 bool is_ours(int fd) noexcept {
-  return fd >= 0 && fd < kDescriptors && __atomic_load_n(&is_device[fd], __ATOMIC_RELAXED) != 0;
+  return fd >= 0 && fd < kDescriptors && __atomic_load_n(&is_device[fd], __ATOMIC_RELAXED) != 0 &&
+         getpid() == __atomic_load_n(&owner, __ATOMIC_RELAXED);
 }
 void mark(int fd, bool ours) noexcept {
   __atomic_store_n(&is_device[fd], static_cast<unsigned char>(ours ? 1 : 0), __ATOMIC_RELAXED);
@@ -108,6 +115,18 @@ class Real {
   char text_[512];
 };
 
+void own_process() noexcept {
+  __atomic_store_n(&owner, getpid(), __ATOMIC_RELAXED);
+}
+
+/// Before the first descriptor is marked.
+void find_owner() noexcept {
+  pid_t nobody = 0;
+  const bool is_first =
+      __atomic_compare_exchange_n(&owner, &nobody, getpid(), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  if (is_first) pthread_atfork(nullptr, nullptr, own_process);
+}
+
 /// Opens the device. @return whether it is ours to open; `fd` is -1 then if that failed.
 bool open_device(const char* path, int flags, int& fd) noexcept {
   if (path == nullptr || std::strcmp(path, kRdmaCm) != 0) return false;
@@ -122,7 +141,10 @@ bool open_device(const char* path, int flags, int& fd) noexcept {
     errno = EMFILE;
     fd = -1;
   }
-  if (fd >= 0) mark(fd, true);
+  if (fd >= 0) {
+    find_owner();
+    mark(fd, true);
+  }
   return true;
 }
 
