@@ -12,6 +12,8 @@
 #include <ctime>
 #include <utility>
 
+#include "base/eventfd.h"
+
 namespace uroce::drivers::shm {
 
 Result<Bell> Bell::open(const std::string& path) {
@@ -42,13 +44,13 @@ Bell::~Bell() {
 void Bell::ring() const noexcept {
   const char byte = 1;
   // A full FIFO is readable already, so a refused byte is no loss.
-  [[maybe_unused]] const ssize_t written = ::write(fd_, &byte, 1);
+  [[maybe_unused]] const long written = write_uncancelled(fd_, &byte, 1);
 }
 
 void Bell::silence() const noexcept {
   char bytes[64];
   for (int reads = 0; reads < 1024; ++reads) {
-    if (::read(fd_, bytes, sizeof(bytes)) <= 0) return;
+    if (read_uncancelled(fd_, bytes, sizeof(bytes)) <= 0) return;
   }
 }
 

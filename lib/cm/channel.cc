@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/bounded_time.h"
+#include "base/eventfd.h"
 #include "cm/service.h"
 #include "verbs/gsi.h"
 
@@ -20,8 +21,7 @@ void CmChannel::Impl::push(CmEvent&& event) {
   events.push_back(std::move(event));
   count = events.size();
   news.notify_all();
-  const std::uint64_t one = 1;
-  if (fd >= 0 && write(fd, &one, sizeof one) < 0) return;  // full: it is readable
+  signal_eventfd(fd);
 }
 
 bool CmChannel::Impl::pop(CmEvent& event) {
@@ -34,8 +34,7 @@ bool CmChannel::Impl::pop(CmEvent& event) {
 
 void CmChannel::Impl::after_taking() noexcept {
   count = events.size();
-  std::uint64_t seen = 0;
-  if (events.empty() && fd >= 0 && read(fd, &seen, sizeof seen) < 0) return;  // it was not readable
+  if (events.empty()) drain_eventfd(fd);
 }
 
 Result<CmAddress> CmChannel::Impl::address(CmId id, CmAddress cm::Conversation::*which) const {

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "base/bounded_time.h"
+#include "base/eventfd.h"
 #include "base/no_signals.h"
 #include "verbs/counters_file.h"
 #include "verbs/gsi.h"
@@ -57,11 +58,6 @@ Status agree(Qp& qp, const CmTerms& theirs) {
   const bool is_common = wanted.vendor_id == theirs.vendor_id;
   return qp.set_ece(
       {.vendor_id = wanted.vendor_id, .options = is_common ? wanted.options & theirs.options : 0});
-}
-
-void drain(int fd) noexcept {
-  std::uint64_t count = 0;
-  if (read(fd, &count, sizeof count) < 0) return;  // was not readable
 }
 
 }  // namespace
@@ -124,8 +120,7 @@ Status Cm::Impl::start() {
 }
 
 void Cm::Impl::wake() noexcept {
-  const std::uint64_t one = 1;
-  if (write(wake_fd_, &one, sizeof one) < 0) return;  // full: it is awake
+  signal_eventfd(wake_fd_);
 }
 
 void Cm::Impl::run() {
@@ -168,8 +163,8 @@ void Cm::Impl::sleep() {
                        .tv_nsec = static_cast<long>(wait % 1'000'000'000)};
   if (ppoll(fds.data(), fds.size(), &limit, nullptr) <= 0) return;
   if (fds[0].revents != 0) gsi->cq().clear_event();
-  if (fds[1].revents != 0) drain(wake_fd_);
-  if (fds[2].revents != 0) drain(failure_fd_);
+  if (fds[1].revents != 0) drain_eventfd(wake_fd_);
+  if (fds[2].revents != 0) drain_eventfd(failure_fd_);
 }
 
 void Cm::Impl::take_failed() {

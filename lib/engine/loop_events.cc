@@ -1,8 +1,8 @@
 // What a loop tells the control threads.
 #include <utility>
 
+#include "base/eventfd.h"
 #include "engine/poll_loop.h"
-#include "engine/signal.h"
 #include "transport/xrc_domain.h"
 
 namespace uroce::engine {
@@ -17,7 +17,7 @@ void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
       *slot = qp.context().qpn;
       failures_.publish();
     }
-    signal(failure_fd_);
+    signal_eventfd(failure_fd_);
   }
   if ((events & transport::QpContext::kManyQueues) != 0 && qp.context().domain != nullptr) {
     qp.context().domain->for_each([this](const transport::XrcDomain::Entry& queue) {
@@ -38,7 +38,7 @@ void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
     if (is_told) continue;
     qp.put_back_event(AsyncEventType{type});
     has_untold_.store(true, std::memory_order_release);  // pairs with has_untold_events()
-    signal(event_fd_);
+    signal_eventfd(event_fd_);
   }
 }
 
@@ -48,7 +48,7 @@ bool PollLoop::report(const LoopEvent& event) noexcept {
   if (slot == nullptr) return false;
   *slot = event;
   events_.publish();
-  signal(event_fd_);
+  signal_eventfd(event_fd_);
   return true;
 }
 

@@ -14,6 +14,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/eventfd.h"
 #include "base/give_way.h"
 #include "wire/crc32.h"
 
@@ -82,11 +83,6 @@ class Pollers {
   std::uint64_t seen_;
   long look_ns_ = kFirstLookNs;
 };
-
-void drain(int fd) noexcept {
-  std::uint64_t value = 0;
-  if (read(fd, &value, sizeof value) < 0) return;  // empty already
-}
 
 }  // namespace
 
@@ -259,7 +255,7 @@ void LoopRunner::sleep_until_work(int timeout_ms) noexcept {
   }
   if (quiet) {
     poll(fds, 2, timeout_ms);
-    if (fds[0].revents != 0) drain(kick_fd_);
+    if (fds[0].revents != 0) drain_eventfd(kick_fd_);
   }
   sleeping_.store(false, std::memory_order_relaxed);
   if (fds[1].fd >= 0 && try_own()) {
@@ -269,8 +265,7 @@ void LoopRunner::sleep_until_work(int timeout_ms) noexcept {
 }
 
 void LoopRunner::wake_helper() noexcept {
-  const std::uint64_t one = 1;
-  if (kick_fd_ >= 0 && write(kick_fd_, &one, sizeof one) < 0) return;  // already full: it is awake
+  signal_eventfd(kick_fd_);
 }
 
 }  // namespace uroce::engine

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/eventfd.h"
 #include "engine/as_rc.h"
-#include "engine/signal.h"
 
 namespace uroce::engine {
 
@@ -342,7 +342,7 @@ void PollLoop::after_request(QueuePair& qp, Ticks now) noexcept {
 }
 
 [[gnu::noinline]] void PollLoop::take_news(transport::CqRing& cq) noexcept {
-  if (cq.take_wake()) signal(cq.event_fd());
+  if (cq.take_wake()) signal_eventfd(cq.event_fd());
   moderation_due_ = earlier(moderation_due_, cq.deadline());
 }
 

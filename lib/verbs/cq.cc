@@ -8,8 +8,8 @@
 
 #include "base/asymmetric_barrier.h"
 #include "base/bounded_time.h"
+#include "base/eventfd.h"
 #include "base/give_way.h"
-#include "engine/signal.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
 
@@ -39,7 +39,7 @@ int Cq::Impl::event_fd() noexcept {
   if (made < 0) return made;
   bool has_event = false;
   runner.execute([&](engine::PollLoop&, Ticks) { has_event = ring.set_event_fd(made); });
-  if (has_event) engine::signal(made);
+  if (has_event) signal_eventfd(made);
   fd_.store(made, std::memory_order_release);  // pairs with known_fd()
   return made;
 }
@@ -208,15 +208,13 @@ int Cq::fd() const noexcept {
 }
 
 bool Cq::clear_event() noexcept {
-  std::uint64_t count = 0;
-  return read(impl_->known_fd(), &count, sizeof count) > 0;
+  return drain_eventfd(impl_->known_fd()) != 0;
 }
 
 bool Cq::take_event() noexcept {
-  std::uint64_t count = 0;
-  if (read(impl_->known_fd(), &count, sizeof count) <= 0) return false;
-  if (--count != 0 && write(impl_->known_fd(), &count, sizeof count) < 0) return false;
-  return true;
+  const int fd = impl_->known_fd();
+  const std::uint64_t count = drain_eventfd(fd);
+  return count == 1 || (count > 1 && signal_eventfd(fd, count - 1));
 }
 
 bool Cq::wait(std::chrono::nanoseconds timeout) {

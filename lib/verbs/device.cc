@@ -7,8 +7,8 @@
 #include <random>
 #include <utility>
 
+#include "base/eventfd.h"
 #include "drivers/registry.h"
-#include "engine/signal.h"
 #include "verbs/counters_file.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
@@ -389,7 +389,7 @@ bool Device::next_async_event(AsyncEvent& event) {
     runner->execute([](engine::PollLoop& loop, Ticks) { loop.report_untold(); });
   }
   const bool found = look();
-  if (found) engine::signal(impl_->async_fd);  // the count was also that of what has come since
+  if (found) signal_eventfd(impl_->async_fd);  // the count was also that of what has come since
   return found;
 }
 

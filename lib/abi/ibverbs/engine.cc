@@ -15,6 +15,7 @@
 #include "abi/ibverbs/context.h"
 #include "abi/ibverbs/objects.h"
 #include "abi/ibverbs/posting.h"
+#include "base/eventfd.h"
 #include "base/no_signals.h"
 
 namespace uroce::abi {
@@ -226,8 +227,7 @@ Status Engine::open() {
 }
 
 void Engine::stop_events() const {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto bytes = write(stop_fd_, &one, sizeof one);
+  signal_eventfd(stop_fd_);
 }
 
 void Engine::close() {

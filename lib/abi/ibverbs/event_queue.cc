@@ -5,9 +5,8 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include <cstdint>
-
 #include "abi/ibverbs/signals.h"
+#include "base/eventfd.h"
 
 namespace uroce::abi {
 
@@ -20,14 +19,12 @@ EventQueue::~EventQueue() {
 void EventQueue::push(const ibv_async_event& event) {
   const std::lock_guard lock(mutex_);
   events_.push_back(event);
-  const std::uint64_t one = 1;
-  if (write(fd_, &one, sizeof one) < 0) events_.pop_back();  // nobody takes any
+  if (!signal_eventfd(fd_)) events_.pop_back();  // nobody takes any
 }
 
 /// With the mutex held, when there is one: does not block.
 void EventQueue::count_down() {
-  std::uint64_t one = 0;
-  [[maybe_unused]] const auto bytes = read(fd_, &one, sizeof one);
+  drain_eventfd(fd_);
 }
 
 bool EventQueue::try_take(ibv_async_event& event, void (*on_taken)(ibv_async_event&)) {
