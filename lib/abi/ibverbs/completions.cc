@@ -178,6 +178,7 @@ ibv_comp_channel* ibv_create_comp_channel(ibv_context* context) {
 
 int ibv_destroy_comp_channel(ibv_comp_channel* base) {
   if (!is_here(*base)) return 0;
+  const NotCancelled here;
   Channel& channel = channel_of(base);
   if (channel.refcnt != 0) return fail(EBUSY);
   close(channel.fd);
@@ -209,6 +210,7 @@ int ibv_destroy_cq(ibv_cq* base) {
   if (!is_here(*base)) return 0;
   CompletionQueue& cq = cq_of(base);
   if (cq.users != 0) return fail(EBUSY);
+  const NotCancelled here;
   Engine::instance().remove(cq);
   if (base->channel != nullptr) leave(channel_of(base->channel), cq);
   Context::of(base->context).events.purge(base);

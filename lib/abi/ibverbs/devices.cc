@@ -156,6 +156,7 @@ ibv_context* ibv_open_device(ibv_device* device) {
 
 int ibv_close_device(ibv_context* context) {
   if (!Context::of(context).is_here()) return 0;
+  const NotCancelled here;
   delete &Context::of(context);
   return 0;
 }

@@ -3,6 +3,7 @@
 
 #include <cerrno>
 
+#include "abi/ibverbs/cancellation.h"
 #include "uroce/result.h"
 
 namespace uroce::abi {
@@ -65,6 +66,7 @@ inline int answer(const Status& status) noexcept {
 /// Runs `make`, which may run out of memory.
 template <typename F>
 auto guarded(F&& make) noexcept -> decltype(make()) {
+  const NotCancelled here;
   try {
     return make();
   } catch (...) {

@@ -156,18 +156,30 @@ void Ucm::deliver_request(const CmEvent& event) {
   listener.file->push(told);
 }
 
-int Ucm::get_event(const Call& call) {
-  UcmFile& file = *call.file;
-  {
+/// A thread that asks for an event, and may be cancelled meanwhile.
+class Ucm::Asking {
+ public:
+  Asking(std::mutex& mutex, UcmFile& file) : mutex_(mutex), file_(file) {
     const std::lock_guard lock(mutex_);
-    ++file.waiting;
-    file.asked.notify_all();
+    ++file_.waiting;
+    file_.asked.notify_all();
   }
-  const int error = await_event(call);
-  const std::lock_guard lock(mutex_);
-  --file.waiting;
-  file.reader = gettid();
-  return error;
+  ~Asking() {
+    const std::lock_guard lock(mutex_);
+    --file_.waiting;
+    file_.reader = gettid();
+  }
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+
+ private:
+  std::mutex& mutex_;
+  UcmFile& file_;
+};
+
+int Ucm::get_event(const Call& call) {
+  const Asking asking(mutex_, *call.file);
+  return await_event(call);
 }
 
 int Ucm::await_event(const Call& call) {

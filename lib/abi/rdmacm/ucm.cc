@@ -9,21 +9,22 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <future>
 #include <system_error>
 
+#include "abi/ibverbs/cancellation.h"
 #include "abi/ibverbs/engine.h"
 #include "abi/ibverbs/errors.h"
 #include "abi/rdmacm/rdma_cm.h"
+#include "base/eventfd.h"
 #include "base/no_signals.h"
 
 namespace uroce::abi {
 
-// The descriptor is intercepted, so its count is changed by calls that are not: eventfd_read and _write.
-
 void UcmFile::push(const UcmEvent& event) {
   events.push_back(event);
-  if (eventfd_write(fd, 1) != 0) events.pop_back();  // nobody takes any
+  if (!signal_eventfd(fd)) events.pop_back();  // nobody takes any
 }
 
 void UcmFile::await_reader(std::unique_lock<std::mutex>& lock) {
@@ -40,8 +41,7 @@ void UcmFile::pop() {
 
 /// There is one for each event: does not block.
 void UcmFile::count_down() const {
-  eventfd_t one = 0;
-  eventfd_read(fd, &one);
+  drain_eventfd(fd);
 }
 
 std::atomic<Ucm*>& Ucm::current() {
@@ -87,6 +87,7 @@ ssize_t Ucm::write(int fd, std::span<const std::byte> command) {
   if (header.cmd == RDMA_USER_CM_CMD_GET_EVENT) {
     error = get_event(call);
   } else {
+    const NotCancelled here;
     const Command known = command_of(header.cmd);
     if (known.handler == nullptr) return fail(ENOSYS), -1;
     if (known.uses_cm) {
@@ -206,7 +207,7 @@ void Ucm::release_cm() {
 }
 
 void Ucm::wake() const {
-  eventfd_write(wake_fd_, 1);
+  signal_eventfd(wake_fd_);
 }
 
 void Ucm::run() {
@@ -222,8 +223,7 @@ void Ucm::run() {
     }
     const bool is_resolving = resolve_some();
     if (poll(fds, 2, is_resolving ? kAgain : -1) <= 0 || fds[1].revents == 0) continue;
-    eventfd_t seen = 0;
-    eventfd_read(wake_fd_, &seen);
+    drain_eventfd(wake_fd_);
   }
 }
 
@@ -319,14 +319,17 @@ void Ucm::destroy(UcmId& id) {
 }  // namespace uroce::abi
 
 using uroce::abi::fail;
+using uroce::abi::NotCancelled;
 using uroce::abi::Ucm;
 
+// Of the exceptions, a thread that is cancelled is none of ours.
 extern "C" {
 
 int uroce_rdma_cm_open(int flags) {
+  const NotCancelled here;
   try {
     return Ucm::instance().open(flags);
-  } catch (...) {
+  } catch (const std::exception&) {
     return fail(ENOMEM), -1;
   }
 }
@@ -334,15 +337,16 @@ int uroce_rdma_cm_open(int flags) {
 ssize_t uroce_rdma_cm_write(int fd, const void* command, std::size_t bytes) {
   try {
     return Ucm::instance().write(fd, {static_cast<const std::byte*>(command), bytes});
-  } catch (...) {
+  } catch (const std::exception&) {
     return fail(ENOMEM), -1;
   }
 }
 
 int uroce_rdma_cm_close(int fd) {
+  const NotCancelled here;
   try {
     return Ucm::instance().close(fd);
-  } catch (...) {
+  } catch (const std::exception&) {
     return fail(ENOMEM), -1;
   }
 }

@@ -173,6 +173,7 @@ class Ucm {
   int leave_mcast(const Call& call);
 
   // events.cc
+  class Asking;
   int get_event(const Call& call);
   int await_event(const Call& call);
   void deliver(const CmEvent& event);
