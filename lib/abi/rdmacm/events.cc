@@ -156,33 +156,15 @@ void Ucm::deliver_request(const CmEvent& event) {
   listener.file->push(told);
 }
 
-/// A thread that asks for an event, and may be cancelled meanwhile.
-class Ucm::Asking {
- public:
-  Asking(std::mutex& mutex, UcmFile& file) : mutex_(mutex), file_(file) {
-    const std::lock_guard lock(mutex_);
-    ++file_.waiting;
-    file_.asked.notify_all();
-  }
-  ~Asking() {
-    const std::lock_guard lock(mutex_);
-    --file_.waiting;
-    file_.reader = gettid();
-  }
-  Asking(const Asking&) = delete;
-  Asking& operator=(const Asking&) = delete;
-
- private:
-  std::mutex& mutex_;
-  UcmFile& file_;
-};
-
-int Ucm::get_event(const Call& call) {
-  const Asking asking(mutex_, *call.file);
-  return await_event(call);
+void Ucm::note_reader(UcmFile& file) {
+  if (file.reader != 0) read_by_.erase(file.reader);
+  file.reader = gettid();
+  file.read = std::chrono::steady_clock::now();
+  read_by_[file.reader] = &file;
 }
 
-int Ucm::await_event(const Call& call) {
+/// Its only point of cancellation is where it waits, with nothing held.
+int Ucm::get_event(const Call& call) {
   constexpr std::size_t kLeast = offsetof(rdma_ucm_event_resp, reserved);
   const auto cmd = body_of<rdma_ucm_get_event>(call.in);
   for (;;) {
@@ -192,6 +174,7 @@ int Ucm::await_event(const Call& call) {
         const UcmEvent event = call.file->events.front();
         const int error = respond(cmd.response, call.room, event.response, kLeast);
         if (error != 0) return error;
+        note_reader(*call.file);
         call.file->pop();
         ++event.id->events_reported;
         if (event.group != nullptr) ++event.group->events_reported;

@@ -31,7 +31,7 @@ void UcmFile::await_reader(std::unique_lock<std::mutex>& lock) {
   constexpr auto kMost = std::chrono::milliseconds(100);
   const bool may_come = reader != 0 && reader != gettid() && tgkill(getpid(), reader, 0) == 0 &&
                         (fcntl(fd, F_GETFL) & O_NONBLOCK) == 0;
-  if (may_come) asked.wait_for(lock, kMost, [this] { return waiting != 0; });
+  if (may_come) asked.wait_until(lock, read + kMost, [this] { return reader == 0; });
 }
 
 void UcmFile::pop() {
@@ -69,6 +69,16 @@ int Ucm::open(int flags) {
   return fd;
 }
 
+/// Whoever gives a command has come back for the next event, or will not.
+void Ucm::note_command() {
+  const std::lock_guard lock(mutex_);
+  const auto found = read_by_.find(gettid());
+  if (found == read_by_.end()) return;
+  found->second->reader = 0;
+  found->second->asked.notify_all();
+  read_by_.erase(found);
+}
+
 std::shared_ptr<UcmFile> Ucm::file_of(int fd) {
   const std::lock_guard lock(mutex_);
   const auto found = files_.find(fd);
@@ -83,6 +93,7 @@ ssize_t Ucm::write(int fd, std::span<const std::byte> command) {
   if (header.in > body.size()) return fail(EINVAL), -1;
   const Call call{.file = file_of(fd), .in = body.first(header.in), .room = header.out};
   if (call.file == nullptr) return fail(is_childs_ ? EIO : EBADF), -1;
+  note_command();
   int error = 0;
   if (header.cmd == RDMA_USER_CM_CMD_GET_EVENT) {
     error = get_event(call);
@@ -122,6 +133,7 @@ void Ucm::end(UcmFile& file) {
   for (std::size_t i = 0; i < ids_.size(); ++i) {
     if (ids_[i] != nullptr && ids_[i]->file == &file) destroy(*ids_[i]);
   }
+  if (file.reader != 0) read_by_.erase(file.reader);
   file.closed = true;
 }
 

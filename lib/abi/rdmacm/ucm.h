@@ -76,18 +76,18 @@ struct UcmFile {
     for (std::size_t i = 0; i < removed; ++i) count_down();
   }
 
-  /// Before it is closed: lets a thread that takes one event after the other come back for the next. In the
-  /// kernel it would be there long before, and go on waiting; rping ends with an error where the file is
-  /// gone.
+  /// Before it is closed: lets a thread that takes one event after the other come back for the next, for a
+  /// while since it took the last one, unless it has turned to something else. In the kernel it would be
+  /// there long before, and go on waiting; rping ends with an error where the file is gone.
   /// @param lock  of the mutex that guards all this
   void await_reader(std::unique_lock<std::mutex>& lock);
 
   const int fd;
   std::atomic<bool> closed{false};
   std::deque<UcmEvent> events;
-  pid_t reader = 0;      ///< the thread that asked for an event last, and has it
-  unsigned waiting = 0;  ///< threads that ask for one
-  std::condition_variable asked;
+  pid_t reader = 0;  ///< the thread that asked for an event last, has it, and has asked for nothing since
+  std::chrono::steady_clock::time_point read;  ///< when it got that
+  std::condition_variable asked;               ///< nobody is the reader any more
 
  private:
   void count_down() const;
@@ -147,6 +147,7 @@ class Ucm {
   Status give_cm_id(UcmId& id);
   void destroy(UcmId& id);
   std::shared_ptr<UcmFile> file_of(int fd);
+  void note_command();
 
   // commands.cc
   int create_id(const Call& call);
@@ -173,9 +174,8 @@ class Ucm {
   int leave_mcast(const Call& call);
 
   // events.cc
-  class Asking;
   int get_event(const Call& call);
-  int await_event(const Call& call);
+  void note_reader(UcmFile& file);
   void deliver(const CmEvent& event);
   void deliver_request(const CmEvent& event);
   void tell(UcmId& id, UcmEventType event, int status = 0);
@@ -185,6 +185,7 @@ class Ucm {
   std::mutex opening_;                                       // one at a time opens or closes the Cm
   std::mutex mutex_;                                         // guards what follows
   std::unordered_map<int, std::shared_ptr<UcmFile>> files_;  // by descriptor
+  std::unordered_map<pid_t, UcmFile*> read_by_;              // by thread: of which it is the reader
   std::vector<std::unique_ptr<UcmId>> ids_;                  // by handle
   std::set<std::uint32_t> free_;                             // handles below ids_.size()
   std::unordered_map<std::uint32_t, UcmId*> by_cm_id_;
