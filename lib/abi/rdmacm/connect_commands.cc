@@ -12,6 +12,9 @@ namespace {
 /// How long a peer that answers "nobody listens there" is asked again: programs that are run one after the
 /// other listen anew.
 constexpr std::chrono::milliseconds kPatience{500};
+/// How long an answer may take: the peer's program may stand still meanwhile, as in a debugger. The kernel's
+/// manager repeats what it asks 15 times, every 4.3 s, and waits for programs of its own kind for longer.
+constexpr std::chrono::milliseconds kTimeout{65'000};
 constexpr std::uint32_t kMulticastQpn = 0xff'ffff;
 
 /// Programs ask for more than there are codes, and get most: 7.
@@ -50,6 +53,7 @@ int Ucm::connect(const Call& call) {
                                                         .to = *id->remote,
                                                         .traffic_class = id->traffic_class,
                                                         .private_data = bytes,
+                                                        .timeout = kTimeout,
                                                         .patience = kPatience}));
   }
   return errno_of(channel_->connect(*id->cm, {.space = id->space,
@@ -59,6 +63,7 @@ int Ucm::connect(const Call& call) {
                                               .traffic_class = id->traffic_class,
                                               .ack_timeout = id->ack_timeout,
                                               .private_data = bytes,
+                                              .timeout = kTimeout,
                                               .patience = kPatience}));
 }
 

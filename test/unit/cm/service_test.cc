@@ -60,6 +60,20 @@ TEST_CASE("a SIDR_REQ asks, and is said again", "[cm][sidr]") {
   CHECK(a.agent.size() == 0);
 }
 
+TEST_CASE("a SIDR_REP may come after a minute, if so much time is given", "[cm][sidr]") {
+  constexpr std::chrono::seconds kMost{65};
+  Station a;
+  const CmId id = resolving(a, {.timeout = kMost});
+  const auto req = a.out<SidrReq>();
+  a.wait(64 * kSecond);
+  CHECK(a.sent.size() < 70);  // it is not said without pause
+  a.sent.clear();
+  a.answer(answer_to(req));
+  CHECK(a.event(CmEventType::kServiceReply).id == id);
+  a.wait(100 * kSecond);
+  a.quiet();
+}
+
 TEST_CASE("a SIDR_REP answers once, whatever its status", "[cm][sidr]") {
   for (const int code : {0, 1, 2, 3, 4, 5, 255}) {
     const auto status = static_cast<std::uint8_t>(code);
