@@ -313,4 +313,28 @@ TEST_CASE("rates and names", "[abi][strings]") {
   CHECK(std::string(ibv_port_state_str(IBV_PORT_ACTIVE)) == "active");
 }
 
+TEST_CASE("a shared receive queue takes on all that is asked for, or nothing", "[abi][srq]") {
+  const VerbsSide side;
+  ibv_srq* srq = make_srq(side.pd);
+  const auto modify = [srq](std::uint32_t max_wr, std::uint32_t limit, int mask) {
+    ibv_srq_attr attr{};
+    attr.max_wr = max_wr;
+    attr.srq_limit = limit;
+    return ibv_modify_srq(srq, &attr, mask);
+  };
+  const auto max_wr = [srq] {
+    ibv_srq_attr attr{};
+    REQUIRE(ibv_query_srq(srq, &attr) == 0);
+    return attr.max_wr;
+  };
+  REQUIRE(max_wr() == 8);
+  CHECK(modify(128, 1000, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) == EINVAL);
+  CHECK(max_wr() == 8);
+  CHECK(modify(1, 1, 0) == 0);
+  CHECK(max_wr() == 8);
+  CHECK(modify(128, 100, IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT) == 0);
+  CHECK(max_wr() == 128);
+  CHECK(ibv_destroy_srq(srq) == 0);
+}
+
 }  // namespace uroce::test

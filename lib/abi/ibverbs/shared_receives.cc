@@ -144,7 +144,10 @@ int ibv_modify_srq(ibv_srq* base, ibv_srq_attr* attr, int attr_mask) {
   if (!is_here(*base)) return fail(EIO);
   auto& srq = cast<SharedQueue>(base);
   const auto mask = static_cast<unsigned>(attr_mask);
-  if (mask == 0 || (mask & ~unsigned{IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT}) != 0) return fail(EINVAL);
+  constexpr unsigned kBoth = IBV_SRQ_MAX_WR | IBV_SRQ_LIMIT;
+  if ((mask & ~kBoth) != 0) return fail(EINVAL);
+  if ((mask & kBoth) == kBoth && attr->srq_limit > attr->max_wr)
+    return fail(EINVAL);  // before it has another size
   if ((mask & IBV_SRQ_MAX_WR) != 0) {
     const std::lock_guard lock(srq.posting);
     if (const Status status = srq.srq->resize(attr->max_wr); !status) return answer(status);
