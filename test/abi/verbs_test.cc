@@ -337,4 +337,15 @@ TEST_CASE("a shared receive queue takes on all that is asked for, or nothing", "
   CHECK(ibv_destroy_srq(srq) == 0);
 }
 
+TEST_CASE("no CQ is to be had whose overruns are ignored", "[abi][cq]") {
+  const VerbsSide side;
+  ibv_cq_init_attr_ex attr{};
+  attr.cqe = 4;
+  attr.comp_mask = IBV_CQ_INIT_ATTR_MASK_FLAGS;
+  attr.flags = IBV_CREATE_CQ_ATTR_IGNORE_OVERRUN;
+  errno = 0;
+  CHECK(ibv_create_cq_ex(side.context, &attr) == nullptr);
+  CHECK(errno == EOPNOTSUPP);
+}
+
 }  // namespace uroce::test
