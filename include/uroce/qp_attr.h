@@ -51,6 +51,7 @@ struct QpInitAttr {
 struct QpAttr {
   QpState state = QpState::kReset;
   PathMtu path_mtu = PathMtu::k1024;
+  bool en_sqd_async_notify = true;  ///< with its bit, to SQD: AsyncEventType::kSqDrained is wanted
   Qpn dest_qpn{};
   Psn rq_psn{};                    ///< first PSN expected from the peer
   Psn sq_psn{};                    ///< first PSN sent
@@ -67,6 +68,7 @@ struct QpAttr {
   std::uint8_t timeout = 14;            ///< ack timeout code: 4.096 us << code, 0: for ever
   std::uint8_t retry_cnt = 7;           ///< 0..7
   std::uint8_t rnr_retry = 7;           ///< 0..6, 7: for ever
+  bool sq_draining = false;             ///< of query(): in SQD, and sends that have begun are not done
   std::uint32_t qkey = 0;               ///< UD: what a sender must know, IBA 3.5.3 ?
 
   /// The address vector among them.

@@ -197,6 +197,8 @@ Status QueuePair::modify(const QpAttr& attr, std::uint32_t mask, const QpBounds&
   const QpAttr before = ctx_.attr;
   try {
     apply(attr, mask);
+    if (to == QpState::kSqd && from != QpState::kSqd)
+      drained_reported_ = (mask & kEnSqdAsyncNotify) == 0 || !attr.en_sqd_async_notify;
     if (to != from || to == QpState::kReset) enter(to);
   } catch (const std::bad_alloc&) {
     ctx_.attr = before;

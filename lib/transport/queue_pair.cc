@@ -216,7 +216,6 @@ void QueuePair::enter(QpState to) {
   if (to == QpState::kRtr && from != QpState::kRtr) start_receiving();
   if (to == QpState::kRts && from == QpState::kRtr) start_sending();
   if (to == QpState::kRts && from == QpState::kSqe) ctx_.send_fault = Fault::kNone;
-  if (to == QpState::kSqd && from != QpState::kSqd) drained_reported_ = false;
   ctx_.state.store(to, std::memory_order_seq_cst);
   report_drained();
 }
@@ -227,6 +226,7 @@ QpAttr QueuePair::query() const noexcept {
   const bool sends =
       attr.state == QpState::kRts || attr.state == QpState::kSqd || attr.state == QpState::kSqe;
   if (sends) attr.sq_psn = next_psn();
+  attr.sq_draining = attr.state == QpState::kSqd && !is_drained();
   if (attr.state >= QpState::kRtr) attr.rq_psn = expected_psn();
   return attr;
 }

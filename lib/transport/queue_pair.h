@@ -177,7 +177,7 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
   std::uint64_t keepalive_ns_ = 0;  // between looks; 0: none
   std::uint32_t silent_looks_ = 0;  // in a row
   bool keepalive_wanted_ = false;
-  bool drained_reported_ = false;
+  bool drained_reported_ = false;  // or nobody wants to hear it
   bool established_reported_ = false;
   bool overflow_reported_ = false;
   bool last_wqe_reported_ = false;

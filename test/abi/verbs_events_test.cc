@@ -295,4 +295,38 @@ TEST_CASE("a program that is stopped and goes on still waits for its event", "[a
   for (const int fd : {told[0], go[0], go[1]}) close(fd);
 }
 
+TEST_CASE("a send queue says that it drains, and that it is drained to who has asked", "[abi][events][sqd]") {
+  const bool asks = GENERATE(false, true);
+  CAPTURE(asks);
+  VerbsSide a;
+  VerbsSide b;
+  join(a, b);
+  const auto query = [&a] {
+    ibv_qp_attr attr{};
+    ibv_qp_init_attr init{};
+    REQUIRE(ibv_query_qp(a.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN, &init) == 0);
+    return attr;
+  };
+  const auto is_draining = [&query] { return query().sq_draining != 0; };
+  send(a, IBV_SEND_SIGNALED);                             // there is no receive for it
+  while (query().sq_psn == 0) std::this_thread::yield();  // until it has begun
+  CHECK_FALSE(is_draining());
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_SQD;
+  attr.en_sqd_async_notify = asks ? 1 : 0;
+  const int mask = GENERATE(0, static_cast<int>(IBV_QP_EN_SQD_ASYNC_NOTIFY));
+  CAPTURE(mask);
+  REQUIRE(ibv_modify_qp(a.qp, &attr, IBV_QP_STATE | mask) == 0);
+  CHECK(is_draining());
+  CHECK(query().qp_state == IBV_QPS_SQD);
+  receive(b);
+  CHECK(a.take().status == IBV_WC_SUCCESS);
+  CHECK_FALSE(is_draining());
+  if (asks && mask != 0) {
+    CHECK(event_of(a.context).event_type == IBV_EVENT_SQ_DRAINED);
+  } else {
+    CHECK_FALSE(is_readable(a.context->async_fd, 50));
+  }
+}
+
 }  // namespace uroce::test

@@ -154,6 +154,19 @@ TEST_CASE("a QP with nothing in flight is drained at once", "[rc][sqd][T16]") {
   qp.at(1s).quiet();
 }
 
+TEST_CASE("a QP says that it drains, and that it is drained only if that was asked for", "[rc][sqd]") {
+  for (const bool asks : {false, true}) {
+    RcScript qp;
+    qp.post_send(4).out(send_only(0));
+    REQUIRE(qp.modify({.state = QpState::kSqd, .en_sqd_async_notify = false},
+                      qp_attr::kState | (asks ? 0 : qp_attr::kEnSqdAsyncNotify)));
+    CHECK(qp.qp().query().sq_draining);
+    qp.in(Ack{0}).completes(1).quiet();
+    CHECK_FALSE(qp.qp().query().sq_draining);
+    CHECK_FALSE(qp.move_to(QpState::kRts).qp().query().sq_draining);
+  }
+}
+
 TEST_CASE("more READs may be in flight as soon as a draining QP is told so", "[rc][sqd][read]") {
   // IBA 9.4.4, 10.3.1.6 ?
   RcScript qp{{.max_rd_atomic = 1}};

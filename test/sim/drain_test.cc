@@ -80,7 +80,8 @@ class Traffic {
 
   void move(QpState state) {
     if (state == QpState::kSqd) next_psn_ = a.qp.requester().next_psn();
-    REQUIRE(a.qp.modify({.state = state}, qp_attr::kState, {.gid_count = 2}).has_value());
+    const std::uint32_t notify = state == QpState::kSqd ? qp_attr::kEnSqdAsyncNotify : 0;
+    REQUIRE(a.qp.modify({.state = state}, qp_attr::kState | notify, {.gid_count = 2}).has_value());
     if (state == QpState::kRts) next_psn_ = kNever;
     early_events_ = a.qp.take_events();
   }

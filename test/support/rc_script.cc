@@ -335,7 +335,8 @@ Status RcScript::modify(const QpAttr& attr, std::uint32_t mask) {
 RcScript& RcScript::move_to(QpState state) {
   QpAttr attr;
   attr.state = state;
-  const Status moved = modify(attr, qp_attr::kState);
+  const bool drains = state == QpState::kSqd;
+  const Status moved = modify(attr, qp_attr::kState | (drains ? qp_attr::kEnSqdAsyncNotify : 0));
   INFO((moved ? "" : moved.error().text));
   REQUIRE(moved.has_value());
   return *this;

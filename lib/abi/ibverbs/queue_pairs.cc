@@ -151,6 +151,7 @@ unsigned meant(ibv_qp_type type, unsigned mask) noexcept {
 QpAttr to_engine(const ibv_qp_attr& attr, unsigned mask) noexcept {
   QpAttr out{.state = static_cast<QpState>(attr.qp_state),
              .path_mtu = static_cast<PathMtu>(attr.path_mtu),
+             .en_sqd_async_notify = attr.en_sqd_async_notify != 0,
              .dest_qpn = Qpn{attr.dest_qp_num},
              .rq_psn = Psn{attr.rq_psn},
              .sq_psn = Psn{attr.sq_psn},
@@ -182,6 +183,7 @@ ibv_qp_attr to_verbs(const QpAttr& attr, const ibv_qp_cap& cap) noexcept {
   auto out = attributes_of<ibv_qp_attr>(attr);
   out.qp_state = out.cur_qp_state = static_cast<ibv_qp_state>(attr.state);
   out.cap = cap;
+  out.sq_draining = attr.sq_draining ? 1 : 0;
   return out;
 }
 
