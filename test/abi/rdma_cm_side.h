@@ -108,13 +108,19 @@ class File {
   int resolve_route(std::uint32_t id) const {
     return say(RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{.id = id, .timeout_ms = 10'000});
   }
-  int share_port(std::uint32_t id, int shares) const {
-    const rdma_ucm_set_option body{.optval = reinterpret_cast<std::uint64_t>(&shares),
+  int listen(std::uint32_t id) const {
+    return say(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{.id = id, .backlog = 8});
+  }
+  int set_option(std::uint32_t id, std::uint32_t name, const void* value, std::uint32_t bytes) const {
+    const rdma_ucm_set_option body{.optval = reinterpret_cast<std::uint64_t>(value),
                                    .id = id,
                                    .level = RDMA_OPTION_ID,
-                                   .optname = RDMA_OPTION_ID_REUSEADDR,
-                                   .optlen = sizeof shares};
+                                   .optname = name,
+                                   .optlen = bytes};
     return say(RDMA_USER_CM_CMD_SET_OPTION, body);
+  }
+  int share_port(std::uint32_t id, int shares) const {
+    return set_option(id, RDMA_OPTION_ID_REUSEADDR, &shares, sizeof shares);
   }
   std::uint32_t destroy(std::uint32_t id) const {
     rdma_ucm_destroy_id body{};
@@ -161,7 +167,7 @@ inline std::uint32_t resolved(const File& file, std::uint64_t uid, const char* i
 inline std::uint32_t listening(const File& file, std::uint64_t uid, const char* ip, std::uint16_t port) {
   const std::uint32_t id = file.create(uid);
   REQUIRE(file.bind(id, ip, port) == 0);
-  REQUIRE(file.say(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{.id = id, .backlog = 8}) == 0);
+  REQUIRE(file.listen(id) == 0);
   return id;
 }
 

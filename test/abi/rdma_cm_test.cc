@@ -139,6 +139,28 @@ TEST_CASE("addresses of the loopback interface stand for the port's, and for the
   CHECK(text_of(file.query(there).dst_addr) == "10.77.0.2");
 }
 
+TEST_CASE("who listens in another port space, or could not, is not who is connected to here",
+          "[abi][rdmacm]") {
+  const Own own;
+  const File file;
+  const std::uint32_t datagrams = file.create(1, RDMA_PS_UDP);
+  REQUIRE(file.bind(datagrams, own.ip, 7220) == 0);
+  REQUIRE(file.listen(datagrams) == 0);
+  const std::uint32_t shared = file.create(2);
+  const std::uint32_t refused = file.create(3);
+  for (const std::uint32_t id : {shared, refused}) {
+    REQUIRE(file.share_port(id, 1) == 0);
+    REQUIRE(file.bind(id, own.ip, 7221) == 0);
+  }
+  REQUIRE(file.listen(refused) == EADDRINUSE);
+  for (const std::uint16_t port : {std::uint16_t{7220}, std::uint16_t{7221}}) {
+    CAPTURE(port);
+    const std::uint32_t id = file.create(4);
+    REQUIRE(file.resolve(id, "127.0.0.1", port) == 0);
+    CHECK(text_of(file.query(id).dst_addr) == "10.77.0.2");
+  }
+}
+
 TEST_CASE("addresses of the loopback interface stand for the first of more than two ends", "[.][mesh]") {
   const Own own;
   CHECK(own.ip == std::string("10.77.0.3"));
@@ -178,10 +200,12 @@ TEST_CASE("DESTROY_ID tells how many events were read, and removes the others", 
   rdma_ucm_event_resp response{};
   const rdma_ucm_get_event get{.response = reinterpret_cast<std::uint64_t>(&response)};
   CHECK(file.say(RDMA_USER_CM_CMD_GET_EVENT, get) == EAGAIN);
-  const std::uint32_t id = resolved(file, 5, own.ip, 7000);
+  const std::uint32_t id = file.create(5);
+  REQUIRE(file.resolve(id, own.ip, 7000) == 0);
+  CHECK(file.next().event == kAddrResolved);
   REQUIRE(file.resolve_route(id) == 0);
   CHECK(file.is_readable(0));
-  CHECK(file.destroy(id) == 2);
+  CHECK(file.destroy(id) == 1);
   CHECK_FALSE(file.is_readable(0));
   CHECK(file.say(RDMA_USER_CM_CMD_GET_EVENT, get) == EAGAIN);
 }
@@ -214,13 +238,27 @@ TEST_CASE("there is no way to an address of a kind that the port has none of, wh
   CHECK(file.next().event == kAddrResolved);
 }
 
+TEST_CASE("what the kernel refuses is refused", "[abi][rdmacm]") {
+  const Own own;
+  const File file;
+  const std::uint32_t id = resolved(file, 1, own.ip, 7000);
+  CHECK(file.resolve_route(id) == EINVAL);  // there is one
+  CHECK_FALSE(file.is_readable(0));
+  const std::uint32_t value = 1;
+  CHECK(file.set_option(id, RDMA_OPTION_ID_TOS, &value, 4) == EINVAL);
+  CHECK(file.set_option(id, RDMA_OPTION_ID_TOS, &value, 1) == 0);
+  CHECK(file.set_option(id, RDMA_OPTION_ID_AFONLY, &value, 1) == EINVAL);
+  CHECK(file.set_option(id, RDMA_OPTION_ID_AFONLY, &value, 4) == 0);
+  CHECK(file.set_option(id, RDMA_OPTION_ID_ACK_TIMEOUT, &value, 4) == EINVAL);
+  CHECK(file.set_option(id, RDMA_OPTION_ID_ACK_TIMEOUT, &value, 1) == 0);
+  const std::uint32_t datagrams = file.create(2, RDMA_PS_UDP);
+  CHECK(file.set_option(datagrams, RDMA_OPTION_ID_ACK_TIMEOUT, &value, 1) == EINVAL);
+}
+
 TEST_CASE("ids that all reuse an address are bound to one port, and the last of them can listen there",
           "[abi][rdmacm]") {
   const Own own;
   const File file;
-  const auto listen = [&](std::uint32_t id) {
-    return file.say(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{.id = id, .backlog = 8});
-  };
   const std::uint32_t first = file.create(1);
   const std::uint32_t second = file.create(2);
   CHECK(file.share_port(first, 1) == 0);
@@ -229,9 +267,9 @@ TEST_CASE("ids that all reuse an address are bound to one port, and the last of 
   CHECK(file.share_port(second, 1) == 0);
   REQUIRE(file.bind(second, own.ip, 7000) == 0);
   CHECK(file.share_port(second, 0) == EINVAL);
-  CHECK(listen(second) == EADDRINUSE);
+  CHECK(file.listen(second) == EADDRINUSE);
   file.destroy(first);
-  CHECK(listen(second) == 0);
+  CHECK(file.listen(second) == 0);
   const std::uint32_t third = file.create(3);
   CHECK(file.share_port(third, 1) == 0);
   CHECK(file.bind(third, own.ip, 7000) == EADDRINUSE);
@@ -240,16 +278,18 @@ TEST_CASE("ids that all reuse an address are bound to one port, and the last of 
 TEST_CASE("events that are not read move with their id", "[abi][rdmacm]") {
   const Own own;
   const File from;
-  const std::uint32_t id = resolved(from, 9, own.ip, 7000);
+  const std::uint32_t id = from.create(9);
+  REQUIRE(from.resolve(id, own.ip, 7000) == 0);
+  CHECK(from.next().event == kAddrResolved);
   REQUIRE(from.resolve_route(id) == 0);
   const File to;
   rdma_ucm_migrate_id body{};
   body.id = id;
   body.fd = static_cast<__u32>(from.fd);
-  CHECK(to.ask<rdma_ucm_migrate_resp>(RDMA_USER_CM_CMD_MIGRATE_ID, body).events_reported == 2);
+  CHECK(to.ask<rdma_ucm_migrate_resp>(RDMA_USER_CM_CMD_MIGRATE_ID, body).events_reported == 1);
   CHECK_FALSE(from.is_readable(0));
   CHECK(to.next().uid == 9);
-  CHECK(to.destroy(id) == 3);
+  CHECK(to.destroy(id) == 2);
 }
 
 TEST_CASE("a connection is asked for, accepted, established and ended, on one loop and between two",
@@ -360,7 +400,7 @@ TEST_CASE("a listener for connections hears nothing of those who look for datagr
   body.qp_type = IBV_QPT_RC;
   const std::uint32_t listener = file.ask<rdma_ucm_create_id_resp>(RDMA_USER_CM_CMD_CREATE_ID, body).id;
   REQUIRE(file.bind(listener, own.ip, 7000) == 0);
-  REQUIRE(file.say(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{.id = listener, .backlog = 8}) == 0);
+  REQUIRE(file.listen(listener) == 0);
   body.uid = 2;
   body.qp_type = GENERATE(IBV_QPT_UD, IBV_QPT_UC);
   const std::uint32_t id = file.ask<rdma_ucm_create_id_resp>(RDMA_USER_CM_CMD_CREATE_ID, body).id;

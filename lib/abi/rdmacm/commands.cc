@@ -136,19 +136,20 @@ int Ucm::destroy_id(const Call& call) {
 
 /// Addresses of the loopback interface stand for the port's, as they do in the kernel; so does none at all,
 /// where there has to be one. Where processes of this machine are the ends of a link and its addresses are
-/// derived, one that is connected to and that nobody in this process listens at is the other end's; of more
-/// than two, the first one's.
-std::optional<CmAddress> Ucm::on_port(std::optional<CmAddress> address, bool is_remote) const {
+/// derived, one that `from` connects to and that nobody in this process listens at is the other end's; of
+/// more than two, the first one's.
+std::optional<CmAddress> Ucm::on_port(std::optional<CmAddress> address, const UcmId* from) const {
   if (!address.has_value()) return address;
-  if (!address->ip.is_loopback() && !(is_remote && address->ip.is_unspecified())) return address;
+  if (!address->ip.is_loopback() && !(from != nullptr && address->ip.is_unspecified())) return address;
   const Device& device = cm_->device();
   const Gid own = address_of(device.gids(), address->ip.is_v4());
   if (own.is_zero()) return address;
   address->ip = own;
   const bool is_here = std::any_of(ids_.begin(), ids_.end(), [&](const auto& id) {
-    return id != nullptr && id->backlog != 0 && id->local->port == address->port;
+    return id != nullptr && id->backlog != 0 && from != nullptr && id->space == from->space &&
+           id->local->port == address->port;
   });
-  if (is_remote && !is_here && own.is_v4() && device.ends() != 0 && device.config().ip.empty()) {
+  if (from != nullptr && !is_here && own.is_v4() && device.ends() != 0 && device.config().ip.empty()) {
     const bool is_first = own.raw.back() == 1;
     address->ip.raw.back() = is_first && device.ends() == 2 ? 2 : 1;
   }
@@ -168,7 +169,7 @@ int Ucm::bind_id(UcmId& id, const CmAddress& address) {
 int Ucm::bind_ip(const Call& call) {
   const auto cmd = body_of<rdma_ucm_bind_ip>(call.in);
   UcmId* id = find(call, cmd.id);
-  const auto address = on_port(address_of(cmd.addr), false);
+  const auto address = on_port(address_of(cmd.addr), nullptr);
   if (id == nullptr || !address.has_value()) return EINVAL;
   return bind_id(*id, *address);
 }
@@ -176,9 +177,10 @@ int Ucm::bind_ip(const Call& call) {
 int Ucm::resolve_ip(const Call& call) {
   const auto cmd = body_of<rdma_ucm_resolve_ip>(call.in);
   UcmId* id = find(call, cmd.id);
-  const auto to = on_port(address_of(cmd.dst_addr), true);
-  if (id == nullptr || !to.has_value() || id->is_resolved || id->is_resolving) return EINVAL;
-  const auto from = on_port(address_of(cmd.src_addr), false);
+  if (id == nullptr) return EINVAL;
+  const auto to = on_port(address_of(cmd.dst_addr), id);
+  if (!to.has_value() || id->is_resolved || id->is_resolving) return EINVAL;
+  const auto from = on_port(address_of(cmd.src_addr), nullptr);
   if (!id->local.has_value() && from.has_value()) {
     if (const int error = bind_id(*id, *from); error != 0) return error;
   }
@@ -204,7 +206,7 @@ int Ucm::resolve_ip(const Call& call) {
 int Ucm::resolve_route(const Call& call) {
   const auto cmd = body_of<rdma_ucm_resolve_route>(call.in);
   UcmId* id = find(call, cmd.id);
-  if (id == nullptr || !id->is_resolved) return EINVAL;
+  if (id == nullptr || !id->is_resolved || id->has_route) return EINVAL;
   id->has_route = true;
   tell(*id, UcmEventType::kRouteResolved);
   return 0;
@@ -236,11 +238,11 @@ int Ucm::listen(const Call& call) {
   if (!id->local.has_value()) {
     if (const int error = bind_id(*id, {Gid::from_v4({0, 0, 0, 0}), 0}); error != 0) return error;
   }
+  // As in the kernel, those that the program has read and not answered do not count.
+  if (Status listens = channel_->listen(*id->cm, INT32_MAX); !listens) return to_errno(listens.error().code);
   const auto backlog = static_cast<std::int32_t>(cmd.backlog);
   id->backlog = backlog <= 0 ? kMostUnread : std::min(cmd.backlog, kMostUnread);
-  // As in the kernel, those that the program has read and not answered do not count.
-  const Status listens = channel_->listen(*id->cm, INT32_MAX);
-  return listens ? 0 : to_errno(listens.error().code);
+  return 0;
 }
 
 int Ucm::init_qp_attr(const Call& call) {
@@ -270,20 +272,24 @@ int Ucm::set_option(const Call& call) {
   UcmId* id = find(call, cmd.id);
   if (id == nullptr || cmd.optlen == 0) return EINVAL;
   if (cmd.level == RDMA_OPTION_IB && cmd.optname == RDMA_OPTION_IB_PATH) {
-    if (!id->is_resolved) return EINVAL;
+    if (!id->is_resolved || id->has_route) return EINVAL;
     id->has_route = true;
     tell(*id, UcmEventType::kRouteResolved);
     return 0;
   }
   if (cmd.level != RDMA_OPTION_ID) return ENOSYS;
   std::uint8_t value = 0;
+  const bool is_int = cmd.optname == RDMA_OPTION_ID_REUSEADDR || cmd.optname == RDMA_OPTION_ID_AFONLY;
+  const bool is_known =
+      is_int || cmd.optname == RDMA_OPTION_ID_TOS || cmd.optname == RDMA_OPTION_ID_ACK_TIMEOUT;
+  if (is_known && cmd.optlen != (is_int ? sizeof(int) : sizeof value)) return EINVAL;
   std::memcpy(&value, reinterpret_cast<const void*>(cmd.optval), sizeof value);
   switch (cmd.optname) {
     case RDMA_OPTION_ID_TOS:
       id->traffic_class = value;
       return 0;
     case RDMA_OPTION_ID_ACK_TIMEOUT:
-      if (value > 31) return EINVAL;
+      if (value > 31 || (id->type != QpType::kRc && id->type != QpType::kXrcSend)) return EINVAL;
       id->ack_timeout = value;
       return 0;
     case RDMA_OPTION_ID_REUSEADDR:
@@ -297,7 +303,6 @@ int Ucm::set_option(const Call& call) {
 
 int Ucm::share_port(UcmId& id, const rdma_ucm_set_option& cmd) {
   int value = 0;
-  if (cmd.optlen != sizeof value) return EINVAL;
   std::memcpy(&value, reinterpret_cast<const void*>(cmd.optval), sizeof value);
   if (id.cm.has_value()) {
     if (Status done = channel_->share_port(*id.cm, value != 0); !done) return to_errno(done.error().code);

@@ -161,7 +161,7 @@ class Ucm {
   int set_option(const Call& call);
   int share_port(UcmId& id, const rdma_ucm_set_option& cmd);
   int migrate_id(const Call& call);
-  [[nodiscard]] std::optional<CmAddress> on_port(std::optional<CmAddress> address, bool is_remote) const;
+  [[nodiscard]] std::optional<CmAddress> on_port(std::optional<CmAddress> address, const UcmId* from) const;
   int bind_id(UcmId& id, const CmAddress& address);
 
   // connect_commands.cc
