@@ -4,10 +4,12 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -73,19 +75,47 @@ bool has_two_ends(const Config& config) {
   return config.port.starts_with("shm:") || config.port.starts_with("memif:");
 }
 
-/// What programs look for in an adapter's folder of sysfs: the network interface that has its addresses. For
-/// a link within the machine that is the loopback interface, whose addresses its ends answer to.
+/// One line, unless the file is there: others may be reading it.
+void write_once(const fs::path& file, const std::string& line) {
+  std::error_code error;
+  if (fs::exists(file, error)) return;
+  const fs::path half = file.string() + "." + std::to_string(getpid());
+  std::ofstream(half) << line << '\n';
+  fs::rename(half, file, error);
+}
+
+/// Below an adapter's folder of sysfs: of which kind each GID is, and whose interface's.
+void write_gid_types(const fs::path& folder, std::size_t v2, std::size_t v1, bool is_local) {
+  const fs::path attributes = folder / "ports/1/gid_attrs";
+  std::error_code error;
+  fs::create_directories(attributes / "types", error);
+  if (is_local) fs::create_directories(attributes / "ndevs", error);
+  for (std::size_t i = 0; i < v2 + v1; ++i) {
+    write_once(attributes / "types" / std::to_string(i), i < v2 ? "RoCE v2" : "IB/RoCE v1");
+    if (is_local) write_once(attributes / "ndevs" / std::to_string(i), "lo");
+  }
+}
+
+/// What programs look for in an adapter's folder of sysfs: its GIDs, and the network interface that has its
+/// addresses. For a link within the machine that is the loopback interface, whose addresses its ends answer
+/// to. Ports with as many GIDs share a folder.
 /// @return the folder that stands for it; empty where there is none.
 std::string sysfs_folder(const Config& config) {
-  if (!has_two_ends(config)) return {};
+  const bool is_local = has_two_ends(config);
+  const std::size_t gids = 1 + std::max<std::size_t>(config.ip.size(), is_local ? 1 : 0);
   const char* runtime = std::getenv("UROCE_RUNTIME_DIR");
   const fs::path base = runtime != nullptr && *runtime != '\0' ? runtime : "/dev/shm";
-  const fs::path folder = base / ("uroce-" + std::to_string(geteuid()) + ".sysfs");
+  const std::string name = "uroce-" + std::to_string(geteuid()) + ".sysfs" + (is_local ? ".lo." : ".") +
+                           std::to_string(gids) + (config.roce_v1 ? ".v1" : "");
+  const fs::path folder = base / name;
   std::error_code error;
-  fs::create_directories(folder / "device/net/lo", error);
+  fs::create_directory(folder, error);
   struct stat made {};
   const bool is_own = lstat(folder.c_str(), &made) == 0 && S_ISDIR(made.st_mode) && made.st_uid == geteuid();
-  return error || !is_own ? std::string() : folder.string();
+  if (error || !is_own) return {};
+  write_gid_types(folder, gids, config.roce_v1 ? gids : 0, is_local);
+  if (is_local) fs::create_directories(folder / "device/net/lo", error);
+  return error ? std::string() : folder.string();
 }
 
 /// What makes a program find the library, and the library its port.

@@ -74,11 +74,32 @@ bind(new_id())
 print("the channel is there")
 """
 
+# NCCL looks there which GIDs are of RoCE v2.
+GID_TYPES = """
+import ctypes
+verbs = ctypes.CDLL("libibverbs.so.1")
+verbs.ibv_get_device_list.restype = ctypes.POINTER(ctypes.c_void_p)
+verbs.ibv_open_device.restype = ctypes.c_void_p
+context = ctypes.c_void_p(verbs.ibv_open_device(ctypes.c_void_p(verbs.ibv_get_device_list(None)[0])))
+assert context, "no device"
+for index in range(16):
+    gid = ctypes.create_string_buffer(16)
+    kind = ctypes.c_uint()
+    assert verbs.ibv_query_gid(context, 1, index, gid) == 0
+    if gid.raw == bytes(16):
+        continue
+    assert verbs.ibv_query_gid_type(context, 1, index, ctypes.byref(kind)) == 0
+    attributes = "/sys/class/infiniband/uroce0/ports/1/gid_attrs/"
+    said = open(attributes + f"types/{index}").read()
+    assert said == ("IB/RoCE v1\\n", "RoCE v2\\n")[kind.value], (index, said)
+    print(index, said.strip(), open(attributes + f"ndevs/{index}").read().strip())
+"""
+
 
 class Descriptors(unittest.TestCase):
-    def answer(self, program):
+    def answer(self, program, *options):
         link = f"shm:descriptors-{os.getpid()}"
-        words = [UROCE, "run", "--port", link, "--", sys.executable, "-c", program]
+        words = [UROCE, "run", "--port", link, *options, "--", sys.executable, "-c", program]
         result = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)
         self.assertEqual(result.returncode, 0, result.stderr)
         return result.stdout
@@ -100,6 +121,12 @@ class Descriptors(unittest.TestCase):
 
     def test_child_of_fork(self):
         self.run_child("in_child(os.fork(), lambda: libc.closefrom(3))")
+
+    def test_gid_types(self):
+        self.assertEqual(self.answer(GID_TYPES), "0 RoCE v2 lo\n1 RoCE v2 lo\n")
+        kinds = ["RoCE v2"] * 3 + ["IB/RoCE v1"] * 3
+        both = "".join(f"{index} {kind} lo\n" for index, kind in enumerate(kinds))
+        self.assertEqual(self.answer(GID_TYPES, "--ip", "10.5.0.1/24,10.5.0.2/24", "--roce-v1"), both)
 
     def test_no_path(self):
         asked = ("statx", "stat", "lstat", "open", "openat", "access")
