@@ -102,8 +102,8 @@ ibv_cq_ex* create_cq_ex(ibv_context* context, ibv_cq_init_attr_ex* attr) {
   if ((attr->comp_mask & ~std::uint32_t{IBV_CQ_INIT_ATTR_MASK_FLAGS | IBV_CQ_INIT_ATTR_MASK_PD}) != 0) {
     return fail_null(EOPNOTSUPP);
   }
-  const std::uint32_t flags = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_FLAGS) != 0 ? attr->flags : 0;
-  const bool has_pd = (attr->comp_mask & IBV_CQ_INIT_ATTR_MASK_PD) != 0;
+  const std::uint32_t flags = has(*attr, IBV_CQ_INIT_ATTR_MASK_FLAGS) ? attr->flags : 0;
+  const bool has_pd = has(*attr, IBV_CQ_INIT_ATTR_MASK_PD);
   if ((flags & ~kFlags) != 0) return fail_null(EOPNOTSUPP);
   if (has_pd && !is_of(*context, attr->parent_domain)) return fail_null(EINVAL);
   CompletionQueue* cq = make(context, {.entries = attr->cqe,

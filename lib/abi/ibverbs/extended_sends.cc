@@ -148,10 +148,7 @@ void wr_atomic_write(ibv_qp_ex* qp, std::uint32_t rkey, std::uint64_t addr, cons
 void wr_bind_mw(ibv_qp_ex* qp, ibv_mw* mw, std::uint32_t rkey, const ibv_mw_bind_info* info) {
   StagedSends& staged = qp_of(qp).staged;
   stage(qp, WrOpcode::kBindMw).rkey = Rkey{rkey};
-  last(staged.rests).bind = {.mr = Lkey{info->mr == nullptr ? 0 : info->mr->lkey},
-                             .addr = info->addr,
-                             .length = info->length,
-                             .access = info->mw_access_flags & kWindowRights};
+  last(staged.rests).bind = bind_of(*info);
   try {
     staged.new_keys.push_back({mw, rkey});
   } catch (const std::bad_alloc&) {

@@ -111,16 +111,11 @@ int dealloc_mw(ibv_mw* mw) {
 
 int bind_mw(ibv_qp* base, ibv_mw* mw, ibv_mw_bind* bind) {
   QueuePair& qp = qp_of(base);
-  const ibv_mw_bind_info& info = bind->bind_info;
-  if (info.mw_access_flags & IBV_ACCESS_ZERO_BASED) return EINVAL;  // type 1 has no such windows
+  if (bind->bind_info.mw_access_flags & IBV_ACCESS_ZERO_BASED) return EINVAL;  // type 1 has no such windows
   if (mw->context != base->context) return EINVAL;
-  const MwBind to{.mr = Lkey{info.mr == nullptr ? 0 : info.mr->lkey},
-                  .addr = info.addr,
-                  .length = info.length,
-                  .access = info.mw_access_flags & kWindowRights};
   const std::lock_guard lock(qp.sending);
   const auto flags = static_cast<std::uint8_t>(bind->send_flags & 0xf);
-  const auto key = qp.qp->bind_mw(*cast<Window>(mw).mw, to, bind->wr_id, flags);
+  const auto key = qp.qp->bind_mw(*cast<Window>(mw).mw, bind_of(bind->bind_info), bind->wr_id, flags);
   if (!key) return key.error().code == Errc::kBadState ? ENOMEM : to_errno(key.error().code);
   mw->rkey = raw(*key);
   return 0;

@@ -198,6 +198,20 @@ inline constexpr std::uint32_t kWindowRights = access::kRemoteWrite | access::kR
                                                access::kRemoteAtomic | access::kFlushGlobal |
                                                access::kFlushPersistent | access::kZeroBased;
 
+/// What a program wants a window to give.
+[[nodiscard]] inline MwBind bind_of(const ibv_mw_bind_info& info) noexcept {
+  return {.mr = Lkey{info.mr == nullptr ? 0 : info.mr->lkey},
+          .addr = info.addr,
+          .length = info.length,
+          .access = info.mw_access_flags & kWindowRights};
+}
+
+/// Whether a program has filled in that part of an extended struct.
+template <typename Attr>
+[[nodiscard]] bool has(const Attr& attr, std::uint32_t bit) noexcept {
+  return (attr.comp_mask & bit) != 0;
+}
+
 /// What a program says about mutual exclusion of the objects that it makes in a protection domain.
 [[nodiscard]] inline bool is_shared(const ibv_pd* pd) noexcept {
   return pd == nullptr || !static_cast<const ProtectionDomain*>(pd)->is_single_threaded;

@@ -43,16 +43,11 @@ bool add_particulars(const ibv_send_wr& wr, ibv_qp_type type, SendWr& out, MwBin
       out.compare_add = wr.wr.atomic.compare_add;
       out.swap = wr.wr.atomic.swap;
       return true;
-    case IBV_WR_BIND_MW: {
-      const ibv_mw_bind_info& info = wr.bind_mw.bind_info;
-      bind = {.mr = Lkey{info.mr == nullptr ? 0 : info.mr->lkey},
-              .addr = info.addr,
-              .length = info.length,
-              .access = info.mw_access_flags & kWindowRights};
+    case IBV_WR_BIND_MW:
+      bind = bind_of(wr.bind_mw.bind_info);
       out.rkey = Rkey{wr.bind_mw.rkey};
       out.bind = &bind;
       return true;
-    }
     default:
       return false;
   }

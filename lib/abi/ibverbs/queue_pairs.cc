@@ -21,10 +21,6 @@ constexpr std::uint64_t kSendOps =
     IBV_QP_EX_WITH_ATOMIC_FETCH_AND_ADD | IBV_QP_EX_WITH_LOCAL_INV | IBV_QP_EX_WITH_BIND_MW |
     IBV_QP_EX_WITH_SEND_WITH_INV | IBV_QP_EX_WITH_ATOMIC_WRITE;
 
-bool has(const ibv_qp_init_attr_ex& attr, std::uint32_t bit) noexcept {
-  return (attr.comp_mask & bit) != 0;
-}
-
 /// Without the bit the field may hold anything.
 ibv_pd* pd_of(const ibv_qp_init_attr_ex& attr) noexcept {
   return has(attr, IBV_QP_INIT_ATTR_PD) ? attr.pd : nullptr;

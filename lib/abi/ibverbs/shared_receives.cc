@@ -12,10 +12,6 @@ namespace uroce::abi {
 
 namespace {
 
-bool has(const ibv_srq_init_attr_ex& attr, std::uint32_t bit) noexcept {
-  return (attr.comp_mask & bit) != 0;
-}
-
 /// 0, or why such a queue cannot be.
 int check(const ibv_context& context, const ibv_srq_init_attr_ex& attr) noexcept {
   constexpr std::uint32_t kKnown =
