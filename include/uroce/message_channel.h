@@ -85,9 +85,8 @@ class MessageChannel {
   /// @param to  of that size if the answer is kOk
   [[nodiscard]] Sent claim(std::size_t bytes, std::span<std::byte>& to) noexcept;
   /// Sends the first `bytes` of what was claimed last.
-  /// @return kOk; kTooLong: more than was claimed, as anything is that was not; kEnded; kNoSlot, where
-  /// credits
-  ///   that are under way have taken the slots: what was claimed stays so.
+  /// @return kOk; kTooLong: more than was claimed, as anything is that was not; kEnded; kNoSlot: credits that
+  ///   are under way have taken the slots, what was claimed stays so.
   [[nodiscard]] Sent commit(std::size_t bytes) noexcept;
   /// The same with a copy.
   [[nodiscard]] Sent send(std::span<const std::byte> message) noexcept;
