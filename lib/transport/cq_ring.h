@@ -106,12 +106,14 @@ class CqRing {
   }
 
   /// Events come once `count` completions wait for one, or the first of them has waited for `period_ns`;
-  /// 0 and 0, or 1: at once. An error does not wait.
+  /// 0 and 0, or 1: at once. An error does not wait. Those that wait already do so as is said now.
   void moderate(std::uint32_t count, std::uint64_t period_ns) noexcept {
     moderation_count_ = count;
     moderation_period_ns_ = period_ns;
     is_moderated_ = count > 1 || (count == 0 && period_ns != 0);
-    if (waiting_ != 0 && !is_moderated_) report();
+    if (waiting_ == 0) return;
+    if (!is_moderated_ || is_enough()) return report();
+    wait_from_first();
   }
   [[nodiscard]] bool is_moderated() const noexcept { return is_moderated_; }
   /// Loop: when completions have waited long enough for their event; unset: none do.
@@ -205,16 +207,24 @@ class CqRing {
   void on_armed(bool solicited, bool failed) noexcept {
     const bool counts = armed_.load(std::memory_order_relaxed) == Armed::kAny || solicited || failed;
     if (!counts) return;
-    if (is_moderated_ && !failed && !is_enough()) return;
+    if (is_moderated_ && !failed && !is_enough_with_one_more()) return;
     report();
   }
   /// One more completion waits for its event. @return whether they wait no longer.
-  bool is_enough() noexcept {
-    if (++waiting_ == moderation_count_) return true;
-    if (waiting_ > 1 || moderation_period_ns_ == 0) return false;
-    deadline_ = *now_ + moderation_period_ns_;
-    has_news_ = true;
+  bool is_enough_with_one_more() noexcept {
+    ++waiting_;
+    if (is_enough()) return true;
+    if (waiting_ > 1 || now_ == nullptr) return false;
+    waiting_since_ = *now_;
+    wait_from_first();
     return false;
+  }
+  [[nodiscard]] bool is_enough() const noexcept {
+    return moderation_count_ != 0 && waiting_ >= moderation_count_;
+  }
+  void wait_from_first() noexcept {
+    deadline_ = moderation_period_ns_ == 0 ? Ticks{} : waiting_since_ + moderation_period_ns_;
+    has_news_ = has_news_ || deadline_.is_set();
   }
   void report() noexcept {
     armed_.store(Armed::kNo, std::memory_order_relaxed);
@@ -240,6 +250,7 @@ class CqRing {
   bool was_silent_ = false;  // there was one without a descriptor to write
   std::atomic<Armed> armed_{Armed::kNo};
   std::uint32_t waiting_ = 0;                       // completions for their event
+  Ticks waiting_since_;                             // the first of them
   Ticks deadline_;                                  // of that event
   alignas(64) std::atomic<std::uint32_t> head_{0};  // application's line
 };

@@ -159,6 +159,76 @@ TEST_CASE("a moderated CQ wakes after so many completions, or so much time", "[t
   CHECK(push(10));
 }
 
+TEST_CASE("completions that wait for their event do so as they are moderated now",
+          "[transport][cq][moderation]") {
+  Ticks now{1000};
+  CqRing cq(64, -1, &now);
+  const auto push = [&cq](unsigned count) {
+    for (unsigned i = 0; i < count; ++i) REQUIRE(cq.push({.wr_id = i}, false));
+    return cq.take_wake();
+  };
+
+  SECTION("as many as are enough now are told of at once") {
+    cq.moderate(8, 0);
+    cq.arm(false);
+    CHECK_FALSE(push(5));
+    cq.moderate(3, 0);
+    CHECK(cq.take_wake());
+    cq.arm(false);
+    CHECK_FALSE(push(2));
+    CHECK(push(1));
+  }
+  SECTION("fewer wait for the others, and those before count") {
+    cq.moderate(8, 0);
+    cq.arm(false);
+    CHECK_FALSE(push(5));
+    cq.moderate(6, 0);
+    CHECK_FALSE(cq.take_wake());
+    CHECK(push(1));
+  }
+  SECTION("a period that comes later began with the first of them") {
+    cq.moderate(100, 0);
+    cq.arm(false);
+    CHECK_FALSE(push(1));
+    now = Ticks{1200};
+    CHECK_FALSE(push(2));
+    cq.moderate(100, 500);
+    CHECK(cq.has_news());
+    CHECK(cq.deadline() == Ticks{1500});
+    cq.on_timer(Ticks{1500});
+    CHECK(cq.take_wake());
+  }
+  SECTION("a shorter period is shorter for them, too") {
+    cq.moderate(1000, 3'600'000'000'000);
+    cq.arm(false);
+    CHECK_FALSE(push(1));
+    now = Ticks{4000};
+    cq.moderate(1000, 5000);
+    CHECK(cq.deadline() == Ticks{6000});
+    cq.moderate(1000, 500);  // is over
+    cq.on_timer(now);
+    CHECK(cq.take_wake());
+  }
+  SECTION("without a period they wait for their number alone") {
+    cq.moderate(3, 500);
+    cq.arm(false);
+    CHECK_FALSE(push(1));
+    cq.moderate(4, 0);
+    CHECK_FALSE(cq.deadline().is_set());
+    CHECK_FALSE(push(2));
+    CHECK(push(1));
+  }
+  SECTION("a count of none is a period alone") {
+    cq.moderate(8, 500);
+    cq.arm(false);
+    CHECK_FALSE(push(7));
+    cq.moderate(0, 900);
+    CHECK_FALSE(cq.take_wake());
+    CHECK_FALSE(push(9));
+    CHECK(cq.deadline() == Ticks{1900});
+  }
+}
+
 TEST_CASE("a shared queue that is resized keeps its receives", "[transport][srq][resize]") {
   SharedReceives shared(1, 1, 4, 2);
   TakenReceive taken(2);
