@@ -117,6 +117,7 @@ Status make_loops(Device::Impl& device, const std::vector<unsigned>& cores) {
   constexpr std::uint64_t kMs = 1'000'000;
   const auto count = static_cast<unsigned>(device.ports.size());
   device.stat_page = make_stat_page(device, count);
+  device.qpns_of_loops.resize(count);
   for (unsigned i = 0; i < count; ++i) {
     device.loops.push_back(
         std::make_unique<engine::PollLoop>(engine::LoopPlace{i, count}, *device.ports[i], device.addresses,
@@ -152,10 +153,18 @@ Result<Qpn> Device::Impl::take_qpn(unsigned loop) {
     return Error{Errc::kLimit, "all " + std::to_string(config.max_qp) + " QPs are in use: raise max_qp"};
   }
   const auto loop_mask = static_cast<std::uint32_t>(loops.size() - 1);
+  constexpr std::uint32_t kReserved = 3;  // at most, of one loop
+  const std::uint32_t numbers = (Psn::kMask + 1) / (loop_mask + 1) - kReserved;
+  if (qpns_of_loops[loop] >= numbers) {
+    return Error{Errc::kLimit, "all " + std::to_string(numbers) + " QP numbers of loop " +
+                                   std::to_string(loop) + " of " + std::to_string(loops.size()) +
+                                   " are in use: put QPs on CQs of other loops"};
+  }
   for (;;) {
     const std::uint32_t qpn = (random.next32() & Psn::kMask & ~loop_mask) | loop;
-    if (qpn > 1 + loop_mask && qpn != 0xff'ffff && qpns.insert(qpn).second)
-      return Qpn{qpn};  // 0, 1: SMI, GSI
+    if (qpn <= 1 + loop_mask || qpn == 0xff'ffff || !qpns.insert(qpn).second) continue;  // 0, 1: SMI, GSI
+    ++qpns_of_loops[loop];
+    return Qpn{qpn};
   }
 }
 
@@ -164,12 +173,13 @@ Result<Qpn> Device::Impl::take_qpn(Qpn qpn) {
   if (!qpns.insert(raw(qpn)).second) {
     return Error{Errc::kBusy, "QP " + std::to_string(raw(qpn)) + " of this device is in use"};
   }
+  ++qpns_of_loops[raw(qpn) & (loops.size() - 1)];
   return qpn;
 }
 
 void Device::Impl::release_qpn(Qpn qpn) {
   const std::lock_guard lock(control);
-  qpns.erase(raw(qpn));
+  qpns_of_loops[raw(qpn) & (loops.size() - 1)] -= static_cast<std::uint32_t>(qpns.erase(raw(qpn)));
 }
 
 Device::Device(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}

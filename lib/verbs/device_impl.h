@@ -51,6 +51,7 @@ struct Device::Impl {
   engine::Addresses addresses;
   Random random;
   std::unordered_set<std::uint32_t> qpns;
+  std::vector<std::uint32_t> qpns_of_loops;  // how many of those each has
   std::uint32_t next_pd = 1;
   std::uint32_t next_cq = 1;
   Numbers srqs{0xff'ffff};                    // 24 bits: XRC requests name them
@@ -91,7 +92,7 @@ struct Device::Impl {
   /// bad_alloc, and nothing has changed then.
   void publish(engine::Addresses changed);
   /// A QPN not in use whose low bits name `loop`. IBA 10.3.1 leaves the choice to us: random, so not
-  /// guessable.
+  /// guessable. @return kLimit if the device has max_qp QPs, or the loop has no number left.
   Result<Qpn> take_qpn(unsigned loop);
   /// That one. @return kBusy if it is in use.
   Result<Qpn> take_qpn(Qpn qpn);

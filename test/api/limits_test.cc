@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "api/ends.h"
+#include "verbs/device_impl.h"
 
 namespace uroce::api {
 namespace {
@@ -244,6 +245,34 @@ TEST_CASE("10000 QPs are created in time and do not disturb the one that works",
   qps.clear();
   std::printf("destroyed in %lld ms\n", static_cast<long long>(ms(Clock::now() - end)));
   CHECK(Clock::now() - end < 10s);
+}
+
+TEST_CASE("a loop that has no QP numbers left says so, and others still have theirs", "[limits][loops]") {
+  Config config;
+  config.port = "shm:numbers" + std::to_string(getpid());
+  config.lcores = "0-63";
+  config.max_qp = 300'000;  // more than the 2^18 numbers of one loop
+  config.mode = Mode::kApp;
+  End end = End::open(config);
+  Device::Impl& device = end.device.impl();
+  std::uint32_t taken = 0;
+  bool is_of_loop = true;
+  auto last = device.take_qpn(5);
+  for (; last.has_value() && taken < config.max_qp; last = device.take_qpn(5)) {
+    is_of_loop = is_of_loop && raw(*last) % 64 == 5;
+    ++taken;
+  }
+  CHECK(is_of_loop);
+  REQUIRE_FALSE(last.has_value());
+  CHECK(last.error().code == Errc::kLimit);
+  CHECK_THAT(last.error().text, Catch::Contains("loop"));
+  CHECK(taken > 262'000);
+  const auto other = device.take_qpn(6);
+  REQUIRE(other.has_value());
+  CHECK(raw(*other) % 64 == 6);
+  device.release_qpn(Qpn{5 + 64 * 1000});
+  CHECK(device.take_qpn(5).has_value());
+  CHECK_FALSE(device.take_qpn(5).has_value());
 }
 
 }  // namespace uroce::api
