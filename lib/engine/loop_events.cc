@@ -22,14 +22,18 @@ void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
   if ((events & transport::QpContext::kManyQueues) != 0 && qp.context().domain != nullptr) {
     qp.context().domain->for_each([this](const transport::XrcDomain::Entry& queue) {
       wake(*queue.cq);
-      if (queue.receives->take_limit_event())
-        report_or_count({.type = AsyncEventType::kSrqLimitReached, .srq = queue.receives->number});
+      report_limit(*queue.receives);
     });
   }
+  transport::SharedReceives* shared = qp.context().receives.shared();
   for (std::uint8_t type = 0; type < 29; ++type) {
     if ((events & 1U << type) == 0) continue;
+    if (AsyncEventType{type} == AsyncEventType::kSrqLimitReached && shared != nullptr) {
+      shared->put_back_limit_event();
+      report_limit(*shared, qp.context().qpn);
+      continue;
+    }
     const bool is_overflow = AsyncEventType{type} == AsyncEventType::kCqErr;
-    const transport::SharedReceives* shared = qp.context().receives.shared();
     const bool is_told = report({.type = AsyncEventType{type},
                                  .qpn = qp.context().qpn,
                                  .fault = is_overflow ? transport::Fault::kCqOverflow : qp.context().fatal,
@@ -37,12 +41,24 @@ void PollLoop::report(QueuePair& qp, std::uint32_t events) noexcept {
                                  .full_cq = is_overflow ? qp.context().full_cq : transport::CqSize{}});
     if (is_told) continue;
     qp.put_back_event(AsyncEventType{type});
-    has_untold_.store(true, std::memory_order_release);  // pairs with has_untold_events()
-    signal_eventfd(event_fd_);
+    note_untold();
   }
 }
 
-/// @return whether there was room: those of QPs are kept by these, and told later.
+/// That of an SRQ stays there while there is no room: a QP may soon take receives from another one.
+void PollLoop::report_limit(transport::SharedReceives& shared, Qpn qpn) noexcept {
+  if (!shared.take_limit_event()) return;
+  if (report({.type = AsyncEventType::kSrqLimitReached, .qpn = qpn, .srq = shared.number})) return;
+  shared.put_back_limit_event();
+  note_untold();
+}
+
+void PollLoop::note_untold() noexcept {
+  has_untold_.store(true, std::memory_order_release);  // pairs with has_untold_events()
+  signal_eventfd(event_fd_);
+}
+
+/// @return whether there was room: those of QPs and SRQs are kept by these, and told later.
 bool PollLoop::report(const LoopEvent& event) noexcept {
   LoopEvent* slot = events_.claim();
   if (slot == nullptr) return false;
@@ -54,10 +70,18 @@ bool PollLoop::report(const LoopEvent& event) noexcept {
 
 void PollLoop::report_untold() noexcept {
   has_untold_.store(false, std::memory_order_relaxed);
-  qps_.for_each([this](QueuePair& qp) { report_events(qp); });
+  const transport::XrcDomain* looked_at = nullptr;
+  qps_.for_each([this, &looked_at](QueuePair& qp) {
+    report_events(qp);
+    const transport::QpContext& ctx = qp.context();
+    if (ctx.receives.shared() != nullptr) report_limit(*ctx.receives.shared());
+    if (ctx.domain == nullptr || ctx.domain == looked_at) return;
+    looked_at = ctx.domain;
+    ctx.domain->for_each([this](const transport::XrcDomain::Entry& queue) { report_limit(*queue.receives); });
+  });
 }
 
-/// Of what no QP can keep.
+/// Of what nobody can keep.
 void PollLoop::report_or_count(const LoopEvent& event) noexcept {
   if (!report(event)) counters_.add(Count::kAsyncEventsLost);
 }

@@ -178,8 +178,8 @@ class PollLoop {
   [[nodiscard]] LoopPlace place() const noexcept { return place_; }
   /// Control: the next asynchronous event. event_fd is readable while there is one.
   [[nodiscard]] bool next_event(LoopEvent& event) noexcept;
-  /// Control: whether QPs have events for which there was no room; report_untold() makes next_event() tell
-  /// them.
+  /// Control: whether QPs and SRQs have events for which there was no room; report_untold() makes
+  /// next_event() tell them.
   [[nodiscard]] bool has_untold_events() const noexcept {
     return has_untold_.load(std::memory_order_acquire);  // pairs with report()
   }
@@ -340,7 +340,9 @@ class PollLoop {
   }
   void report(transport::QueuePair& qp, std::uint32_t events) noexcept;
   bool report(const LoopEvent& event) noexcept;
+  void report_limit(transport::SharedReceives& shared, Qpn qpn = {}) noexcept;
   void report_or_count(const LoopEvent& event) noexcept;
+  void note_untold() noexcept;
 
   LoopPlace place_;
   port::Port& port_;
@@ -395,7 +397,7 @@ class PollLoop {
   std::unique_ptr<GroupPort> to_groups_;           // likewise, and to the port
   Sleeper* sleeper_ = nullptr;
   SpscRing<LoopEvent> events_{1024};
-  std::atomic<bool> has_untold_{false};  // QPs have events that it had no room for
+  std::atomic<bool> has_untold_{false};  // QPs and SRQs have events that it had no room for
   int event_fd_ = -1;
   SpscRing<Qpn> failures_{kFailures};
   int failure_fd_ = -1;  // -1: nobody wants to know

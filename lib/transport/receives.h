@@ -89,6 +89,8 @@ class SharedReceives {
     limit_reached_ = false;
     return reached;
   }
+  /// Of what was taken, for the next time.
+  void put_back_limit_event() noexcept { limit_reached_ = true; }
 
  private:
   void look_at_limit() noexcept {

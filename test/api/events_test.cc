@@ -10,6 +10,7 @@
 
 #include "api/side.h"
 #include "uroce/srq.h"
+#include "uroce/xrcd.h"
 
 namespace {
 
@@ -67,6 +68,40 @@ TEST_CASE("the descriptor of events is readable while there is one, whenever it 
   REQUIRE(end.device.next_async_event(event));
   REQUIRE(is_readable(end.device.async_fd()));
   CHECK(end.device.next_async_event(event));
+}
+
+TEST_CASE("the limit event of an SRQ names that SRQ, however late it is told", "[api][events][srq][xrc]") {
+  Joined link(Mode::kApp);
+  Xrcd domain = must(Xrcd::create(link.b.device));
+  Cq cq_a = must(Cq::create(link.a.device, 64));
+  Cq cq_b = must(Cq::create(link.b.device, 64));
+  Srq one = must(Srq::create(link.b.pd, domain, cq_b, {.max_wr = 16}));
+  Srq two = must(Srq::create(link.b.pd, domain, cq_b, {.max_wr = 16}));
+  Srq other = must(Srq::create(link.b.pd, {.max_wr = 16}));
+  Qp initiator = must(Qp::create(link.a.pd, cq_a, cq_a, {.type = QpType::kXrcSend, .sq_sig_all = true}));
+  Qp target = must(Qp::create(domain, {.type = QpType::kXrcRecv}));
+  REQUIRE(join(link.a, initiator, link.b, target));
+  const auto send_to = [&](Srq& srq) {
+    REQUIRE(initiator.post_send({.remote_srq = srq.number()}));
+    Wc wc{.status = WcStatus::kGeneralErr};
+    REQUIRE(within(5s, [&] {
+      link.b.device.progress();
+      return cq_a.poll({&wc, 1}) == 1;
+    }));
+    REQUIRE(wc.ok());
+  };
+  for (Srq* srq : {&one, &one, &two}) REQUIRE(srq->post_recv(RecvWr{}));
+  const unsigned sends = GENERATE(1U, 2U);  // to that queue, before one to the other
+  REQUIRE(one.arm_limit(2));
+  while (counter(link.b.device, "async_events_lost") == 0) REQUIRE(other.arm_limit(5));  // at once
+  for (unsigned i = 0; i < sends; ++i) send_to(one);
+  send_to(two);
+  std::set<std::uint32_t> named;
+  AsyncEvent event;
+  while (link.b.device.next_async_event(event)) {
+    if (event.type == AsyncEventType::kSrqLimitReached) named.insert(event.srq);
+  }
+  CHECK(named == std::set{one.number(), other.number()});
 }
 
 }  // namespace uroce::api
