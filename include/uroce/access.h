@@ -21,6 +21,8 @@ inline constexpr std::uint32_t kFlushGlobal = 256;
 /// back to it.
 inline constexpr std::uint32_t kFlushPersistent = 512;
 /// The peer may invalidate the region's key by SEND with invalidate. An extension: verbs has no such flag.
+/// QPs of the loop of the QP that it comes to (CqAttr::loop) use the key no more once it completes. Those of
+/// other loops may then still be in the midst of an access: let such a key serve QPs of one loop.
 inline constexpr std::uint32_t kInvalidatable = 1U << 30;
 }  // namespace access
 

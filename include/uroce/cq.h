@@ -23,7 +23,7 @@ struct CqAttr {
 ///
 /// Threads: poll() from one application thread at a time; create, destroy, moderate, arm and fd() from any;
 /// resize() while no thread is in another call of this CQ.
-/// Lifetime: outlives the QPs that use it; the Device outlives it.
+/// Lifetime: outlives the QPs, and the SRQs of XRC, that use it; the Device outlives it.
 class Cq {
  public:
   /// @return kInvalid if `attr` is out of range, kNoMemory.

@@ -102,8 +102,9 @@ class Device {
   /// Nanoseconds on the clock of Wc::timestamp_ns: monotonic, of this device alone.
   [[nodiscard]] std::uint64_t now_ns() const noexcept;
 
-  /// Runs the loops once in the calling thread if nobody else does (kApp, kAuto): for programs that only
-  /// serve one-sided requests. Does nothing in kLcore mode.
+  /// Runs the loops once in the calling thread if nobody else does: for programs that only serve one-sided
+  /// requests. In kLcore mode that is a loop whose thread lends it, because it shares its core with the
+  /// application; others are left alone.
   void progress() noexcept;
 
   /// Whether the calling thread is inside the engine, and a registered region has that byte: how a handler of

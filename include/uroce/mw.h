@@ -19,10 +19,15 @@ namespace uroce {
 /// send queue of an RC QP: those posted later find it done. A local invalidate waits until all earlier work
 /// requests of its send queue have completed, as if it were fenced.
 ///
-/// A bind that is not allowed completes with kMwBindErr, like an invalidate, and the QP goes to Error: an
-/// unknown region, another protection domain, a region without access::kMwBind, a range that is not inside,
-/// remote write or atomic access where the region has no local write, FLUSH placements that the region does
-/// not have, a window of type 2 that is not free, or of length 0.
+/// Accesses that have begun end before the key does, for QPs whose CQs are of the loop (Device::loops()) of
+/// the QP that binds or invalidates. QPs of other loops, which windows of type 1 serve as well, may be in the
+/// midst of one through the old key when the bind completes: bind such a window, where its old memory is to
+/// be used for something else at once, on the loop of all QPs whose peers have the key.
+///
+/// A bind that is not allowed completes with kMwBindErr, like an invalidate, and the QP goes to Error, a UC
+/// QP to SQE: an unknown region, another protection domain, a region without access::kMwBind, a range that is
+/// not inside, remote write or atomic access where the region has no local write, FLUSH placements that the
+/// region does not have, a window of type 2 that is not free, or of length 0.
 ///
 /// Threads: control; rkey() and Qp::bind_mw() by whoever posts to the QP. Lifetime: the PD outlives it. After
 /// destruction nobody uses memory through it. A region whose window is bound cannot be deregistered or

@@ -23,11 +23,13 @@ namespace uroce {
 ///
 /// Threads: post_send() from one application thread at a time, post_recv() likewise; everything else from any
 /// control thread. Lifetime: movable handle; destruction returns once the loop has let go (one iteration);
-/// completions that were not polled are removed.
+/// completions that were not polled are removed, but for those of an XRC target: they stay in its SRQs' CQs.
 class Qp {
  public:
   /// Creates a QP in state Reset.
-  /// @return kInvalid if `attr` exceeds Device::limits(), kOtherLoop if its CQs and SRQ are not of one loop,
+  /// @return kInvalid if `attr` exceeds Device::limits(), its type is made by another create(), or one of the
+  ///   others is of another device; kUnsupported for a type that there is not; kOtherLoop if its CQs and SRQ
+  ///   are not of one loop; kLimit if the device has Config::max_qp QPs, or the loop no number left;
   ///   kNoMemory if memory ran out.
   static Result<Qp> create(Pd& pd, Cq& send_cq, Cq& recv_cq, const QpInitAttr& attr);
   /// Likewise, with receives from `srq`; max_recv_wr and max_recv_sge mean nothing then, and post_recv()

@@ -27,10 +27,11 @@ struct SrqInitAttr {
 class Srq {
  public:
   /// Its QPs belong to one loop, which the first of them chooses.
-  /// @return kInvalid if `attr` exceeds Device::limits().
+  /// @return kInvalid if `attr` exceeds Device::limits(), kLimit if all SRQ numbers are in use, kNoMemory.
   static Result<Srq> create(Pd& pd, const SrqInitAttr& attr);
   /// Receives for whatever the QPs of an XRC domain deliver to number(); they complete in `cq`, which must be
   /// of the domain's loop. RDMA requests that name it use the rights of `pd`.
+  /// @return likewise; kInvalid also if one of these is of another device, kOtherLoop.
   static Result<Srq> create(Pd& pd, Xrcd& domain, Cq& cq, const SrqInitAttr& attr);
   Srq(Srq&&) noexcept;
   Srq& operator=(Srq&&) noexcept;

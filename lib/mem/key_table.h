@@ -72,7 +72,8 @@ class KeyTable {
   void release_windows(Qpn qpn);
 
   /// The bytes that users call [addr, addr + length) through `key`, if protection domain, rights and range
-  /// allow. A zero length is not looked up at all. @return nullptr with `fault` set, or where they are.
+  /// allow. A zero length is judged likewise, and may lie at the region's end. @return nullptr with `fault`
+  /// set, or where they are.
   [[nodiscard]] std::byte* resolve(std::uint32_t key, std::uint32_t pd, std::uint32_t access,
                                    std::uint64_t addr, std::uint64_t length, KeyFault& fault) const noexcept;
   /// Likewise for a peer, which may also name windows.

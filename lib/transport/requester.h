@@ -83,7 +83,7 @@ class Requester {
   /// Nothing has been heard of the peer for too long.
   void fail_silent() noexcept;
 
-  /// Completes everything in the send queue: the oldest with the status of `first` (kFlushed: like the rest).
+  /// Completes everything in the send queue as flushed. What the QP failed of has completed before.
   void flush() noexcept;
   /// SQD: true once every started message has completed. IBA 10.3.1.6 ?
   [[nodiscard]] bool is_drained() const noexcept { return oldest_ == started_; }
