@@ -56,7 +56,8 @@ class TimerWheel {
   /// From when on is_due() says so.
   [[nodiscard]] Ticks next_tick() const noexcept { return Ticks((done_slot_ + 1) * kSlotNs); }
   /// Calls `on_due(node)` for every node whose time has come. The node is out of the wheel by then and may be
-  /// armed again from inside; no other node may be cancelled from inside.
+  /// armed again from inside; no other node may be cancelled from inside. One that is armed again for what
+  /// has passed by now waits for the next call.
   template <typename F>
   void expire(Ticks now, F&& on_due) {
     const std::uint64_t target = now.ns() / kSlotNs;
@@ -68,7 +69,9 @@ class TimerWheel {
       }
       done_slot_ = target - kSlots;
     }
-    while (done_slot_ < target) expire_slot(done_slot_++, now, on_due);
+    std::uint64_t slot = done_slot_;
+    done_slot_ = target;  // where those go that are armed for now
+    for (; slot < target; ++slot) expire_slot(slot, now, on_due);
   }
 
   [[nodiscard]] std::size_t armed() const noexcept { return armed_; }
@@ -83,14 +86,15 @@ class TimerWheel {
   template <typename F>
   void expire_slot(std::uint64_t slot, Ticks now, F& on_due) {
     TimerNode& head = slots_[slot % kSlots];
-    TimerNode* node = head.next;
-    while (node != &head) {
-      TimerNode* next = node->next;
-      if (node->due <= now) {
-        cancel(*node);
-        on_due(*node);
-      }
+    TimerNode* const last = head.previous;  // behind it is what is armed meanwhile: `now` may be in this slot
+    TimerNode* node = &head;
+    TimerNode* next = head.next;
+    while (node != last) {
       node = next;
+      next = node->next;
+      if (node->due > now) continue;
+      cancel(*node);
+      on_due(*node);
     }
   }
 

@@ -84,6 +84,28 @@ TEST_CASE("a timer may be armed again from inside, also for now", "[base][timer]
   CHECK(count == 99);
 }
 
+TEST_CASE("timers that are always armed for now, or before, fire once a look, however late it is",
+          "[base][timer]") {
+  const std::uint64_t slots = GENERATE(1ULL, 2ULL, TimerWheel::kSlots - 1, std::uint64_t{TimerWheel::kSlots},
+                                       TimerWheel::kSlots + 1, 3 * TimerWheel::kSlots + 7);
+  const std::uint64_t before = GENERATE(0ULL, 1ULL, 5 * kSlot);
+  TimerWheel wheel;
+  Timer one(1), two(2), three(3);
+  std::uint64_t now = 10 * kSlot;
+  CHECK(fired(wheel, now).empty());
+  for (Timer* timer : {&one, &two, &three}) wheel.arm(*timer, Ticks{now + 5});
+  for (int look = 0; look < 3; ++look) {
+    now += slots * kSlot;
+    std::vector<int> counts(4);
+    wheel.expire(Ticks{now}, [&](TimerNode& node) {
+      const int number = static_cast<Timer&>(node).number;
+      REQUIRE(++counts[static_cast<std::size_t>(number)] == 1);
+      wheel.arm(node, Ticks{now - before});
+    });
+    CHECK(counts == std::vector{0, 1, 1, 1});
+  }
+}
+
 TEST_CASE("many timers fire as a sorted list would tell", "[base][timer]") {
   const std::uint64_t seed = GENERATE(range(1U, 21U));
   Random random(seed);
