@@ -44,25 +44,6 @@ int Cq::Impl::event_fd() noexcept {
   return made;
 }
 
-void Cq::Impl::add_shared(const transport::SharedReceives& shared) {
-  const std::lock_guard lock(demand_mutex_);
-  for (SharedDemand& known : shared_) {
-    if (known.from != &shared) continue;
-    ++known.qps;
-    return;
-  }
-  shared_.push_back({&shared, shared.ring.depth(), 1});
-  ring.add_demand(shared.ring.depth());
-}
-
-void Cq::Impl::remove_shared(const transport::SharedReceives& shared) noexcept {
-  const std::lock_guard lock(demand_mutex_);
-  for (SharedDemand& known : shared_) {
-    if (known.from == &shared && --known.qps == 0) ring.remove_demand(known.receives);
-  }
-  std::erase_if(shared_, [](const SharedDemand& known) { return known.qps == 0; });
-}
-
 std::string describe_overflow(const transport::CqSize& cq) {
   std::string text = "completion queue of " + std::to_string(cq.entries) + " entries overflowed: ";
   if (cq.demand <= cq.entries) return text + "poll it more often, or create it larger";

@@ -8,7 +8,6 @@
 
 #include "engine/loop_runner.h"
 #include "transport/cq_ring.h"
-#include "transport/receives.h"
 #include "uroce/cq.h"
 #include "verbs/device_impl.h"
 
@@ -37,9 +36,6 @@ struct Cq::Impl {
   void remove_qp() noexcept;
   /// Removes the completions of `qpn` that are in the ring now. The caller owns the loop.
   void purge(Qpn qpn) noexcept;
-  /// QPs with receives from `shared` may together complete as many as it has, once.
-  void add_shared(const transport::SharedReceives& shared);
-  void remove_shared(const transport::SharedReceives& shared) noexcept;
 
  private:
   std::mutex fd_mutex_;  // one thread makes it
@@ -56,14 +52,6 @@ struct Cq::Impl {
   std::mutex purge_mutex_;
   std::vector<Purge> purges_;  // one for a QP, with room for those of all
   std::size_t qps_ = 0;
-
-  struct SharedDemand {
-    const transport::SharedReceives* from;
-    std::uint32_t receives;
-    std::uint32_t qps;
-  };
-  std::mutex demand_mutex_;
-  std::vector<SharedDemand> shared_;
 };
 
 /// "completion queue of 8 entries overflowed: its QPs need 64", and how to mend it.

@@ -57,7 +57,7 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
     std::uint32_t pd = 0;
     Cq::Impl* send_cq = nullptr;
     Cq::Impl* recv_cq = nullptr;
-    transport::SharedReceives* shared = nullptr;
+    Srq::Impl* srq = nullptr;
     Xrcd::Impl* xrcd = nullptr;
     std::optional<Qpn> qpn = std::nullopt;  // unset: any
   };
@@ -79,7 +79,7 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
       loop.remove(*qp, now);
       transport::QpContext& context = qp->context();
       context.receives.reset();  // what it took from an SRQ goes back there
-      if (is_user) parts.shared->remove_user();
+      if (is_user) parts.srq->shared.remove_user();
       if (is_target) parts.xrcd->domain.remove_target(context);
       if (is_counted) purge();
     });
@@ -97,7 +97,8 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
         return cq == nullptr ? parts.xrcd->domain.no_cq() : cq->ring;
       };
       return std::make_unique<Type>(qpn, parts.pd, init, device.keys, runner.loop().counters(),
-                                    ring(parts.send_cq), ring(parts.recv_cq), parts.shared);
+                                    ring(parts.send_cq), ring(parts.recv_cq),
+                                    parts.srq == nullptr ? nullptr : &parts.srq->shared);
     };
     switch (init.type) {
       case QpType::kUc:
@@ -158,8 +159,8 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
     if (device.stat_page != nullptr) qp->context().shown_at = device.stat_page->take_row();
     count_demand();
     runner.execute([this](engine::PollLoop& loop, Ticks) {
-      if (parts.shared != nullptr) parts.shared->add_user();
-      is_user = parts.shared != nullptr;
+      if (parts.srq != nullptr) parts.srq->shared.add_user();
+      is_user = parts.srq != nullptr;
       if (parts.xrcd != nullptr) parts.xrcd->domain.add_target(qp->context());
       is_target = parts.xrcd != nullptr;
       loop.add(*qp);
@@ -177,7 +178,7 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
     const QpInitAttr& init = qp->context().init;
     if (parts.send_cq != nullptr) parts.send_cq->add_qp();
     if (parts.recv_cq != nullptr) parts.recv_cq->add_qp();
-    if (parts.shared != nullptr) parts.recv_cq->add_shared(*parts.shared);
+    if (parts.srq != nullptr) parts.srq->demand.add(parts.recv_cq->ring);
     if (parts.send_cq != nullptr) parts.send_cq->ring.add_demand(init.max_send_wr);
     if (takes_receives(qp->context())) parts.recv_cq->ring.add_demand(init.max_recv_wr);
     is_counted = true;
@@ -187,7 +188,7 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
     const QpInitAttr& init = qp->context().init;
     if (parts.send_cq != nullptr) parts.send_cq->remove_qp();
     if (parts.recv_cq != nullptr) parts.recv_cq->remove_qp();
-    if (parts.shared != nullptr) parts.recv_cq->remove_shared(*parts.shared);
+    if (parts.srq != nullptr) parts.srq->demand.remove(parts.recv_cq->ring);
     if (parts.send_cq != nullptr) parts.send_cq->ring.remove_demand(init.max_send_wr);
     if (takes_receives(qp->context())) parts.recv_cq->ring.remove_demand(init.max_recv_wr);
   }
@@ -397,7 +398,7 @@ Result<Qp> Qp::make(Pd& pd, Cq& send_cq, Cq& recv_cq, Srq* srq, const QpInitAttr
                           .pd = pd.number(),
                           .send_cq = &send_cq.impl(),
                           .recv_cq = &recv_cq.impl(),
-                          .shared = srq == nullptr ? nullptr : &srq->impl().shared},
+                          .srq = srq == nullptr ? nullptr : &srq->impl()},
                          attr);
   if (!impl) return impl.error();
   return Qp(std::move(*impl));

@@ -45,11 +45,14 @@ Result<Srq> Srq::create(Pd& pd, Xrcd& domain, Cq& cq, const SrqInitAttr& attr) {
   impl.in_domain = std::move(*user);
   impl.in_place = std::move(*impl.place.enter(cq.impl().loop));
   try {
+    impl.demand.add(cq.impl().ring);
     impl.place.execute([&](engine::PollLoop&, Ticks) { xrcd.domain.add(impl.shared, cq.impl().ring); });
   } catch (const std::bad_alloc&) {
+    impl.demand.remove(cq.impl().ring);
     return no_memory();
   }
   impl.domain = &xrcd.domain;
+  impl.cq = &cq.impl().ring;
   return made;
 }
 
@@ -91,6 +94,7 @@ Status Srq::resize(std::uint32_t max_wr) {
                  "more than " + std::to_string(depth) + " receives are posted, or the limit is above that"};
   }
   impl_->attr.max_wr = depth;
+  impl_->demand.resize(depth);
   return {};
 }
 

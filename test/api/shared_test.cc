@@ -6,6 +6,8 @@
 #include "api/side.h"
 #include "uroce/ah.h"
 #include "uroce/srq.h"
+#include "uroce/xrcd.h"
+#include "verbs/cq_impl.h"
 
 namespace uroce::api {
 namespace {
@@ -212,6 +214,35 @@ TEST_CASE("an SRQ is on the loop of its QPs, and on another one once they are go
     CHECK(wc.wr_id == loop);
     CHECK(srq.limit() == 0);  // none is left
   }
+}
+
+TEST_CASE("what a CQ may have to hold follows the size of the SRQs whose receives complete there",
+          "[api][srq][cq][resize]") {
+  End end = lone(Mode::kApp);
+  Cq cq = must(Cq::create(end.device, 256));
+  Cq other = must(Cq::create(end.device, 256));
+  const auto demand_of = [](const Cq& of) { return of.impl().ring.size().demand; };
+  {
+    Srq srq = must(Srq::create(end.pd, {.max_wr = 64}));
+    const QpInitAttr init{.max_send_wr = 16};
+    Qp one = must(Qp::create(end.pd, cq, cq, srq, init));
+    Qp two = must(Qp::create(end.pd, other, cq, srq, init));
+    CHECK(demand_of(cq) == 16 + 64);
+    REQUIRE(srq.resize(128));
+    CHECK(demand_of(cq) == 16 + 128);
+    CHECK(demand_of(other) == 16);
+  }
+  CHECK(demand_of(cq) == 0);
+
+  Xrcd domain = must(Xrcd::create(end.device));
+  {
+    Srq srq = must(Srq::create(end.pd, domain, cq, {.max_wr = 32}));
+    Srq second = must(Srq::create(end.pd, domain, cq, {.max_wr = 8}));
+    CHECK(demand_of(cq) == 32 + 8);
+    REQUIRE(srq.resize(16));
+    CHECK(demand_of(cq) == 16 + 8);
+  }
+  CHECK(demand_of(cq) == 0);
 }
 
 }  // namespace uroce::api
