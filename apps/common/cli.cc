@@ -90,21 +90,13 @@ std::optional<std::string> SharedOptions::given(const ConfigKey& key) const {
 }
 
 std::string SharedOptions::file() const {
-  if (!file_.empty()) return file_;
-  const char* variable = std::getenv("UROCE_CONFIG");
-  return variable == nullptr ? std::string() : std::string(variable);
+  return file_.empty() ? config_file_of_environment() : file_;
 }
 
 Result<Config> SharedOptions::resolve(Config base) const {
-  Config config = std::move(base);
-  if (const auto path = file(); !path.empty()) {
-    auto loaded = load_config_file(path, config);
-    if (!loaded) return loaded;
-    config = std::move(*loaded);
-  }
-  auto with_environment = apply_environment(config);
-  if (!with_environment) return with_environment;
-  config = std::move(*with_environment);
+  auto loaded = load_config(std::move(base), file_);
+  if (!loaded) return loaded;
+  Config config = std::move(*loaded);
   for (const auto& key : config_keys()) {
     const auto text = given(key);
     if (!text) continue;

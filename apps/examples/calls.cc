@@ -85,7 +85,7 @@ void count_calls(RpcClient& client, std::size_t count) {
 }
 
 int main(int argc, char** argv) {
-  Device device = must(Device::open(must(apply_environment({}))));
+  Device device = must(Device::open(must(load_config())));
   Cm cm = must(Cm::open(device));
   Pd pd = must(Pd::create(device));
   if (argc < 2) {

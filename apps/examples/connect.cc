@@ -10,7 +10,7 @@ using namespace uroce;
 constexpr std::uint16_t kPort = 7471;
 
 int main(int argc, char** argv) {
-  Device device = must(Device::open(must(apply_environment({}))));
+  Device device = must(Device::open(must(load_config())));
   Cm cm = must(Cm::open(device));
   Pd pd = must(Pd::create(device));
   Cq cq = must(Cq::create(device, 16));

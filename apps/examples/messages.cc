@@ -50,7 +50,7 @@ void time_answers(Cm& cm, MessageChannel& channel, const char* server, std::size
 }
 
 int main(int argc, char** argv) {
-  Device device = must(Device::open(must(apply_environment({}))));
+  Device device = must(Device::open(must(load_config())));
   Cm cm = must(Cm::open(device));
   Pd pd = must(Pd::create(device));
   MessageChannel channel = must(MessageChannel::create(pd, device));

@@ -9,7 +9,7 @@
 using namespace uroce;
 
 int main() {
-  Device device = must(Device::open(must(apply_environment({}))));
+  Device device = must(Device::open(must(load_config())));
   Pd pd = must(Pd::create(device));
   Cq cq = must(Cq::create(device, 16));
   Mr memory = must(Mr::alloc(pd, 5, access::kLocalWrite));

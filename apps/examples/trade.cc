@@ -122,7 +122,7 @@ class Exchange {
 };
 
 int main(int argc, char** argv) {
-  Device device = must(Device::open(must(apply_environment({}))));
+  Device device = must(Device::open(must(load_config())));
   Cm cm = must(Cm::open(device));
   Pd pd = must(Pd::create(device));
   MessageChannel channel = must(MessageChannel::create(pd, device, {.message_bytes = 64}));

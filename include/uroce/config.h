@@ -111,6 +111,14 @@ struct ConfigKey {
 /// not ignored; lib/config/environment.cc lists those that are no keys (UROCE_CONFIG and a few more).
 [[nodiscard]] Result<Config> apply_environment(Config base);
 
+/// What a program of one's own opens its device with: UROCE_* environment variables over the file that
+/// `file` or, if that is empty, UROCE_CONFIG names, if any, over `base`.
+/// @return as load_config_file() and apply_environment().
+[[nodiscard]] Result<Config> load_config(Config base = {}, const std::string& file = "");
+
+/// The file that UROCE_CONFIG names; empty: none.
+[[nodiscard]] std::string config_file_of_environment();
+
 /// Checks every key of a Config that was filled in by hand.
 [[nodiscard]] Status check_config(const Config& config);
 

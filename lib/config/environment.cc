@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
 
 #include "config/text.h"
 #include "uroce/config.h"
@@ -49,6 +50,17 @@ std::string environment_name(const ConfigKey& key) {
     name += c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   }
   return name;
+}
+
+std::string config_file_of_environment() {
+  const char* file = std::getenv("UROCE_CONFIG");
+  return file == nullptr ? std::string() : std::string(file);
+}
+
+Result<Config> load_config(Config base, const std::string& file) {
+  const std::string path = file.empty() ? config_file_of_environment() : file;
+  if (path.empty()) return apply_environment(std::move(base));
+  return load_config_file(path, std::move(base)).and_then(apply_environment);
 }
 
 Result<Config> apply_environment(Config base) {

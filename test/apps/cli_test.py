@@ -681,6 +681,10 @@ class Examples(Case):
             result = self.example(name, UROCE_PORT="warp:9")
             self.assertEqual(result.returncode, CONFIG)
             self.assertIn('no driver "warp"', result.stderr)
+        for name in ("server", "client", "connect", "messages", "calls", "trade"):
+            result = self.example(name, UROCE_CONFIG="/no/such/file")
+            self.assertEqual(result.returncode, NOT_FOUND, result.stderr)
+            self.assertIn("/no/such/file", result.stderr)
         lost = subprocess.run([self.FOLDER / "example_client"], input="17 ::ffff:10.77.0.2\n", text=True,
                               env=self.environment(), capture_output=True, timeout=SECONDS)
         self.assertEqual(lost.returncode, 1)

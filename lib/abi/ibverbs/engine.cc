@@ -75,12 +75,7 @@ Result<Config> read_config() {
   config.mode = Mode::kAuto;
   config.no_huge = true;
   config.keepalive_ms = 10'000;  // a busy program may be heard of late
-  if (const char* file = std::getenv("UROCE_CONFIG"); file != nullptr && *file != '\0') {
-    auto loaded = load_config_file(file, config);
-    if (!loaded) return loaded;
-    config = std::move(*loaded);
-  }
-  auto all = apply_environment(std::move(config));
+  auto all = load_config(std::move(config));
   if (all && forked_from != 0) rename_link(all->port);
   return all;
 }

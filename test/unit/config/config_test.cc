@@ -301,6 +301,49 @@ TEST_CASE("the environment wins over the file", "[config][environment]") {
   CHECK(config->mode == Mode::kLcore);
 }
 
+TEST_CASE("a program's configuration is that of the environment over the file over its own",
+          "[config][file][environment]") {
+  Config own;
+  own.mtu = 1400;
+  own.max_qp = 77;
+  own.mode = Mode::kAuto;
+  const EnvironmentVariable variable("UROCE_MTU", "4200");
+  const auto alone = load_config(own);
+  REQUIRE(alone);
+  CHECK(alone->mtu == 4200);
+  CHECK(alone->max_qp == 77);
+
+  const TempFile file("mtu = 1500\nmax-qp = 99\n");
+  const TempFile other("mtu = 1500\nmax-qp = 88\n");
+  const EnvironmentVariable named("UROCE_CONFIG", file.path());
+  const auto loaded = load_config(own);
+  REQUIRE(loaded);
+  CHECK(loaded->mtu == 4200);
+  CHECK(loaded->max_qp == 99);
+  CHECK(loaded->mode == Mode::kAuto);
+  const auto asked_for = load_config(own, other.path());
+  REQUIRE(asked_for);
+  CHECK(asked_for->max_qp == 88);
+}
+
+TEST_CASE("a program's configuration fails as its file and its environment do",
+          "[config][file][environment]") {
+  {
+    const EnvironmentVariable named("UROCE_CONFIG", "/no-such-folder/x.toml");
+    const auto missing = load_config();
+    REQUIRE_FALSE(missing);
+    CHECK(missing.error().code == Errc::kNotFound);
+    CHECK_THAT(missing.error().text, Contains("/no-such-folder/x.toml"));
+  }
+  const TempFile file("mtus = 1500\n");
+  const EnvironmentVariable named("UROCE_CONFIG", file.path());
+  CHECK_THAT(error_of(load_config()), Contains("mtus"));
+  const EnvironmentVariable none("UROCE_CONFIG", "");
+  CHECK(load_config());
+  const EnvironmentVariable variable("UROCE_MTU", "15x0");
+  CHECK_THAT(error_of(load_config()), StartsWith("environment: UROCE_MTU"));
+}
+
 TEST_CASE("a wrong value in the environment is an error that names the variable", "[config][environment]") {
   const EnvironmentVariable variable("UROCE_MTU", "15x0");
   CHECK_THAT(error_of(apply_environment({})),
