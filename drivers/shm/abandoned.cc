@@ -1,13 +1,14 @@
 #include "drivers/shm/abandoned.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
 #include <set>
 #include <string_view>
-#include <system_error>
 #include <vector>
 
 #include "drivers/shm/file_lock.h"
@@ -69,12 +70,15 @@ void remove_abandoned_links(const std::string& path) noexcept try {
   const std::string prefix = fs::path(link_path("")).filename().string();
   std::vector<fs::path> files;
   std::set<fs::path> links;
-  std::error_code error;
-  for (auto entry = fs::directory_iterator(own.parent_path(), error);
-       !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    if (!entry->path().filename().string().starts_with(prefix)) continue;
-    files.push_back(entry->path());
-    if (const fs::path backing = backing_file_of(entry->path()); backing != own) links.insert(backing);
+  // Not a directory_iterator, which ends the program where there is no memory for it.
+  struct Close {
+    void operator()(DIR* folder) const noexcept { ::closedir(folder); }
+  };
+  const std::unique_ptr<DIR, Close> folder(::opendir(own.parent_path().c_str()));
+  while (const dirent* entry = folder == nullptr ? nullptr : ::readdir(folder.get())) {
+    if (!std::string_view(entry->d_name).starts_with(prefix)) continue;
+    files.push_back(own.parent_path() / entry->d_name);
+    if (const fs::path backing = backing_file_of(files.back()); backing != own) links.insert(backing);
   }
   for (const fs::path& backing : links) remove_if_abandoned(files, backing);
 } catch (const std::exception&) {

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 #include "drivers/shm/abandoned.h"
 #include "drivers/shm/file_lock.h"
@@ -161,7 +162,14 @@ Result<std::shared_ptr<Link>> Link::open(const LinkConfig& config) {
   for (int tries = 0; tries < 100; ++tries) {
     const Result<int> file = open_file(path);
     if (!file) return file.error();
-    std::shared_ptr<Link> link(new Link(path, *file));
+    std::unique_ptr<Link> owner;  // of the file, once there is one
+    try {
+      owner.reset(new Link(path, *file));
+    } catch (const std::bad_alloc&) {
+      ::close(*file);
+      throw;
+    }
+    const std::shared_ptr<Link> link(std::move(owner));
     if (!lock_within(*file, kSetupLock, 2000)) {
       return Error{Errc::kTimeout, "shm: link \"" + config.name + "\" is being set up by another process (" +
                                        link->holders() + ") that has stopped; end it, then retry"};

@@ -56,7 +56,7 @@ class Device {
   /// @return kConfig; kNotFound for a file of fault rules.
   static Status check(const Config& config);
   /// Opens the port, starts the loops (Mode::kLcore) or the helper (Mode::kAuto).
-  /// @return the failure of the port or the configuration, with the command that mends it.
+  /// @return the failure of the port or the configuration, with the command that mends it; kNoMemory.
   static Result<Device> open(const Config& config);
   Device(Device&&) noexcept;
   Device& operator=(Device&&) noexcept;

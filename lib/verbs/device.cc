@@ -227,31 +227,35 @@ Status Device::check(const Config& config) {
 }
 
 Result<Device> Device::open(const Config& config) {
-  if (Status good = check_config(config); !good) return good.error();
-  if (Status good = check_counters_file(config.counters); !good) return good.error();
-  const auto cores = cores_of_loops(config);
-  if (!cores) return cores.error();
-  auto impl = std::make_unique<Impl>(config, config.seed != 0 ? config.seed : system_seed());
-  impl->async_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (impl->async_fd < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
+  try {
+    if (Status good = check_config(config); !good) return good.error();
+    if (Status good = check_counters_file(config.counters); !good) return good.error();
+    const auto cores = cores_of_loops(config);
+    if (!cores) return cores.error();
+    auto impl = std::make_unique<Impl>(config, config.seed != 0 ? config.seed : system_seed());
+    impl->async_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    if (impl->async_fd < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
 
-  const auto options = port_options(config, cores->size(), impl->seed);
-  const unsigned queues = options.queues;
-  auto ports = drivers::open_ports(options);
-  if (!ports) return ports.error();
-  impl->ports = std::move(*ports);
-  if (impl->ports.size() < queues) return too_few_queues(config, impl->ports.size());
-  if (!path_mtu_for_link(impl->link_mtu()).has_value()) {
-    return Error{Errc::kConfig, "link MTU " + std::to_string(impl->link_mtu()) +
-                                    " is too small for RoCE: at least 352 bytes are needed (--mtu)"};
+    const auto options = port_options(config, cores->size(), impl->seed);
+    const unsigned queues = options.queues;
+    auto ports = drivers::open_ports(options);
+    if (!ports) return ports.error();
+    impl->ports = std::move(*ports);
+    if (impl->ports.size() < queues) return too_few_queues(config, impl->ports.size());
+    if (!path_mtu_for_link(impl->link_mtu()).has_value()) {
+      return Error{Errc::kConfig, "link MTU " + std::to_string(impl->link_mtu()) +
+                                      " is too small for RoCE: at least 352 bytes are needed (--mtu)"};
+    }
+    auto addresses = own_addresses(config, impl->ports.front()->info());
+    if (!addresses) return addresses.error();
+    impl->addresses = std::move(*addresses);
+    impl->limits.max_qp = config.max_qp;
+    if (Status made = make_loops(*impl, *cores); !made) return made.error();
+    for (auto& port : impl->ports) port->enter_thread();
+    return Device(std::move(impl));
+  } catch (const std::bad_alloc&) {
+    return Error{Errc::kNoMemory, "no memory for a device"};
   }
-  auto addresses = own_addresses(config, impl->ports.front()->info());
-  if (!addresses) return addresses.error();
-  impl->addresses = std::move(*addresses);
-  impl->limits.max_qp = config.max_qp;
-  if (Status made = make_loops(*impl, *cores); !made) return made.error();
-  for (auto& port : impl->ports) port->enter_thread();
-  return Device(std::move(impl));
 }
 
 const Limits& Device::limits() const noexcept {

@@ -51,10 +51,10 @@ void operator delete[](void* memory) noexcept {
 void operator delete[](void* memory, std::size_t) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {  // GCC sees free() behind new otherwise
   std::free(memory);
 }
-void operator delete(void* memory, std::size_t) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
   std::free(memory);
 }
 
@@ -80,6 +80,21 @@ auto fail_each_allocation(Make make) {
 }
 
 }  // namespace
+
+TEST_CASE("a device that there is no memory for leaves nothing behind", "[api][memory]") {
+  Config config;
+  config.port = "shm:no-memory" + std::to_string(getpid());
+  config.ip = {"10.9.0.1/24", "fd00::1/64"};
+  config.no_huge = true;
+  config.mode = GENERATE(Mode::kApp, Mode::kAuto, Mode::kLcore);
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  must(Device::open(config));  // what is made once in a process is there
+  const auto before = open_files();
+  fail_each_allocation([&] { return Device::open(config); });
+  CHECK(open_files() == before);
+}
 
 TEST_CASE("a QP that there is no memory for leaves nothing behind", "[api][memory]") {
   Joined link(Mode::kApp);
