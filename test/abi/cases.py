@@ -47,11 +47,7 @@ def tried_twice(name, run):
     return run()
 
 
-def run_once(_, run):
-    return run()
-
-
-def run_cases(cases, attempt=tried_twice):
+def run_cases(cases):
     """Runs each, and prints what became of it. @return the exit code
 
     A case is its name, why it cannot run here or None, and what runs it, which returns what went wrong or
@@ -60,7 +56,7 @@ def run_cases(cases, attempt=tried_twice):
     count = dict.fromkeys(("pass", "fail", "skip"), 0)
     for name, obstacle, run in cases:
         began = time.monotonic()
-        why = obstacle if obstacle is not None else attempt(name, run)
+        why = obstacle if obstacle is not None else tried_twice(name, run)
         result = "skip" if obstacle is not None else "pass" if why is None else "fail"
         count[result] += 1
         said = "" if why is None else "  " + why

@@ -135,7 +135,7 @@ def chosen(arguments):
 
 def main():
     arguments = cases.arguments_of(__doc__, "--veth")
-    return cases.run_cases(chosen(arguments), cases.run_once)
+    return cases.run_cases(chosen(arguments))
 
 
 if __name__ == "__main__":
