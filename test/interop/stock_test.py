@@ -5,6 +5,7 @@ import itertools
 import shlex
 import shutil
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -31,8 +32,6 @@ PERFTEST = tuple((f"{command} -F", f"{command} -F {{server}}") for command in (
     "ib_send_bw -n 100", "ib_send_bw -R -n 100", "ib_write_lat -n 100", "ib_write_lat -R -n 100",
     "ib_read_bw -n 50", "ib_read_bw -R -n 50", "ib_atomic_lat -n 100", "ib_atomic_lat -R -n 100"))
 HERE = {"rping": "rdmacm-utils", "ib_send_bw": "perftest"}
-SENT, RECEIVED = "/tmp/uroce-stock-sent", "/tmp/uroce-stock-received"
-MAKE_SENT = f"rm -f {RECEIVED}; seq 1 20000 > {SENT}"
 SHOW_SUM = "md5sum < "
 
 
@@ -62,15 +61,17 @@ class Meeting:
         self.copies = "{received}" in client
 
     def run(self, role):
-        with clean_kernel_log(self.guest):
+        with clean_kernel_log(self.guest), tempfile.TemporaryDirectory(prefix="uroce-stock-") as folder:
+            self.sent, self.received = f"{folder}/sent", f"{folder}/received"
+            self.make_sent = f"seq 1 20000 > {self.sent}"
+            self.guest.run(f"mkdir -p {folder}")
             if role == "client":
                 self.as_client()
             else:
                 self.as_server()
 
     def as_client(self):
-        subprocess.run(MAKE_SENT, shell=True, check=True)
-        self.guest.run(f"rm -f {RECEIVED}")
+        subprocess.run(self.make_sent, shell=True, check=True)
         there = self.guest.start(self.server, LIMIT_SECONDS)
         try:
             self.await_guest()
@@ -79,14 +80,13 @@ class Meeting:
                 if self.ends_by_itself:
                     self.ends_well(there)
             if self.copies:
-                here = subprocess.run(SHOW_SUM + SENT, shell=True, check=True, capture_output=True, text=True)
-                require_equal(self.guest.run(SHOW_SUM + RECEIVED).out, here.stdout, "what arrived")
+                here = self.sum_of(self.sent)
+                require_equal(self.guest.run(SHOW_SUM + self.received).out, here, "what arrived")
         finally:
             self.end(there)
 
     def as_server(self):
-        self.guest.run(MAKE_SENT)
-        Path(RECEIVED).unlink(missing_ok=True)
+        self.guest.run(self.make_sent)
         with self.ours(self.server) as here:
             self.await_ours(here)
             at = HOST_IPS[0] if self.has_tcp else ENGINE_IPS[0]
@@ -98,11 +98,15 @@ class Meeting:
             finally:
                 self.end(there)
         if self.copies:
-            here = subprocess.run(SHOW_SUM + RECEIVED, shell=True, check=True, capture_output=True, text=True)
-            require_equal(here.stdout, self.guest.run(SHOW_SUM + SENT).out, "what arrived")
+            there = self.guest.run(SHOW_SUM + self.sent)
+            require_equal(self.sum_of(self.received), there.out, "what arrived")
+
+    @staticmethod
+    def sum_of(file):
+        return subprocess.run(SHOW_SUM + file, shell=True, check=True, capture_output=True, text=True).stdout
 
     def client_words(self, server):
-        return self.client.format(server=server, sent=SENT, received=RECEIVED)
+        return self.client.format(server=server, sent=self.sent, received=self.received)
 
     def await_guest(self):
         if self.has_tcp:
