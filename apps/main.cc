@@ -140,6 +140,7 @@ int run(int argc, char** argv) {
   program.set_version_flag("--version", "uroce " UROCE_VERSION);
   program.require_subcommand(1);
   program.failure_message(CLI::FailureMessage::simple);
+  program.option_defaults()->always_capture_default();  // of the commands' options, too
   int exit_code = 0;
   add_demo(program, exit_code);
   add_perf(program, exit_code);

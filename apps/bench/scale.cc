@@ -85,7 +85,8 @@ void add_bench_scale(CLI::App& bench, int& exit_code) {
   const auto shared = std::make_shared<SharedOptions>(*command);
   const auto options = std::make_shared<ScaleOptions>();
   const auto quick = std::make_shared<bool>(false);
-  command->add_option("--only", options->only, "tests to run")
+  command->add_option("--only", options->only, "tests to run (default: all)")
+      ->default_str("")
       ->delimiter(',')
       ->check(CLI::IsMember(test_names()));
   command

@@ -52,23 +52,36 @@ std::string check_port(const std::string& text) {
   return fmt::format("{} is no port that the other end could be told: they are 1 to 65535", text);
 }
 
+namespace {
+
+/// With what it may be, and what it is if nobody sets it.
+std::string help_of(const ConfigKey& key, const Config& defaults) {
+  const std::string value = key.get(defaults);
+  if (!key.is_flag)
+    return fmt::format("{} ({}; default: {})", key.help, key.allowed, value.empty() ? "empty" : value);
+  return fmt::format("{}{}", key.help, value == "true" ? " (default: true)" : "");
+}
+
+}  // namespace
+
 std::string_view to_string(Origin origin) noexcept {
   constexpr std::array<std::string_view, 4> kNames = {"default", "file", "environment", "flag"};
   return kNames[static_cast<std::size_t>(origin)];
 }
 
-SharedOptions::SharedOptions(CLI::App& command) {
+SharedOptions::SharedOptions(CLI::App& command, const Config& defaults) {
   const std::string group = "Device (also keys of the configuration file and UROCE_* variables)";
   command.add_option("--config", file_, "read the configuration file FILE")->type_name("FILE")->group(group);
   for (const auto& key : config_keys()) {
     const std::string name(key.name);
-    const std::string help(key.help);
+    const std::string help = help_of(key, defaults);
     if (key.is_flag) {
       command.add_flag("--" + name, flags_[name], help)->group(group);
       continue;
     }
     command.add_option("--" + name, given_[name], help)
         ->type_name(std::string(key.metavar))
+        ->default_str("")
         ->expected(1)
         ->allow_extra_args(false)
         ->multi_option_policy(name == "ip" ? CLI::MultiOptionPolicy::TakeAll

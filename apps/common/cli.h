@@ -27,7 +27,8 @@ enum class Origin : std::uint8_t { kDefault, kFile, kEnvironment, kFlag };
 /// Lifetime: must outlive the parsing of the command line.
 class SharedOptions {
  public:
-  explicit SharedOptions(CLI::App& command);
+  /// @param defaults  the values of keys that nobody sets, for the help
+  explicit SharedOptions(CLI::App& command, const Config& defaults = {});
   SharedOptions(const SharedOptions&) = delete;
   SharedOptions& operator=(const SharedOptions&) = delete;
 

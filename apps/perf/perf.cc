@@ -321,10 +321,8 @@ void add_test(CLI::App& perf, const TestSpec& spec, int& exit_code) {
       spec.name(),
       fmt::format("{} {}", spec.latency ? "latency of" : "bandwidth of",
                   spec.verb == Verb::kAtomic ? "atomics" : spec.name().substr(0, spec.name().find('_'))));
-  command->option_defaults()->always_capture_default();
   add_local_options(*command, *own);
   add_test_options(*command, *own);
-  command->option_defaults()->always_capture_default(false);
   const auto shared = std::make_shared<SharedOptions>(*command);
   command->callback([=, &exit_code] {
     if (own->into_default_file && own->local.json_file.empty()) own->local.json_file = kJsonFile;

@@ -221,12 +221,12 @@ void add_ping(CLI::App& program, int& exit_code) {
   command->add_flag("-s,--server", options->server, "be the server");
   command->add_option("-a,--address", options->address, "client: the server's; server: the one to listen at");
   command->add_option("-I,--source", options->source, "client: the address of the port to use");
-  command->add_option("-p,--cm-port", options->port, "port of RDMA-CM (default: 7174)")->check(check_port);
+  command->add_option("-p,--cm-port", options->port, "port of RDMA-CM")->check(check_port);
   command->add_option("-C,--count", options->count, "round trips (default: until stopped)")
       ->check(CLI::Range(std::uint64_t{0}, kMostRounds));
-  command->add_option("-S,--size", options->size, "bytes there and back (default: 64)")
+  command->add_option("-S,--size", options->size, "bytes there and back")
       ->check(CLI::Range(ping::kFewestBytes, 1U << 26U));
-  command
+  command->default_str("")
       ->add_option("--give-up-ms", options->timeout_ms,
                    "client: for an answer to its request, and a server that starts")
       ->check(CLI::Range(1U, 600'000U));

@@ -201,7 +201,12 @@ void add_run(CLI::App& program, int& exit_code) {
       "The program finds uroce's libibverbs.so.1 through LD_LIBRARY_PATH, which the system ignores for\n"
       "programs with the set-user-ID bit or file capabilities. The mode is auto and hugepages are not used\n"
       "unless the configuration says otherwise.");
-  const auto options = std::make_shared<SharedOptions>(*command);
+  Config defaults;  // as lib/abi/ibverbs has them
+  defaults.mode = Mode::kAuto;
+  defaults.no_huge = true;
+  defaults.keepalive_ms = 10'000;
+  const auto options = std::make_shared<SharedOptions>(*command, defaults);
+  command->remove_option(command->get_option("--json"));  // what is printed is the program's
   const auto only_print = std::make_shared<bool>(false);
   command->add_flag("--env", *only_print, "only print the environment, for eval \"$(uroce run --env)\"");
   const auto words = std::make_shared<std::vector<std::string>>();
