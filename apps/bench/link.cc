@@ -115,7 +115,7 @@ int run(const SharedOptions& shared, const Options& options) {
   if (!cores) return fail(cores.error());
   std::vector<Row> rows;
   Status failure;
-  const auto result = run_all(*config, *cores, options, rows, failure);
+  const auto result = run_all(without_addresses(*config), *cores, options, rows, failure);
   if (!result) return fail(result.error());
   if (shared.json()) {
     fmt::print("{}\n", result->dump(2));

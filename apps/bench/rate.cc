@@ -145,7 +145,7 @@ int run(const SharedOptions& shared, const RateOptions& options) {
   const auto cores = cores_from(config->lcores);
   if (!cores) return fail(cores.error());
   Progress progress;
-  auto bench = start_bench(*config, *cores, options);
+  auto bench = start_bench(without_addresses(*config), *cores, options);
   if (!bench) return fail(bench.error());
   const Status ran = bench->run(progress);
   progress.clear();

@@ -55,7 +55,8 @@ int run(const SharedOptions& shared, const ScaleOptions& options) {
   const auto cores = cores_from(config->lcores);
   if (!cores) return fail(cores.error());
   Progress progress;
-  Stage stage(*config, *cores, options, [&](const std::string& text) { progress.step(text); });
+  Stage stage(without_addresses(*config), *cores, options,
+              [&](const std::string& text) { progress.step(text); });
   std::vector<Judged> figures;
   const Status ran = run_tests(stage, figures);
   progress.clear();

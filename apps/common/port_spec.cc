@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "apps/common/tell.h"
 
 namespace uroce::apps {
 namespace {
@@ -53,6 +56,15 @@ Result<std::array<std::string, 2>> ends_of_link(const std::string& spec, const s
 std::string another_link(std::string spec, const std::string& suffix) {
   if (makes_links(spec)) spec.insert(std::min(spec.find(','), spec.size()), suffix);
   return spec;
+}
+
+Config without_addresses(Config config) {
+  if (!config.ip.empty())
+    tell(
+        "uroce: note: both ends are opened here, each with an address of its own: --ip and UROCE_IP are left "
+        "out\n");
+  config.ip.clear();
+  return config;
 }
 
 std::string capture_for_end(const std::string& file, const std::string& link, bool server) {

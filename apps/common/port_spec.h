@@ -4,6 +4,7 @@
 #include <array>
 #include <string>
 
+#include "uroce/config.h"
 #include "uroce/result.h"
 
 namespace uroce::apps {
@@ -32,6 +33,11 @@ namespace uroce::apps {
 
 /// Another link of the same kind: "shm:x" -> "shm:x-raw"; an interface is shared.
 [[nodiscard]] std::string another_link(std::string spec, const std::string& suffix);
+
+/// Of a command that opens both ends of a link by one configuration: they cannot have the same addresses,
+/// which are for other commands then, as UROCE_IP is for the examples. A note on stderr says so if there are
+/// any.
+[[nodiscard]] Config without_addresses(Config config);
 
 /// A capture file has one writer: FILE becomes FILE.LINK.client or FILE.LINK.server. None stays none.
 [[nodiscard]] std::string capture_for_end(const std::string& file, const std::string& link, bool server);

@@ -288,7 +288,7 @@ int run(const SharedOptions& shared, const Options& options) {
     links.push_back({"shm", fmt::format("shm:demo-{}", ::getpid()), false});
   }
   if (config->seed == 0) config->seed = 1;
-  Demo demo(*config, *cores, options, false);
+  Demo demo(without_addresses(*config), *cores, options, false);
   const auto result = demo.run(links);
   if (!result) return fail(result.error());
   if (shared.json()) {

@@ -107,6 +107,19 @@ class Demo(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual({row["link"] for row in json.loads(result.stdout)["rows"]}, {"shm"})
 
+    def test_addresses_that_both_ends_would_have_are_left_out(self):
+        os.environ["UROCE_IP"] = "10.77.0.1/24"
+        self.addCleanup(os.environ.pop, "UROCE_IP")
+        common = ["--port", self.port, "--no-huge", "--json"]
+        for words in (["demo", "--quick"], ["bench", "link", "--rounds", 1, "--sample-ms", 10, "--rtt", 64,
+                                            "--rate", 64, "--stream", 4096],
+                      ["bench", "scale", "--quick", "--only", "tail"],
+                      ["bench", "rate", "--rates", 1000, "--sample-ms", 10, "--rounds", 1]):
+            with self.subTest(words=words):
+                result = run(*words, *common)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn("--ip and UROCE_IP are left out", result.stderr)
+
     def test_text_is_one_table_with_ratios_and_what_to_try_next(self):
         result = run("demo", "--quick", "--port", self.port, "--no-huge")
         self.assertEqual(result.returncode, 0, result.stderr)
