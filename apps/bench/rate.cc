@@ -48,18 +48,19 @@ class RateBench {
     return {};
   }
   [[nodiscard]] const std::vector<LoadPoint>& points() const noexcept { return points_; }
-  [[nodiscard]] Json result(const std::string& port) const {
-    return {{"schema", "uroce.bench.rate/1"},
-            {"machine", machine_json()},
-            {"port", port},
-            {"path_mtu", uroce_.path_mtu},
-            {"cores", cores_.text()},
-            {"rounds", options_.rounds},
-            {"sample_ms", options_.sample_ms},
-            {"line_ns", lines_json(lines_ns_)},
-            {"tcp", {{"path", tcp_.path}, {"congestion", tcp_.congestion}}},
-            {"unit", "us"},
-            {"rows", points_json(points_)}};
+  [[nodiscard]] Json result(const Config& config) const {
+    Json all = run_json("uroce.bench.rate/1", config);
+    all.update({{"machine", machine_json()},
+                {"port", config.port},
+                {"path_mtu", uroce_.path_mtu},
+                {"cores", cores_.text()},
+                {"rounds", options_.rounds},
+                {"sample_ms", options_.sample_ms},
+                {"line_ns", lines_json(lines_ns_)},
+                {"tcp", {{"path", tcp_.path}, {"congestion", tcp_.congestion}}},
+                {"unit", "us"},
+                {"rows", points_json(points_)}});
+    return all;
   }
 
  private:
@@ -150,7 +151,7 @@ int run(const SharedOptions& shared, const RateOptions& options) {
   const Status ran = bench->run(progress);
   progress.clear();
   if (!ran && bench->points().empty()) return fail(ran.error());
-  const Json result = bench->result(config->port);
+  const Json result = bench->result(*config);
   if (shared.json()) {
     fmt::print("{}\n", result.dump(2));
   } else {

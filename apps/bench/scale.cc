@@ -62,13 +62,14 @@ int run(const SharedOptions& shared, const ScaleOptions& options) {
   progress.clear();
   if (!ran && figures.empty()) return fail(ran.error());
   if (shared.json()) {
-    fmt::print("{}\n", Json{{"machine", machine_json()},
-                            {"port", config->port},
-                            {"cores", cores->text()},
-                            {"qps", options.qps},
-                            {"regions", options.regions},
-                            {"rows", judged_json(figures)}}
-                           .dump(2));
+    Json result = run_json("uroce.bench.scale/1", *config);
+    result.update({{"machine", machine_json()},
+                   {"port", config->port},
+                   {"cores", cores->text()},
+                   {"qps", options.qps},
+                   {"regions", options.regions},
+                   {"rows", judged_json(figures)}});
+    fmt::print("{}\n", result.dump(2));
   } else {
     fmt::print(
         "{}\n{}, {}; medians of {} samples of {} ms, taken in turns. base: the same without.\n"

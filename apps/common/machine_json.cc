@@ -1,8 +1,30 @@
 #include "apps/common/machine_json.h"
 
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <string>
+
 #include "apps/common/cores.h"
+#include "apps/revision.h"
 
 namespace uroce::apps {
+namespace {
+
+/// As one that a shell takes, but for words with blanks.
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline");
+  std::string words{std::istreambuf_iterator<char>(file), {}};
+  if (words.ends_with('\0')) words.pop_back();
+  std::ranges::replace(words, '\0', ' ');
+  return words;
+}
+
+}  // namespace
 
 Json machine_json(const Machine& machine) {
   Json interfaces = Json::array();
@@ -29,6 +51,18 @@ Json machine_json(const Machine& machine) {
 
 Json machine_json() {
   return machine_json(read_machine("/", allowed_cores()));
+}
+
+Json run_json(std::string_view schema, const Config& config) {
+  const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+  Json run = {{"schema", schema},
+              {"command", command_line()},
+              {"time", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now))},
+              {"version", UROCE_VERSION},
+              {"revision", UROCE_REVISION},
+              {"trained", UROCE_TRAINED}};
+  for (const ConfigKey& key : config_keys()) run["config"][std::string(key.name)] = key.get(config);
+  return run;
 }
 
 }  // namespace uroce::apps

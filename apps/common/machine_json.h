@@ -1,13 +1,20 @@
-/// The machine as part of results: figures mean little without it.
+/// The machine and the run as parts of results: figures mean little without them.
 #pragma once
+
+#include <string_view>
 
 #include "apps/common/machine.h"
 #include "apps/common/worker.h"
+#include "uroce/config.h"
 
 namespace uroce::apps {
 
 [[nodiscard]] Json machine_json(const Machine& machine);
 /// The one that this runs on.
 [[nodiscard]] Json machine_json();
+
+/// What JSON objects have alike: the schema, the command line, the time (UTC), which uroce it is, and the
+/// configuration: all keys, as their options take them.
+[[nodiscard]] Json run_json(std::string_view schema, const Config& config);
 
 }  // namespace uroce::apps

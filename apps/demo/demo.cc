@@ -114,17 +114,19 @@ class Demo {
       if (is_stopped()) return stopped();
     }
     progress_.clear();
-    return Json{{"machine", machine_json()},
-                {"verified", errors_ == 0 && operations_ > 0},
-                {"errors", errors_},
-                {"rows", rows_json(rows_)},
-                {"operations", operations_},
-                {"bytes", bytes_},
-                {"cores", cores_.text()},
-                {"tcp", {{"path", tcp_->path}, {"congestion", tcp_->congestion}}},
-                {"failure", failure_},
-                {"notes", notes_},
-                {"seconds", static_cast<double>((now_ns() - begin_) / kMillisecond) / 1000.0}};
+    Json result = run_json("uroce.demo/1", config_);
+    result.update({{"machine", machine_json()},
+                   {"verified", errors_ == 0 && operations_ > 0},
+                   {"errors", errors_},
+                   {"rows", rows_json(rows_)},
+                   {"operations", operations_},
+                   {"bytes", bytes_},
+                   {"cores", cores_.text()},
+                   {"tcp", {{"path", tcp_->path}, {"congestion", tcp_->congestion}}},
+                   {"failure", failure_},
+                   {"notes", notes_},
+                   {"seconds", static_cast<double>((now_ns() - begin_) / kMillisecond) / 1000.0}});
+    return result;
   }
 
   [[nodiscard]] const std::vector<Row>& rows() const noexcept { return rows_; }

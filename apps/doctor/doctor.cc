@@ -60,10 +60,10 @@ int examine(const SharedOptions& options, unsigned spin_ms) {
     findings.push_back(judge(look_for_hiccups(spin_ms * kMillisecond)));
   }
   if (options.json()) {
-    fmt::print("{}\n", Json{{"schema", "uroce.doctor/1"},
-                            {"machine", machine_json(machine)},
-                            {"findings", findings_json(findings)}}
-                           .dump(2));
+    Json all = run_json("uroce.doctor/1", *config);
+    all["machine"] = machine_json(machine);
+    all["findings"] = findings_json(findings);
+    fmt::print("{}\n", all.dump(2));
   } else {
     fmt::print("{}, Linux {}{}\n{}", machine.cpu, machine.kernel,
                machine.is_virtual ? ", a virtual machine: its host takes the cores at times" : "",

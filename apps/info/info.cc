@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/common/cli.h"
+#include "apps/common/machine_json.h"
 #include "apps/common/table.h"
 #include "apps/common/worker.h"
 #include "uroce/device.h"
@@ -35,12 +36,17 @@ Json device_json(const Device& device) {
   }
   Json counters = Json::object();
   for (const auto& counter : device.counters()) counters[counter.name] = counter.value;
-  return {
-      {"port", device.config().port},   {"link", device.port_state() == PortState::kActive ? "up" : "down"},
-      {"loops", device.loops()},        {"mac", to_string(device.mac())},
-      {"link_mtu", device.link_mtu()},  {"path_mtu", bytes(device.active_mtu())},
-      {"gids", std::move(gids)},        {"limits", limits_json(device.limits())},
-      {"counters", std::move(counters)}};
+  Json all = run_json("uroce.info/1", device.config());
+  all.update({{"port", device.config().port},
+              {"link", device.port_state() == PortState::kActive ? "up" : "down"},
+              {"loops", device.loops()},
+              {"mac", to_string(device.mac())},
+              {"link_mtu", device.link_mtu()},
+              {"path_mtu", bytes(device.active_mtu())},
+              {"gids", std::move(gids)},
+              {"limits", limits_json(device.limits())},
+              {"counters", std::move(counters)}});
+  return all;
 }
 
 void print_text(const Json& info) {

@@ -63,7 +63,7 @@ int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
   const Status driven = drive(session, results);
   if (!driven && results.empty()) return fail(driven.error());
   const TestSpec& spec = session.spec();
-  const auto as_json = results_json(spec, local, results).dump(2);
+  const auto as_json = results_json(session, results).dump(2);
   print_samples(spec, local, results);
   fmt::print("{}", json ? as_json + "\n" : results_text(spec, local, results));
   if (const auto written = write_file(local.json_file, as_json + "\n"); !written)
@@ -115,7 +115,8 @@ int run_test(const SharedOptions& shared, const LocalOptions& local, const TestS
   tell_of_lost_frames((*session)->device());
   if (!served) return fail(served.error());
   const TestSpec& spec = (*session)->spec();
-  fmt::print("{}", shared.json() ? served_json(spec, *served).dump() + "\n" : served_text(spec, *served));
+  fmt::print("{}",
+             shared.json() ? served_json(**session, *served).dump() + "\n" : served_text(spec, *served));
   return 0;
 }
 

@@ -224,15 +224,19 @@ std::string served_text(const TestSpec& spec, const Served& served) {
                      served.lost);
 }
 
-Json served_json(const TestSpec& spec, const Served& served) {
-  Json told = {{"served", spec.name()}};
+Json served_json(Session& session, const Served& served) {
+  const TestSpec& spec = session.spec();
+  Json told = run_json("uroce.perf.served/1", session.config());
+  told["served"] = spec.name();
   if (spec.is_reliable() || spec.latency) return told;
   told["n_received"] = served.received;
   told["n_lost"] = served.lost;
   return told;
 }
 
-Json results_json(const TestSpec& spec, const LocalOptions& local, const Results& results) {
+Json results_json(Session& session, const Results& results) {
+  const TestSpec& spec = session.spec();
+  const LocalOptions& local = session.local();
   Json rows = Json::array();
   for (const auto& [size, latency] : results.latency) {
     // The figures of the row itself are those that perftest prints; "rtt" and "half_rtt" say which is which.
@@ -267,12 +271,16 @@ Json results_json(const TestSpec& spec, const LocalOptions& local, const Results
   info["row_is"] = spec.latency ? (spec.is_ping_pong() ? "half_rtt" : "rtt") : "bandwidth";
   const char* bandwidth_name = local.gigabits ? "Gb/sec" : "MB/sec (2^20 bytes)";
   info["unit"] = spec.latency ? latency_unit(local, {}).name : bandwidth_name;
-  return {{"schema", "uroce.perf/1"},
-          {"machine", machine_json()},
-          {"test_info", std::move(info)},
-          {"results", std::move(rows)},
-          {"verified", spec.verify ? Json(results.data_errors() == 0) : Json()},
-          {"data_errors", results.data_errors()}};
+  info["host"] = local.host;
+  if (const auto index = choose_gid(session.device(), local.gid_index))
+    info["gid"] = to_string(session.device().gids().at(*index).gid);
+  Json all = run_json("uroce.perf/1", session.config());
+  all["machine"] = machine_json();
+  all["test_info"] = std::move(info);
+  all["results"] = std::move(rows);
+  all["verified"] = spec.verify ? Json(results.data_errors() == 0) : Json();
+  all["data_errors"] = results.data_errors();
+  return all;
 }
 
 }  // namespace uroce::apps::perf

@@ -27,7 +27,7 @@ void print_samples(const TestSpec& spec, const LocalOptions& local, const Result
 [[nodiscard]] std::string hgrm_text(const Results& results);
 /// What a server tells at the end.
 [[nodiscard]] std::string served_text(const TestSpec& spec, const Served& served);
-[[nodiscard]] Json served_json(const TestSpec& spec, const Served& served);
-[[nodiscard]] Json results_json(const TestSpec& spec, const LocalOptions& local, const Results& results);
+[[nodiscard]] Json served_json(Session& session, const Served& served);
+[[nodiscard]] Json results_json(Session& session, const Results& results);
 
 }  // namespace uroce::apps::perf

@@ -12,6 +12,7 @@
 #include "apps/common/cm_address.h"
 #include "apps/common/cores.h"
 #include "apps/common/histogram.h"
+#include "apps/common/machine_json.h"
 #include "apps/common/stop.h"
 #include "apps/common/tell.h"
 #include "apps/common/worker.h"
@@ -55,18 +56,20 @@ struct Tally {
   Histogram ns;
   std::uint64_t errors = 0;  ///< rounds whose data differ
 
-  [[nodiscard]] Json to_json(const Options& options, const CmAddress& peer) const {
+  [[nodiscard]] Json to_json(const Config& config, const Options& options, const CmAddress& peer) const {
     const auto usec = [](std::optional<double> value) { return value ? Json(*value / 1000) : Json(); };
-    return {{"role", "client"},
-            {"peer", to_string(peer)},
-            {"bytes", options.size},
-            {"round_trips", ns.count()},
-            {"min_us", usec(static_cast<double>(ns.min()))},
-            {"p50_us", usec(ns.percentile(50))},
-            {"p99_us", usec(ns.sound_percentile(99, 1))},
-            {"max_us", usec(static_cast<double>(ns.max()))},
-            {"verified", options.verify},
-            {"data_errors", errors}};
+    Json all = run_json("uroce.ping/1", config);
+    all.update({{"role", "client"},
+                {"peer", to_string(peer)},
+                {"bytes", options.size},
+                {"round_trips", ns.count()},
+                {"min_us", usec(static_cast<double>(ns.min()))},
+                {"p50_us", usec(ns.percentile(50))},
+                {"p99_us", usec(ns.sound_percentile(99, 1))},
+                {"max_us", usec(static_cast<double>(ns.max()))},
+                {"verified", options.verify},
+                {"data_errors", errors}});
+    return all;
   }
 
   [[nodiscard]] std::string text(const Options& options, const CmAddress& peer) const {
@@ -121,7 +124,7 @@ int run_client(Cm& cm, const Options& options, bool json) {
   (*side)->disconnect();
   if (!asked) return fail(asked.error());
   if (json) {
-    fmt::print("{}\n", tally.to_json(options, *to).dump(2));
+    fmt::print("{}\n", tally.to_json(cm.device().config(), options, *to).dump(2));
   } else {
     fmt::print("{}", tally.text(options, *to));
   }
@@ -172,7 +175,8 @@ int run_server(Cm& cm, const Options& options, bool json) {
       const int code = fail(rounds.error());
       if (!options.persistent) return code;
     } else if (json) {
-      const Json served = {{"role", "server"}, {"peer", to_string(peer)}, {"round_trips", *rounds}};
+      Json served = run_json("uroce.ping/1", cm.device().config());
+      served.update({{"role", "server"}, {"peer", to_string(peer)}, {"round_trips", *rounds}});
       fmt::print("{}\n", served.dump());
     } else {
       fmt::print("{} round trips with {}\n", *rounds, to_string(peer));

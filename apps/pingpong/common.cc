@@ -8,6 +8,7 @@
 
 #include "apps/common/cores.h"
 #include "apps/common/endpoint.h"
+#include "apps/common/machine_json.h"
 #include "apps/common/stop.h"
 #include "apps/common/tell.h"
 
@@ -182,10 +183,11 @@ Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptio
   return stopped();
 }
 
-int report(const PingPongOptions& options, bool json, double seconds, std::uint64_t data_errors,
-           const Json& more) {
+int report(const Config& config, const PingPongOptions& options, bool json, double seconds,
+           std::uint64_t data_errors, const Json& more) {
   if (json) {
-    Json result = result_json(options, seconds);
+    Json result = run_json("uroce.pingpong/1", config);
+    result.update(result_json(options, seconds));
     result["data_errors"] = data_errors;
     result.update(more);
     fmt::print("{}\n", result.dump(2));

@@ -65,8 +65,8 @@ Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptio
                                      const Socket& peer, std::span<Wc> wcs);
 
 /// Prints how it went, as JSON with `more` if asked for. @return the exit code.
-int report(const PingPongOptions& options, bool json, double seconds, std::uint64_t data_errors,
-           const Json& more);
+int report(const Config& config, const PingPongOptions& options, bool json, double seconds,
+           std::uint64_t data_errors, const Json& more);
 
 /// `pingpong --type srq`. @return the exit code.
 int run_shared_pingpong(const Config& config, const PingPongOptions& options, bool json);

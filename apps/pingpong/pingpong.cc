@@ -191,7 +191,7 @@ int run(const SharedOptions& shared, const PingPongOptions& options) {
   std::fflush(stdout);
   const auto seconds = run->run();
   if (!seconds) return fail(seconds.error());
-  return report(options, shared.json(), *seconds, run->data_errors(),
+  return report(*config, options, shared.json(), *seconds, run->data_errors(),
                 Json::object({{"local", to_wire(run->local())}, {"remote", to_wire(run->remote())}}));
 }
 

@@ -227,7 +227,7 @@ int run_shared_pingpong(const Config& config, const PingPongOptions& options, bo
   if (!json) print_addresses("remote address:", run->remote());
   const auto seconds = run->run();
   if (!seconds) return fail(seconds.error());
-  return report(options, json, *seconds, run->data_errors(), Json::object({{"qps", options.num_qp}}));
+  return report(config, options, json, *seconds, run->data_errors(), Json::object({{"qps", options.num_qp}}));
 }
 
 }  // namespace uroce::apps

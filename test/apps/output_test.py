@@ -42,5 +42,45 @@ class Help(Case):
         self.assert_fails(uroce("run", "--json", "--", "true"), USAGE, "--json")
 
 
+class Json(Case):
+    """It says what was measured, when, and by which uroce."""
+
+    def assert_says_what_was_run(self, text, schema, *words):
+        told = json.loads(text)
+        self.assertEqual(told["schema"], f"uroce.{schema}/1")
+        for word in words:
+            self.assertIn(str(word), told["command"].split(" "))
+        then = datetime.datetime.strptime(told["time"], "%Y-%m-%dT%H:%M:%S%z")
+        age = datetime.datetime.now(datetime.timezone.utc) - then
+        self.assertLess(abs(age.total_seconds()), 2 * SECONDS)
+        self.assertEqual(told["config"]["no-huge"], "true")
+        self.assertRegex(told["revision"], r"^\S+$")
+        self.assertIn(told["trained"], (True, False))
+        return told
+
+    def test_of_single_commands(self):
+        for words, schema in ((["info"], "info"), (["doctor", "--spin-ms", 0], "doctor"),
+                              (["demo", "--quick"], "demo"),
+                              (["bench", "link", "--rounds", 1, "--sample-ms", 10, "--rtt", 64, "--rate", 64,
+                                "--stream", 4096], "bench.link"),
+                              (["bench", "scale", "--quick", "--only", "tail"], "bench.scale"),
+                              (["bench", "rate", "--rates", 1000, "--sample-ms", 10, "--rounds", 1],
+                               "bench.rate")):
+            with self.subTest(words=words):
+                result = uroce(*words, "--json", "--no-huge", "--port", self.link)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                told = self.assert_says_what_was_run(result.stdout, schema, *words, self.link)
+                self.assertEqual(told["config"]["port"], self.link)
+
+    def test_of_pairs(self):
+        out, served = self.pair("perf", "send_lat", "-n", 10, "--json", "--mtu", 2000)
+        told = self.assert_says_what_was_run(out, "perf", "send_lat", "localhost")
+        self.assertEqual((told["config"]["mtu"], told["test_info"]["host"]), ("2000", "localhost"))
+        self.assertRegex(told["test_info"]["gid"], r"^::ffff:10\.77\.0\.[12]$")
+        self.assert_says_what_was_run(served, "perf.served", "send_lat")
+        for out in self.pair("pingpong", "-n", 10, "--json"):
+            self.assert_says_what_was_run(out, "pingpong", "-n", 10)
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)
