@@ -3,7 +3,6 @@
 
 #include <CLI/CLI.hpp>
 #include <array>
-#include <fstream>
 #include <limits>
 #include <memory>
 
@@ -49,33 +48,45 @@ Status drive(Session& session, Results& results) {
   return {};
 }
 
-/// Before the run whose results they are to hold; what is in the files stays there until then.
-Status check_result_files(const LocalOptions& local) {
+/// Those of the client.
+Status await_results(const LocalOptions& local, AwaitedFiles& files) {
   if (!local.is_client()) return {};
   for (const auto& file : {local.json_file, local.hgrm_file}) {
-    if (!file.empty() && !std::ofstream(file, std::ios::app)) return unwritable(file);
+    if (auto added = files.add(file); !added) return added;
   }
   return {};
 }
 
 int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
   Results results;
-  const Status driven = drive(session, results);
-  if (!driven && results.empty()) return fail(driven.error());
-  const TestSpec& spec = session.spec();
-  const auto as_json = results_json(session, results).dump(2);
-  print_samples(spec, local, results);
-  fmt::print("{}", json ? as_json + "\n" : results_text(spec, local, results));
-  if (const auto written = write_file(local.json_file, as_json + "\n"); !written)
-    return fail(written.error());
-  if (const auto written = write_file(local.hgrm_file, hgrm_text(results)); !written)
-    return fail(written.error());
-  if (!driven) return fail(driven.error());
-  std::string wrong = below_limit(local, results);
-  if (results.data_errors() > 0) wrong = fmt::format("{} bytes or values were wrong", results.data_errors());
-  if (wrong.empty()) return 0;
-  tell("uroce: {}\n", wrong);
-  return 1;
+  /// A server has taken options in vain.
+  std::vector<std::string_view> vain;
+  if (!local.json_file.empty()) vain.emplace_back("--out_json_file");
+  if (!local.hgrm_file.empty()) vain.emplace_back("--hgrm");
+  if (local.as_it_came) vain.emplace_back("-U");
+  if (local.sorted) vain.emplace_back("-H");
+  if (local.least_bandwidth > 0) vain.emplace_back("-w");
+  if (local.least_rate > 0) vain.emplace_back("-y");
+  if (vain.empty()) return;
+  tell("uroce: note: {} {} the client's: a server has no results\n", fmt::join(vain, ", "),
+       vain.size() == 1 ? "is" : "are");
+}
+
+const Status driven = drive(session, results);
+if (!driven && results.empty()) return fail(driven.error());
+const TestSpec& spec = session.spec();
+const auto as_json = results_json(session, results).dump(2);
+print_samples(spec, local, results);
+fmt::print("{}", json ? as_json + "\n" : results_text(spec, local, results));
+if (const auto written = write_file(local.json_file, as_json + "\n"); !written) return fail(written.error());
+if (const auto written = write_file(local.hgrm_file, hgrm_text(results)); !written)
+  return fail(written.error());
+if (!driven) return fail(driven.error());
+std::string wrong = below_limit(local, results);
+if (results.data_errors() > 0) wrong = fmt::format("{} bytes or values were wrong", results.data_errors());
+if (wrong.empty()) return 0;
+tell("uroce: {}\n", wrong);
+return 1;
 }
 
 int run_client(Session& session, const LocalOptions& local, bool json) {
@@ -95,7 +106,8 @@ int run_test(const SharedOptions& shared, const LocalOptions& local, const TestS
   if (local.sleeps) base.mode = Mode::kAuto;  // in mode app nobody would wake it
   const auto config = shared.resolve(base);
   if (!config) return fail(config.error());
-  if (auto checked = check_result_files(local); !checked) return fail(checked.error());
+  AwaitedFiles files;
+  if (auto awaited = await_results(local, files); !awaited) return fail(awaited.error());
   if (auto pinned = pin_application(*config, most_loops(local, wish)); !pinned) return fail(pinned.error());
   const auto announce = [&](const Device& device) {
     if (local.is_client() || shared.json()) return;

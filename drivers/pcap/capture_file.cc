@@ -41,9 +41,8 @@ Result<std::shared_ptr<CaptureFile>> CaptureFile::create(const std::string& path
   capture->buffer_.reserve(kBufferBytes);
   const int file = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) {
-    const Errc code = errno == EACCES || errno == EPERM ? Errc::kPermission : Errc::kConfig;
-    return Error{code, "capture file " + path + " cannot be written: " + std::strerror(errno) +
-                           "; name a file in a writable directory, e.g. --pcap /tmp/uroce.pcapng"};
+    return Error{Errc::kConfig, "capture file " + path + " cannot be written: " + std::strerror(errno) +
+                                    "; name a file in a writable directory, e.g. --pcap /tmp/uroce.pcapng"};
   }
   capture->file_ = file;
   struct stat status {};

@@ -29,7 +29,7 @@ class CaptureFile {
   static constexpr std::uint64_t kFlushNs = 100'000'000;
 
   /// An old capture of that name is gone afterwards.
-  /// @return kConfig, kPermission or kSystem if the file cannot be written; kBusy if another port writes
+  /// @return kConfig or kSystem if the file cannot be written; kBusy if another port writes
   /// to it.
   static Result<std::shared_ptr<CaptureFile>> create(const std::string& path);
   ~CaptureFile();

@@ -491,7 +491,8 @@ class PerfOptions(Case):
             nowhere = pathlib.Path(folder, "nowhere", "x")
             common = ["perf", "send_lat", "-n", 100, "--port", self.link, "-p", self.port, "--no-huge"]
             with started(*common):
-                self.assert_fails(uroce(*common, "--out_json_file", nowhere, "localhost"), 22, str(nowhere))
+                self.assert_fails(uroce(*common, "--out_json_file", nowhere, "localhost"), CONFIG,
+                                  str(nowhere))
 
     def samples(self, out):
         """The values below each "#, usec"."""

@@ -446,11 +446,14 @@ class BenchRate(unittest.TestCase):
 
     def test_what_makes_no_sense_is_one_line_with_its_exit_code(self):
         for words in (["--rates", 0], ["--rates", 200_000_000], ["--rates", "many"], ["--sizes", 0],
-                      ["--sizes", 4097], ["--hgrm", "/nonexistent"], ["--sample-ms", 1]):
+                      ["--sizes", 4097], ["--sample-ms", 1]):
             result = self.rate(*words)
             self.assertEqual(result.returncode, 2, (words, result.stderr))
             self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
             self.assertIn(words[0], result.stderr)
+        result = self.rate("--hgrm", "/nonexistent")
+        self.assertEqual(result.returncode, 19, result.stderr)
+        self.assertIn("/nonexistent cannot be written: No such file", result.stderr)
         result = self.rate("--port", "af_packet:eth0")
         self.assertEqual(result.returncode, 10, result.stderr)
         self.assertIn("--peer-port", result.stderr)

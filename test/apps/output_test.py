@@ -82,5 +82,25 @@ class Json(Case):
             self.assert_says_what_was_run(out, "pingpong", "-n", 10)
 
 
+class Results(Case):
+    def common(self, *words):
+        return ["perf", *words, "--port", self.link, "-p", self.port, "--no-huge", *PATIENT]
+
+    def test_a_file_for_results_that_never_come_is_not_left(self):
+        with tempfile.TemporaryDirectory() as folder:
+            made, kept = pathlib.Path(folder, "made"), pathlib.Path(folder, "kept")
+            kept.write_text("")
+            result = uroce(*self.common("send_lat"), "--hgrm", made, "--out_json_file", kept, "localhost")
+            self.assertNotEqual(result.returncode, 0)
+            self.assertEqual(list(pathlib.Path(folder).iterdir()), [kept])
+
+    def test_files_that_cannot_be_written_have_one_exit_code(self):
+        for words in (["info", "--pcap"], ["info", "--counters"], ["perf", "read_lat", "localhost", "--hgrm"],
+                      ["perf", "read_lat", "localhost", "--out_json_file"], ["bench", "rate", "--hgrm"]):
+            with self.subTest(words=words):
+                result = uroce(*words, "/nonexistent/x", "--port", self.link, "--no-huge")
+                self.assert_fails(result, CONFIG, "/nonexistent/x", "No such file or directory")
+
+
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)

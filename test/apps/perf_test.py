@@ -213,13 +213,13 @@ class Output(Case):
             nowhere = pathlib.Path(folder, "nowhere", "x")
             result = uroce("perf", "send_lat", "--port", self.link, "-p", self.port, "--no-huge",
                            "--out_json_file", nowhere, "localhost")  # where there is no server
-            self.assert_fails(result, SYSTEM, str(nowhere))
+            self.assert_fails(result, CONFIG, f"{nowhere} cannot be written: No such file")
 
     def test_the_table_comes_before_a_result_file_that_is_full(self):
         common = ["perf", "send_lat", "-n", 100, "--port", self.link, "-p", self.port, "--no-huge"]
         with started(*common):
             result = uroce(*common, "--out_json_file", "/dev/full", "localhost")
-        self.assertEqual(result.returncode, SYSTEM, result.stderr)
+        self.assertEqual(result.returncode, CONFIG, result.stderr)
         self.assertIn("t_typical[usec]", result.stdout)
         self.assertIn("/dev/full cannot be written", result.stderr)
 
