@@ -5,6 +5,8 @@
 #include <array>
 #include <limits>
 #include <memory>
+#include <string_view>
+#include <vector>
 
 #include "apps/commands.h"
 #include "apps/common/cli.h"
@@ -57,9 +59,8 @@ Status await_results(const LocalOptions& local, AwaitedFiles& files) {
   return {};
 }
 
-int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
-  Results results;
-  /// A server has taken options in vain.
+/// A server has taken options in vain.
+void tell_of_clients_options(const LocalOptions& local) {
   std::vector<std::string_view> vain;
   if (!local.json_file.empty()) vain.emplace_back("--out_json_file");
   if (!local.hgrm_file.empty()) vain.emplace_back("--hgrm");
@@ -72,21 +73,24 @@ int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
        vain.size() == 1 ? "is" : "are");
 }
 
-const Status driven = drive(session, results);
-if (!driven && results.empty()) return fail(driven.error());
-const TestSpec& spec = session.spec();
-const auto as_json = results_json(session, results).dump(2);
-print_samples(spec, local, results);
-fmt::print("{}", json ? as_json + "\n" : results_text(spec, local, results));
-if (const auto written = write_file(local.json_file, as_json + "\n"); !written) return fail(written.error());
-if (const auto written = write_file(local.hgrm_file, hgrm_text(results)); !written)
-  return fail(written.error());
-if (!driven) return fail(driven.error());
-std::string wrong = below_limit(local, results);
-if (results.data_errors() > 0) wrong = fmt::format("{} bytes or values were wrong", results.data_errors());
-if (wrong.empty()) return 0;
-tell("uroce: {}\n", wrong);
-return 1;
+int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
+  Results results;
+  const Status driven = drive(session, results);
+  if (!driven && results.empty()) return fail(driven.error());
+  const TestSpec& spec = session.spec();
+  const auto as_json = results_json(session, results).dump(2);
+  print_samples(spec, local, results);
+  fmt::print("{}", json ? as_json + "\n" : results_text(spec, local, results));
+  if (const auto written = write_file(local.json_file, as_json + "\n"); !written)
+    return fail(written.error());
+  if (const auto written = write_file(local.hgrm_file, hgrm_text(results)); !written)
+    return fail(written.error());
+  if (!driven) return fail(driven.error());
+  std::string wrong = below_limit(local, results);
+  if (results.data_errors() > 0) wrong = fmt::format("{} bytes or values were wrong", results.data_errors());
+  if (wrong.empty()) return 0;
+  tell("uroce: {}\n", wrong);
+  return 1;
 }
 
 int run_client(Session& session, const LocalOptions& local, bool json) {
@@ -108,6 +112,7 @@ int run_test(const SharedOptions& shared, const LocalOptions& local, const TestS
   if (!config) return fail(config.error());
   AwaitedFiles files;
   if (auto awaited = await_results(local, files); !awaited) return fail(awaited.error());
+  if (!local.is_client()) tell_of_clients_options(local);
   if (auto pinned = pin_application(*config, most_loops(local, wish)); !pinned) return fail(pinned.error());
   const auto announce = [&](const Device& device) {
     if (local.is_client() || shared.json()) return;

@@ -101,6 +101,15 @@ class Results(Case):
                 result = uroce(*words, "/nonexistent/x", "--port", self.link, "--no-huge")
                 self.assert_fails(result, CONFIG, "/nonexistent/x", "No such file or directory")
 
+    def test_a_server_tells_what_it_takes_in_vain(self):
+        common = self.common("send_bw", "-n", 10)
+        with started(*common, "-w", 1, "-y", 2, "--out_json") as server:
+            client = uroce(*common, "localhost")
+            self.assertEqual(client.returncode, 0, client.stderr)
+            self.assertEqual(client.stderr, "")
+            _, err = server.communicate(timeout=SECONDS)
+        self.assertIn("--out_json_file, -w, -y are the client's: a server has no results", err)
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)
