@@ -39,7 +39,9 @@ Result<Bandwidth> measure_bandwidth(Session& session, std::uint32_t size) {
   if (auto sent = run_until(
           session, stream, [&] { return stream.has_sent_all(); }, unexpected);
       !sent) {
-    return sent.error();
+    const bool is_known = is_stopped() && session.spec().is_reliable() && !session.spec().bidirectional;
+    const Bandwidth until_now = stream.result();
+    return is_known && until_now.messages > 0 ? until_now : Result<Bandwidth>(sent.error());
   }
   Bandwidth result = stream.result();
   if (auto said = session.say({{"done", stream.totals()}}); !said) return said.error();

@@ -20,6 +20,15 @@ Error interrupted(Session& session, const OneAtATime& test) {
   return news ? Error{.code = Errc::kPeer, .text = "the peer ended the test"} : news.error();
 }
 
+/// What has been measured, if there is anything: the peer is told nothing more.
+/// @param ns  that it took
+Result<Latency> until_stopped(Session& session, const OneAtATime& test, Latency& result, double ns) {
+  if (result.ticks->count() == 0) return stopped();
+  result.rate = achieved_rate(session.local().rate, result.ticks->count(), ns);
+  result.data_errors = test.data_errors();
+  return std::move(result);
+}
+
 }  // namespace
 
 Result<Latency> measure_latency(Session& session, std::uint32_t size) {
@@ -39,21 +48,21 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size) {
   schedule.begin(clock.ticks());
   std::uint64_t start = 0;  // of what counts; 0: warming up
   for (std::uint64_t number = 0;; ++number) {
-    if (is_stopped()) return stopped();
     if (spec.verify) test.fill(number);
     const std::uint64_t now = clock.ticks();
+    if (is_stopped()) return until_stopped(session, test, result, clock.ns(now - start));
     if (start == 0 && (number >= kWarmUp || (number > 0 && now >= warm))) schedule.begin(start = now);
     const bool is_over = run > 0 ? now >= start + run : result.ticks->count() >= spec.iterations;
     if (start > 0 && is_over) {
       result.rate = achieved_rate(session.local().rate, result.ticks->count(), clock.ns(now - start));
       break;
     }
-    std::uint64_t begin = now;
-    if (schedule.is_fixed()) {
-      begin = schedule.next_due();
-      if (!test.wait_until(clock, begin)) return interrupted(session, test);
+    const std::uint64_t begin = schedule.is_fixed() ? schedule.next_due() : now;
+    const bool is_due = !schedule.is_fixed() || test.wait_until(clock, begin);
+    if (!is_due || !test.turn(number)) {
+      if (is_stopped()) continue;
+      return interrupted(session, test);
     }
-    if (!test.turn(number)) return interrupted(session, test);
     if (start > 0) {
       const std::uint64_t took = clock.ticks() - begin;
       if (test.was_repeated()) {

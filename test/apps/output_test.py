@@ -110,6 +110,29 @@ class Results(Case):
             _, err = server.communicate(timeout=SECONDS)
         self.assertIn("--out_json_file, -w, -y are the client's: a server has no results", err)
 
+    def test_who_is_stopped_tells_what_was_measured_until_then(self):
+        for test, column in (("send_lat", "t_typical"), ("read_lat", "t_typical"),
+                             ("write_bw", "BW average")):
+            with self.subTest(test=test):
+                common = self.common(test, "-D", 600)
+                with started(*common) as server, started(*common, "localhost") as client:
+                    await_requests(server)
+                    await_work(client)
+                    client.send_signal(signal.SIGINT)
+                    out, err = client.communicate(timeout=SECONDS)
+                self.assertEqual((client.returncode, err), (128 + signal.SIGINT, ""))
+                self.assertIn(column, out)
+
+
+def await_work(client):
+    """Returns once a client has long been past its warm-up: it lasts 500 operations, or 0.2 s."""
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        told = json.loads(uroce("stat", client.pid, "--json").stdout)
+        if told["devices"][0]["counters"].get("requester_messages", {"total": 0})["total"] >= 2000:
+            return
+    raise AssertionError("it does nothing")
+
 
 if __name__ == "__main__":
     unittest.main(argv=sys.argv[:1], verbosity=2)
