@@ -1,4 +1,4 @@
-/// What is going on, on stderr: one line that changes on a terminal, plain lines elsewhere.
+/// What is going on, on stderr: one line that changes on a terminal, elsewhere a plain line now and then.
 #pragma once
 
 #include <sys/ioctl.h>
@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "apps/common/clock.h"
 #include "apps/common/tell.h"
 
 namespace uroce::apps {
@@ -19,9 +20,11 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// Something that replaces the line before it. Not shown where lines cannot be replaced.
+  /// Something that replaces the line before it. Where lines cannot be replaced, one in five seconds is
+  /// shown.
   void step(std::string_view text) {
-    if (quiet_ || !terminal_) return;
+    if (quiet_) return;
+    if (!terminal_) return sign_of_life(text);
     tell("\r\x1b[K{:.{}}", text, columns());
     std::fflush(stderr);
     dirty_ = true;
@@ -39,6 +42,13 @@ class Progress {
   }
 
  private:
+  void sign_of_life(std::string_view text) {
+    constexpr std::uint64_t kEvery = 5 * kSecond;
+    const std::uint64_t now = now_ns();
+    if (now - told_ns_ < kEvery) return;
+    told_ns_ = now;
+    tell("{}\n", text);
+  }
   /// What fits into a line: one that went on in the next could not be replaced.
   static int columns() noexcept {
     constexpr int kMost = 100;
@@ -50,6 +60,7 @@ class Progress {
   bool quiet_;
   bool terminal_;
   bool dirty_ = false;
+  std::uint64_t told_ns_ = now_ns();
 };
 
 }  // namespace uroce::apps

@@ -82,6 +82,14 @@ class Json(Case):
             self.assert_says_what_was_run(out, "pingpong", "-n", 10)
 
 
+class Progress(Case):
+    def test_without_a_terminal_there_is_a_line_now_and_then(self):
+        result = uroce("bench", "rate", "--rates", 1000, "--sample-ms", 3000, "--rounds", 2, "--no-huge",
+                       "--port", self.link)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertRegex(result.stderr, r"(?m)^288 B, 1000 a second: \w+ \([12]/2\)$")
+
+
 class Results(Case):
     def common(self, *words):
         return ["perf", *words, "--port", self.link, "-p", self.port, "--no-huge", *PATIENT]
