@@ -227,16 +227,17 @@ void add_ping(CLI::App& program, int& exit_code) {
   command->add_option("-I,--source", options->source, "client: the address of the port to use");
   command->add_option("-p,--cm-port", options->port, "port of RDMA-CM")->check(check_port);
   command->add_option("-C,--count", options->count, "round trips (default: until stopped)")
+      ->default_str("")
       ->check(CLI::Range(std::uint64_t{0}, kMostRounds));
   command->add_option("-S,--size", options->size, "bytes there and back")
       ->check(CLI::Range(ping::kFewestBytes, 1U << 26U));
-  command->default_str("")
+  command
       ->add_option("--give-up-ms", options->timeout_ms,
                    "client: for an answer to its request, and a server that starts")
       ->check(CLI::Range(1U, 600'000U));
   command->add_flag("-P,--persistent", options->persistent, "server: one client after the other");
   command->add_flag("-v,--verbose", options->verbose, "print the data");
-  command->add_flag("-V,--validate", options->verify, "client: check the data");
+  command->add_flag("-V,--validate,--verify", options->verify, "client: check the data");
   command->add_flag("-d,--debug", options->debug, "print what happens");
   command->callback([=, &exit_code] {
     ping::check(*options);

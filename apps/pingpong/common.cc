@@ -153,7 +153,8 @@ Result<Socket> exchange_addresses(Device& device, const PingPongOptions& options
 
 Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptions& options,
                                      const Socket& peer, std::span<Wc> wcs) {
-  const std::uint64_t until = options.seconds == 0 ? UINT64_MAX : now_ns() + options.seconds * kSecond;
+  const std::uint64_t until =
+      options.give_up_ms == 0 ? UINT64_MAX : now_ns() + options.give_up_ms * kMillisecond;
   const std::uint32_t long_mask = options.events ? 0x7 : 0xff'ffff;  // of empty looks: some 0.5 s
   std::uint32_t looks = 0;
   std::uint64_t gone_ns = 0;  // when the peer was seen to have ended
@@ -178,7 +179,8 @@ Result<std::size_t> next_completions(Device& device, Cq& cq, const PingPongOptio
         return Error{.code = Errc::kPeer, .text = "the peer has ended before all messages were exchanged"};
     }
     if (over)
-      return Error{.code = Errc::kTimeout, .text = fmt::format("nothing came for {} s", options.seconds)};
+      return Error{.code = Errc::kTimeout,
+                   .text = fmt::format("nothing came for {:g} s", options.give_up_ms / 1000.0)};
   }
   return stopped();
 }

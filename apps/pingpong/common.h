@@ -35,7 +35,7 @@ struct PingPongOptions {
   std::uint32_t num_qp = 16;  ///< srq only
   std::optional<std::uint32_t> gid_index;
   unsigned service_level = 0;
-  unsigned seconds = 0;  ///< without progress, before giving up; 0: never
+  std::uint32_t give_up_ms = 0;  ///< without progress; 0: never
   bool events = false;
   bool check = false;
 

@@ -217,13 +217,20 @@ void add_pingpong(CLI::App& program, int& exit_code) {
   command->add_option("-n,--iters", options->iterations, "exchanges")->check(CLI::Range(1U, 1'000'000'000U));
   command->add_option("-l,--sl", options->service_level,
                       "service level; RoCE v2 has none, taken and left unused");
-  command->add_option("-g,--gid-idx", options->gid_index, "GID index (default: the first IPv4 address)");
+  command->add_option("-g,--gid-idx,--gid-index", options->gid_index,
+                      "GID index (default: the first IPv4 address)");
   command
-      ->add_option("--give-up", options->seconds,
-                   "end after this many seconds without progress (default: never)")
+      ->add_option("--give-up-ms", options->give_up_ms,
+                   "end after so many milliseconds without progress (default: never)")
+      ->default_str("")
+      ->check(CLI::Range(0U, 86'400'000U));
+  command
+      ->add_option_function<std::uint32_t>(
+          "--give-up", [options](std::uint32_t seconds) { options->give_up_ms = 1000 * seconds; },
+          "likewise, seconds (default: never)")
       ->check(CLI::Range(0U, 86'400U));
   command->add_flag("-e,--events", options->events, "sleep on CQ events instead of polling");
-  command->add_flag("-c,--chk", options->check, "validate received data");
+  command->add_flag("-c,--chk,--verify", options->check, "validate received data");
   command->callback([=, &exit_code] { exit_code = run(*shared, *options); });
 }
 

@@ -38,6 +38,16 @@ class Help(Case):
         for part in ("(lcore, app or auto; default: auto)", "default: 10000)", "(default: true)"):
             self.assertIn(part, told)
 
+    def test_what_means_the_same_is_spelled_the_same(self):
+        for words, names in ((["perf", "send_lat"], ("--verify", "--gid-index")), (["ping"], ("--verify",)),
+                             (["pingpong"], ("--verify", "--gid-index", "--give-up-ms"))):
+            told = uroce(*words, "--help").stdout
+            for name in names:
+                self.assertIn(name, told, words)
+        for words in (["--give-up", 1], ["--give-up-ms", 1000]):
+            result = uroce("pingpong", "--port", self.link, "-p", self.port, "--no-huge", *words, "localhost")
+            self.assertNotEqual(result.returncode, USAGE, result.stderr)
+
     def test_a_program_that_is_run_prints_its_own(self):
         self.assert_fails(uroce("run", "--json", "--", "true"), USAGE, "--json")
 
