@@ -118,6 +118,7 @@ int run(const SharedOptions& shared, const Options& options) {
   std::vector<Row> rows;
   Status failure;
   const auto result = run_all(without_addresses(*config), *cores, options, rows, failure);
+  tell_of_captures(config->pcap);
   if (!result) return fail(result.error());
   if (shared.json()) {
     fmt::print("{}\n", result->dump(2));

@@ -159,6 +159,7 @@ int run(const SharedOptions& shared, const RateOptions& options) {
   if (!bench) return fail(bench.error());
   const Status ran = bench->run(progress);
   progress.clear();
+  tell_of_captures(config->pcap);
   if (!ran && bench->points().empty()) return fail(ran.error());
   const Json result = bench->result(*config);
   if (shared.json()) {

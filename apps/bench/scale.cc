@@ -60,6 +60,7 @@ int run(const SharedOptions& shared, const ScaleOptions& options) {
   std::vector<Judged> figures;
   const Status ran = run_tests(stage, figures);
   progress.clear();
+  tell_of_captures(config->pcap);
   if (!ran && figures.empty()) return fail(ran.error());
   if (shared.json()) {
     Json result = run_json("uroce.bench.scale/1", *config);

@@ -71,4 +71,10 @@ std::string capture_for_end(const std::string& file, const std::string& link, bo
   return file.empty() ? file : file + "." + link + (server ? ".server" : ".client");
 }
 
+void tell_of_captures(const std::string& file) {
+  if (file.empty()) return;
+  tell("uroce: note: each end of each link has a capture: {} and {}\n", capture_for_end(file, "LINK", false),
+       capture_for_end(file, "LINK", true));
+}
+
 }  // namespace uroce::apps

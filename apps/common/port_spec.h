@@ -41,5 +41,7 @@ namespace uroce::apps {
 
 /// A capture file has one writer: FILE becomes FILE.LINK.client or FILE.LINK.server. None stays none.
 [[nodiscard]] std::string capture_for_end(const std::string& file, const std::string& link, bool server);
+/// That it does, on stderr; of none nothing.
+void tell_of_captures(const std::string& file);
 
 }  // namespace uroce::apps

@@ -292,6 +292,7 @@ int run(const SharedOptions& shared, const Options& options) {
   if (config->seed == 0) config->seed = 1;
   Demo demo(without_addresses(*config), *cores, options, false);
   const auto result = demo.run(links);
+  tell_of_captures(config->pcap);
   if (!result) return fail(result.error());
   if (shared.json()) {
     fmt::print("{}\n", result->dump(2));

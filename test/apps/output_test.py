@@ -100,6 +100,17 @@ class Progress(Case):
         self.assertRegex(result.stderr, r"(?m)^288 B, 1000 a second: \w+ \([12]/2\)$")
 
 
+class Captures(Case):
+    def test_whose_file_is_whose_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = uroce("bench", "rate", "--rates", 1000, "--sample-ms", 10, "--rounds", 1, "--no-huge",
+                           "--port", self.link, "--pcap", f"{folder}/x")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            files = sorted(map(str, pathlib.Path(folder).iterdir()))
+        self.assertEqual(len(files), 2)
+        self.assertIn(f"{folder}/x.LINK.client and {folder}/x.LINK.server", result.stderr)
+
+
 class Results(Case):
     def common(self, *words):
         return ["perf", *words, "--port", self.link, "-p", self.port, "--no-huge", *PATIENT]
