@@ -53,6 +53,7 @@ EXTRA = {
     "lib/verbs/raw_port.cc": ("drivers/registry.h", "port/port.h"),
     "lib/verbs/loop_counters.h": ("port/port.h",),
     "apps/stat/page.cc": ("lib/verbs/stat_layout.h",),  # what writer and reader agree on
+    "apps/stat/explain.cc": ("lib/base/counters.h", "lib/port/port.h"),  # names and meanings
     "apps/bench/stage.cc": ("lib/wire/crc32.h",),  # what is measured without ICRC
 }
 CM_WIRE = ("wire/mad.h", "wire/cm_mad.h")

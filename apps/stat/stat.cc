@@ -11,6 +11,7 @@
 #include "apps/common/cli.h"
 #include "apps/common/clock.h"
 #include "apps/common/stop.h"
+#include "apps/stat/explain.h"
 #include "apps/stat/report.h"
 
 namespace uroce::apps {
@@ -24,6 +25,7 @@ struct StatOptions {
   bool all = false;
   bool json = false;
   bool prometheus = false;
+  bool explain = false;
 };
 
 /// Or until the program is told to end.
@@ -62,6 +64,10 @@ int show_qps(const StatOptions& options) {
 }
 
 int show_stat(const StatOptions& options) {
+  if (options.explain) {
+    fmt::print("{}", counters_explained());
+    return 0;
+  }
   if (options.qps) return show_qps(options);
   StatSample sample{.before = find_pages(options.pid), .now = {}, .now_ns = now_ns()};
   if (sample.before.empty()) return fail(nobody(options.pid));
@@ -89,11 +95,12 @@ void add_stat(CLI::App& program, int& exit_code) {
   CLI::App* command = program.add_subcommand(
       "stat", "what the devices of running processes have counted, in all and per second");
   const auto options = std::make_shared<StatOptions>();
-  command->add_option("PID", options->pid, "only of this process")->check(CLI::Range(1U, 4'194'304U));
+  command->add_option("PID", options->pid, "only of this process")
+      ->default_str("")
+      ->check(CLI::Range(1U, 4'194'304U));
   command->add_option("--interval-ms", options->interval_ms, "time from one sample to the next")
-      ->capture_default_str()
       ->check(CLI::Range(200U, 86'400'000U));  // figures change ten times a second
-  command->add_option("--count", options->count, "samples; 0: until told to end")->capture_default_str();
+  command->add_option("--count", options->count, "samples; 0: until told to end");
   command->add_flag("--qp", options->qps,
                     "QPs one by one: peers, states and what is rare, those that have counted most first");
   command->add_flag("--all", options->all, "also counters that are zero");
@@ -101,6 +108,8 @@ void add_stat(CLI::App& program, int& exit_code) {
       command->add_flag("--json", options->json, "print one JSON object a sample, each on a line");
   command->add_flag("--prometheus", options->prometheus, "print all once, in Prometheus' text format")
       ->excludes(json);
+  command->add_flag("--explain", options->explain, "print what each counter means, and nothing else")
+      ->excludes(json, "--prometheus", "--qp", "PID");
   command->callback([options, &exit_code] { exit_code = show_stat(*options); });
 }
 

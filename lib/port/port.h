@@ -61,21 +61,27 @@ struct PortCounters {
 struct PortCounterName {
   const char* name;
   std::uint64_t PortCounters::*value;
+  const char* help;  ///< what has been counted, one clause
 };
 
 /// All of them, as users see them.
 inline constexpr std::array kPortCounterNames{
-    PortCounterName{"port_rx_frames", &PortCounters::rx_frames},
-    PortCounterName{"port_rx_bytes", &PortCounters::rx_bytes},
-    PortCounterName{"port_tx_frames", &PortCounters::tx_frames},
-    PortCounterName{"port_tx_bytes", &PortCounters::tx_bytes},
-    PortCounterName{"port_rx_missed", &PortCounters::rx_missed},
-    PortCounterName{"port_rx_malformed", &PortCounters::rx_malformed},
-    PortCounterName{"port_tx_dropped", &PortCounters::tx_dropped},
-    PortCounterName{"port_tx_no_room", &PortCounters::tx_no_room},
-    PortCounterName{"port_peer_restarts", &PortCounters::peer_restarts},
-    PortCounterName{"port_faults_injected", &PortCounters::faults_injected},
-    PortCounterName{"port_capture_lost", &PortCounters::capture_lost},
+    PortCounterName{"port_rx_frames", &PortCounters::rx_frames, "frames that the port got"},
+    PortCounterName{"port_rx_bytes", &PortCounters::rx_bytes, "their bytes"},
+    PortCounterName{"port_tx_frames", &PortCounters::tx_frames, "frames that the port sent"},
+    PortCounterName{"port_tx_bytes", &PortCounters::tx_bytes, "their bytes"},
+    PortCounterName{"port_rx_missed", &PortCounters::rx_missed, "frames lost for want of room at this end"},
+    PortCounterName{"port_rx_malformed", &PortCounters::rx_malformed,
+                    "frames that the port itself cannot read"},
+    PortCounterName{"port_tx_dropped", &PortCounters::tx_dropped,
+                    "frames that the port took and could not send"},
+    PortCounterName{"port_tx_no_room", &PortCounters::tx_no_room,
+                    "times that the port had no room for a frame"},
+    PortCounterName{"port_peer_restarts", &PortCounters::peer_restarts,
+                    "times that the other end of the link was replaced by a new one"},
+    PortCounterName{"port_faults_injected", &PortCounters::faults_injected,
+                    "faults made on purpose by --fault"},
+    PortCounterName{"port_capture_lost", &PortCounters::capture_lost, "frames missing in the file of --pcap"},
 };
 static_assert(sizeof(PortCounters) == kPortCounterNames.size() * sizeof(std::uint64_t));
 

@@ -48,6 +48,13 @@ class Help(Case):
             result = uroce("pingpong", "--port", self.link, "-p", self.port, "--no-huge", *words, "localhost")
             self.assertNotEqual(result.returncode, USAGE, result.stderr)
 
+    def test_every_counter_is_explained(self):
+        told = uroce("stat", "--explain").stdout
+        info = uroce("info", "--port", self.link, "--no-huge", "--json")
+        self.assertEqual(info.returncode, 0, info.stderr)
+        for name in json.loads(info.stdout)["counters"]:
+            self.assertRegex(told, rf"(?m)^ {name} +\S+ \S+", "a clause, not a word")
+
     def test_a_program_that_is_run_prints_its_own(self):
         self.assert_fails(uroce("run", "--json", "--", "true"), USAGE, "--json")
 
