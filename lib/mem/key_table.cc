@@ -32,7 +32,9 @@ Region as_named(Region region) noexcept {
 }  // namespace
 
 KeyTable::KeyTable(std::uint64_t seed, std::function<void()> quiesce)
-    : table_(new Table(64)), quiesce_(std::move(quiesce)), random_(seed) {}
+    : quiesce_(std::move(quiesce)), random_(seed) {
+  table_.store(new Table(64), std::memory_order_relaxed);  // when nothing is left that may run out of memory
+}
 
 KeyTable::~KeyTable() {
   delete table_.load();

@@ -168,7 +168,7 @@ class KeyTable {
   void erase(std::uint32_t key);
   void adopt(std::unique_ptr<WindowCount> orphan);
 
-  std::atomic<Table*> table_;
+  std::atomic<Table*> table_{nullptr};
   std::atomic<Table*> next_{nullptr};  // is being filled and will take the place of table_
   std::mutex control_;
   std::function<void()> quiesce_;
