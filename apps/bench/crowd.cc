@@ -72,12 +72,15 @@ Result<Crowd> Crowd::create(Device& device, Pd& pd, bool give_way) {
 Json Crowd::describe() const {
   return {{"addr", memory_.addr()},
           {"rkey", raw(memory_.rkey())},
+          {"ece", device_->config().offer().options},
           {"gid", to_wire(address_of(0, device_->gids().at(gid_index_).gid))}};
 }
 
 void Crowd::meet(const Json& peer) {
   peer_addr_ = peer.at("addr").get<std::uint64_t>();
   peer_rkey_ = Rkey{peer.at("rkey").get<std::uint32_t>()};
+  agreed_ = device_->config().offer();
+  agreed_.options &= peer.at("ece").get<std::uint32_t>();
   if (const auto address = from_wire(peer.at("gid").get<std::string>())) peer_gid_ = address->gid;
 }
 
@@ -105,6 +108,7 @@ Result<Json> Crowd::join(const Json& qpns) {
         connect_attributes(address_of(raw(qp.qpn()), own), address_of(qpn.get<std::uint32_t>(), peer_gid_),
                            device_->active_mtu(), gid_index_);
     attr.timeout = local_link_timeout(*device_);
+    if (auto taken = qp.set_ece(agreed_); !taken) return taken.error();
     if (auto connected = qp.connect(attr); !connected) return connected.error();
   }
   return cost.json();

@@ -89,6 +89,7 @@ class Crowd {
   std::vector<std::uint32_t> peer_regions_{};
   std::uint64_t peer_addr_ = 0;
   Rkey peer_rkey_{};
+  Ece agreed_;
   Gid peer_gid_{};
   TickClock clock_ = TickClock::calibrate();
 

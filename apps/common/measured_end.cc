@@ -13,10 +13,7 @@ Result<MeasuredEnd> MeasuredEnd::create(Device& device, Pd& pd, bool give_way, s
                 .timeout = local_link_timeout(device)};
   auto link = Link::create(device, pd, wiring);
   if (!link) return link.error();
-  if (device.config().selective_repeat) {
-    const Ece offer{.vendor_id = ece::kVendor, .options = ece::kSelectiveRepeat};
-    if (auto taken = link->qp().set_ece(offer); !taken) return taken.error();
-  }
+  if (auto taken = link->qp().set_ece(device.config().offer()); !taken) return taken.error();
   MeasuredEnd end(std::move(*memory), std::move(*link), give_way);
   std::ranges::fill(end.memory_.memory(), std::byte{0x5a});
   end.memory_.memory()[kSendAt] = std::byte{0};

@@ -68,8 +68,8 @@ Status Session::check_datagram() const {
       spec_.size, most, most));
 }
 
-/// The client's wishes become the server's; the path MTU is what both ports allow, and losses are repeated
-/// selectively if both ends offer it.
+/// The client's wishes become the server's; the path MTU is what both ports allow, and options are what both
+/// ends offer.
 Status Session::agree() {
   const std::uint32_t own_mtu = uroce::bytes(device_->active_mtu());
   if (is_client() && spec_.path_mtu == 0) spec_.path_mtu = own_mtu;
@@ -85,7 +85,7 @@ Status Session::agree() {
 
 Status Session::ask() {
   Json wish = spec_.to_json();
-  wish["selective_repeat"] = device_->config().selective_repeat;
+  wish["ece"] = device_->config().offer().options;
   if (auto said = say(wish); !said) return said;
   const auto answer = hear(kAnswerNs);
   if (!answer) return answer.error();
@@ -95,7 +95,7 @@ Status Session::ask() {
                                      to_string(spec_.type))};
   }
   spec_.path_mtu = answer->at("path_mtu").get<std::uint32_t>();
-  repeats_selectively_ = answer->value("selective_repeat", false);
+  options_ = answer->value("ece", 0U);
   return {};
 }
 
@@ -113,10 +113,8 @@ Status Session::answer() {
   }
   spec_ = *asked;
   spec_.path_mtu = std::min(spec_.path_mtu, uroce::bytes(device_->active_mtu()));
-  repeats_selectively_ = device_->config().selective_repeat && wish->value("selective_repeat", false);
-  return say({{"path_mtu", spec_.path_mtu},
-              {"connection", to_string(spec_.type)},
-              {"selective_repeat", repeats_selectively_}});
+  options_ = device_->config().offer().options & wish->value("ece", 0U);
+  return say({{"path_mtu", spec_.path_mtu}, {"connection", to_string(spec_.type)}, {"ece", options_}});
 }
 
 Status Session::make_queues() {
@@ -145,9 +143,9 @@ Status Session::make_queues() {
     Cq& cq = cqs_[i % loops];
     auto qp = Qp::create(*pd_, cq, cq, attr);
     if (!qp) return qp.error();
-    if (repeats_selectively_ && spec_.is_reliable()) {
-      const Ece options{.vendor_id = ece::kVendor, .options = ece::kSelectiveRepeat};
-      if (auto set = qp->set_ece(options); !set) return set;
+    if (spec_.is_reliable()) {
+      const Ece agreed{.vendor_id = ece::kVendor, .options = options_};
+      if (auto set = qp->set_ece(agreed); !set) return set;
     }
     inline_limit_ = std::min(qp->attr().max_inline_data, spec_.inline_bytes);
     qps_.push_back(std::move(*qp));

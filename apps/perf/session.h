@@ -147,7 +147,7 @@ class Session {
   std::uint32_t run_ = 0;
   std::optional<PathMtu> path_mtu_;
   std::uint32_t inline_limit_ = 0;
-  bool repeats_selectively_ = false;
+  std::uint32_t options_ = 0;  // of ece::kVendor, that both ends offer
   Gid gid_;
   Gid peer_gid_;
   std::uint64_t peer_addr_ = 0;

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "uroce/ece.h"
 #include "uroce/result.h"
 
 namespace uroce {
@@ -61,11 +62,21 @@ struct Config {
   /// queue pair that has it, and up to 512 responses: bytes as many times the path MTU and 192, reserved when
   /// it connects and filled when packets are lost.
   bool selective_repeat = false;
+  /// And joint ACKs: those of several queue pairs that are due at the same time leave in one packet.
+  /// Thousands of connections between two uroce peers that are busy in turns gain by it; one alone sends what
+  /// it sends without.
+  bool joint_acks = true;
   /// To no avail on links that mark nothing, so off unless asked for.
   CongestionControl congestion = CongestionControl::kNone;
   std::uint32_t line_mbps = 100'000;  ///< highest rate of a connection that is controlled, 10..1000000 Mb/s
   std::uint32_t cnp_us = 50;          ///< least time between two CNPs of a connection, 1..1000000 us
   std::uint32_t cnp_dscp = 48;        ///< DSCP of CNPs, 0..63
+
+  /// The options among these that peers are asked for.
+  [[nodiscard]] constexpr Ece offer() const noexcept {
+    return {.vendor_id = ece::kVendor,
+            .options = (selective_repeat ? ece::kSelectiveRepeat : 0) | (joint_acks ? ece::kJointAcks : 0)};
+  }
 };
 
 /// How a value is written in the file.

@@ -23,6 +23,10 @@ inline constexpr std::uint32_t kMaskedAtomics = 1U << 0;
 /// XRC. Costs memory for 256 packets where requests arrive, for 512 where READs are asked; see
 /// Config::selective_repeat.
 inline constexpr std::uint32_t kSelectiveRepeat = 1U << 1;
+/// Joint ACKs: those of several QPs to the same peer that are due at the same time leave in one packet. RC
+/// and XRC. See Config::joint_acks.
+inline constexpr std::uint32_t kJointAcks = 1U << 2;
+inline constexpr std::uint32_t kAll = kMaskedAtomics | kSelectiveRepeat | kJointAcks;
 }  // namespace ece
 
 }  // namespace uroce

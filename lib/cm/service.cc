@@ -45,9 +45,10 @@ cm::AgentConfig agent_config(Device& device, const CmOptions& options, std::uint
 void offer(const Device& device, Qp& qp) {
   const Ece wanted = qp.query_ece();
   const bool may = wanted.vendor_id == 0 || wanted.vendor_id == ece::kVendor;
-  if (!device.config().selective_repeat || !may) return;
+  const Ece offered = device.config().offer();
+  if (offered.options == 0 || !may) return;
   const Status set =
-      qp.set_ece({.vendor_id = ece::kVendor, .options = wanted.options | ece::kSelectiveRepeat});
+      qp.set_ece({.vendor_id = offered.vendor_id, .options = wanted.options | offered.options});
   (void)set;  // one that is not in Reset or Init fails to connect
 }
 

@@ -397,6 +397,13 @@ constexpr std::array kKeys = {
         .set = [](Config& c,
                   std::string_view t) { return set_boolean("selective-repeat", t, c.selective_repeat); },
         .get = [](const Config& c) { return boolean_text(c.selective_repeat); }},
+    ConfigKey{.name = "joint-acks",
+              .metavar = "BOOL",
+              .help = "offer uroce peers ACKs of several queue pairs in one packet",
+              .allowed = "true or false; outside files also 1 or 0, yes or no, on or off",
+              .type = ConfigType::kBoolean,
+              .set = [](Config& c, std::string_view t) { return set_boolean("joint-acks", t, c.joint_acks); },
+              .get = [](const Config& c) { return boolean_text(c.joint_acks); }},
     ConfigKey{
         .name = "congestion",
         .metavar = "CONTROL",

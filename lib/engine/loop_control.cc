@@ -67,7 +67,12 @@ void PollLoop::lead(QueuePair& qp, transport::Path& path, Ticks now) {
 }
 
 void PollLoop::let_go_of_path(QueuePair& qp) noexcept {
-  if (qp.context().path != &nowhere_) paths_.release(*qp.context().path);
+  const transport::Path& path = *qp.context().path;
+  if (joint_acks_.are_on(path)) {
+    send_joint_acks(now_);
+    if (path.users == 1) joint_acks_.drop();  // as if they were lost on the way: the port had no room
+  }
+  if (&path != &nowhere_) paths_.release(path);
   qp.lead(nowhere_);
 }
 

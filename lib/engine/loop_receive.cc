@@ -256,8 +256,10 @@ void PollLoop::look_at_postponed() noexcept {
 }
 
 [[gnu::noinline]] void PollLoop::on_roce(const wire::PacketView& packet, Ticks now) noexcept {
+  if (packet.op->is_joint_ack()) [[unlikely]]
+    return on_joint_ack(packet, now);
   const Qpn qpn = packet.bth.dest_qpn;
-  const unsigned owner = raw(qpn) & (place_.count - 1);
+  const unsigned owner = owner_of(qpn);
   if (owner != place_.index && qpn != kMulticastQpn) {
     hand_over(owner, {packet.frame, packet.frame_len});
     return;
@@ -266,10 +268,7 @@ void PollLoop::look_at_postponed() noexcept {
   QueuePair* const qp = find_again(qpn);
   if (qp == nullptr) {
     if (qpn == kMulticastQpn) return on_multicast(packet, now);
-    // The port may be one of several on an interface, whose frames it hears.
-    const bool is_for_us = addresses_.is_own(packet.dst_gid(), packet.vlan_id());
-    counters_.add(is_for_us ? Count::kDropUnknownQpn : Count::kDropWrongAddress);
-    return;
+    return count_unknown(packet);
   }
   const Address& local = address_of(*qp);
   const bool is_datagram = packet.op->transport == wire::Transport::kUd;
@@ -284,6 +283,72 @@ void PollLoop::look_at_postponed() noexcept {
   if (!is_taken) return;
   known_.learn(packet, qp->context());
   if (has_lanes()) note_come(*qp, packet, now);
+}
+
+/// Each loop takes those that are for QPs of its own. These are found before the first of them is looked at.
+[[gnu::noinline]] void PollLoop::on_joint_ack(const wire::PacketView& packet, Ticks now) noexcept {
+  constexpr std::size_t kAhead = 8;
+  const std::size_t count = packet.joint_acks();
+  if (count == 0) return counters_.add(Count::kDropMalformed);
+  if (place_.count > 1 && !was_handed_over_) share_joint_ack(packet);
+  for (std::size_t i = 0; i < count && has_many_qps(); ++i) qps_.prefetch(packet.joint_ack_qpn(i));
+  if (!is_intact(packet)) return;
+  std::array<QueuePair*, wire::kMostInJointAck> qps;
+  const auto foresee = [&](std::size_t i) {
+    if (i >= count) return;
+    qps[i] = qps_.find(packet.joint_ack_qpn(i));
+    if (qps[i] != nullptr) transport::RcQp::prefetch(*qps[i]);
+  };
+  for (std::size_t i = 0; i < kAhead; ++i) foresee(i);
+  const transport::Path* judged = nullptr;
+  for (std::size_t i = 0; i < count; ++i) {
+    foresee(i + kAhead);
+    const wire::PacketView ack = packet.joint_ack(i);
+    if (owner_of(ack.bth.dest_qpn) != place_.index) continue;
+    if (qps[i] == nullptr) {
+      count_unknown(ack);
+    } else if (take_joint_ack(*qps[i], ack, judged, now)) {
+      judged = qps[i]->context().path;
+    }
+  }
+}
+
+/// @param judged  of RC QPs on that path it is known that the packet may be for them; nullptr: of none
+/// @return whether it is known of the QP's path now
+bool PollLoop::take_joint_ack(QueuePair& qp, const wire::PacketView& ack, const transport::Path* judged,
+                              Ticks now) noexcept {
+  if (!qp.context().joins_acks) {
+    counters_.add(Count::kDropUnknownOpcode);
+    return false;
+  }
+  const bool is_rc = qp.context().type == QpType::kRc;
+  if (is_rc && qp.context().path == judged) {
+    auto& rc = static_cast<transport::RcQp&>(qp);
+    static_cast<void>(deliver(qp, ack, now, [&](auto&) { return rc.on_known_packet(ack, now); }));
+    return true;
+  }
+  const Address& local = address_of(qp);
+  const Count refusal = refuse_underlay(local, ack);
+  if (refusal != Count::kRxRoce) {
+    count_refused(ack, refusal);
+    return false;
+  }
+  return deliver(qp, ack, now, [&](auto& one) { return one.on_packet(ack, local.gid, now); }) && is_rc;
+}
+
+/// Gives it to the other loops that have QPs among those that it is for.
+[[gnu::cold]] void PollLoop::share_joint_ack(const wire::PacketView& packet) noexcept {
+  for (unsigned to = 0; to < place_.count; ++to) {
+    bool concerns = false;
+    for (std::size_t i = 0; i < packet.joint_acks(); ++i) concerns |= owner_of(packet.joint_ack_qpn(i)) == to;
+    if (concerns && to != place_.index) hand_over(to, {packet.frame, packet.frame_len});
+  }
+}
+
+/// The port may be one of several on an interface, whose frames it hears.
+void PollLoop::count_unknown(const wire::PacketView& packet) noexcept {
+  const bool is_for_us = addresses_.is_own(packet.dst_gid(), packet.vlan_id());
+  counters_.add(is_for_us ? Count::kDropUnknownQpn : Count::kDropWrongAddress);
 }
 
 /// Only QPN 0xffffff is for groups.

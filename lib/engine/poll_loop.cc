@@ -196,6 +196,7 @@ void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
 /// @return false if it is no use trying another QP
 [[gnu::always_inline]] inline bool PollLoop::take_turn(QueuePair& qp, Ticks now, unsigned& work) noexcept {
   transport::TxContext tx = turn(qp, now);
+  if (qp.context().joins_acks) tx.joint_acks = company_for(qp.context());
   const unsigned budget = tx.budget;
   const bool only_answers = qp.context().only_answers;
   const bool more = as_rc(qp, [&tx](auto& one) { return one.transmit(tx); });
@@ -228,8 +229,20 @@ unsigned PollLoop::take_turns(ReadyList& ready, Ticks now) noexcept {
   return work;
 }
 
+/// Where the ACK of a QP may wait for those of others that have their turn now; nullptr: there are none.
+transport::JointAcks* PollLoop::company_for(const transport::QpContext& ctx) noexcept {
+  const bool is_alone = ready_.empty() && joint_acks_.empty();
+  return is_alone || ctx.sends_bulk() || ctx.path->is_inner ? nullptr : &joint_acks_;
+}
+
+[[gnu::noinline]] void PollLoop::send_joint_acks(Ticks now) noexcept {
+  transport::TxContext tx{.port = port_, .bulk = port_, .now = now, .budget = 1};
+  if (!joint_acks_.send(tx)) counters_.add(Count::kLoopTxNoRoom);
+}
+
 unsigned PollLoop::transmit(Ticks now) noexcept {
   unsigned work = ready_.empty() ? 0 : take_turns(ready_, now);
+  if (!joint_acks_.empty()) send_joint_acks(now);
   if (!inner_ready_.empty()) [[unlikely]]
     work += take_turns(inner_ready_, now);
   if (bulk_ready_.empty()) [[likely]]

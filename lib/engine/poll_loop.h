@@ -28,6 +28,7 @@
 #include "engine/ready_list.h"
 #include "engine/undated_posts.h"
 #include "port/port.h"
+#include "transport/joint_acks.h"
 #include "transport/queue_pair.h"
 #include "wire/icrc_ahead.h"
 
@@ -165,7 +166,7 @@ class PollLoop {
   [[nodiscard]] bool has_doorbells() const noexcept { return !doorbells_.looks_empty(); }
   [[nodiscard]] bool has_work() const noexcept {
     return !ready_.empty() || !inner_ready_.empty() || !bulk_ready_.empty() || owing_ != nullptr ||
-           has_doorbells() || has_frames();
+           !joint_acks_.empty() || has_doorbells() || has_frames();
   }
   /// When an iteration is due although nothing arrives; unset: never.
   [[nodiscard]] Ticks deadline(Ticks now) const noexcept;
@@ -213,6 +214,8 @@ class PollLoop {
   [[nodiscard]] static constexpr unsigned crowded_turn(std::uint32_t mtu) noexcept {
     return std::max(1U, 4096 / mtu);
   }
+  /// Whose QP that is, of the loops of a device.
+  [[nodiscard]] unsigned owner_of(Qpn qpn) const noexcept { return raw(qpn) & (place_.count - 1); }
 
   /// The way to another loop.
   struct Outbox {
@@ -256,6 +259,8 @@ class PollLoop {
   bool on_refusal(transport::QueuePair& qp, const transport::TxContext& tx, bool stays, bool more) noexcept;
   unsigned take_turns(ReadyList& ready, Ticks now) noexcept;
   unsigned transmit(Ticks now) noexcept;
+  [[nodiscard]] transport::JointAcks* company_for(const transport::QpContext& ctx) noexcept;
+  void send_joint_acks(Ticks now) noexcept;
   unsigned transmit_bulk(unsigned received, Ticks now) noexcept;
   unsigned receive(Ticks now) noexcept;
   void on_tick(unsigned received, Ticks now) noexcept;
@@ -281,6 +286,10 @@ class PollLoop {
   [[nodiscard]] transport::QueuePair* find_again(Qpn qpn) noexcept;
   void on_known(transport::QueuePair& qp, const wire::PacketView& packet, Ticks now) noexcept;
   void on_roce(const wire::PacketView& packet, Ticks now) noexcept;
+  void on_joint_ack(const wire::PacketView& packet, Ticks now) noexcept;
+  bool take_joint_ack(transport::QueuePair& qp, const wire::PacketView& ack, const transport::Path* judged,
+                      Ticks now) noexcept;
+  void share_joint_ack(const wire::PacketView& packet) noexcept;
   [[nodiscard]] bool is_intact(const wire::PacketView& packet) noexcept;
   void on_multicast(const wire::PacketView& packet, Ticks now) noexcept;
   template <typename Take>
@@ -290,6 +299,7 @@ class PollLoop {
   bool postpones_ack(transport::QueuePair& qp, std::uint32_t frame_len, Ticks now) noexcept;
   void look_at_postponed() noexcept;
   void count_refused(const wire::PacketView& packet, Count why) noexcept;
+  void count_unknown(const wire::PacketView& packet) noexcept;
   void on_arp(std::span<const std::byte> frame, const wire::PacketView& view, Ticks now) noexcept;
   void on_group_message(std::span<const std::byte> frame, const wire::PacketView& view, bool is_v4,
                         Ticks now) noexcept;
@@ -368,8 +378,9 @@ class PollLoop {
   Ticks moderation_due_;                       // when the next of these has an event to write, or earlier
   std::vector<transport::CqRing*> moderated_;  // CQs
   ReadyList ready_;
-  ReadyList inner_ready_;  // those that do not send to the port: it may have no room for the others
-  ReadyList bulk_ready_;   // those whose requests are bulk
+  ReadyList inner_ready_;            // those that do not send to the port: it may have no room for the others
+  ReadyList bulk_ready_;             // those whose requests are bulk
+  transport::JointAcks joint_acks_;  // empty behind transmit(), unless the port had no room
   PostingOrder order_;
   UndatedPosts undated_;                             // since now_
   Ticks crowded_until_;                              // bulk transfers do not have the loop to themselves

@@ -23,6 +23,7 @@
 
 namespace uroce::transport {
 
+class JointAcks;
 class QueuePair;
 class XrcDomain;
 
@@ -102,7 +103,8 @@ struct QpContext {
   bool awaits_reply = false;              ///< a message has come since the newest request was started
   std::uint8_t signaled = 0;              ///< requests that were started, the newest in bit 0: it is signaled
   InFlight in_flight = InFlight::kShort;  ///< or nothing
-  bool answers_bulk = false;              ///< so are responses that may still be on their way
+  bool answers_bulk : 1 = false;          ///< so are responses that may still be on their way
+  bool joins_acks : 1 = false;            ///< its ACKs may share packets with those of others, both ways
 
   alignas(64) QpAttr attr;
   std::uint32_t remote_srq = 0;       ///< XRC initiator: of the request that is being sent
@@ -190,6 +192,8 @@ struct TxContext {
   Ticks now;
   unsigned budget;       ///< packets left in this turn
   bool no_room = false;  ///< the port refused a claim: no use in trying further QPs now
+  JointAcks* joint_acks =
+      nullptr;  ///< where the ACK of a QP that joins them finds others to leave with, if any
 
   [[nodiscard]] port::FrameSink& lane(bool is_bulk) const noexcept { return is_bulk ? bulk : port; }
 };

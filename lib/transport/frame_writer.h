@@ -44,6 +44,32 @@ class FrameWriter {
                            TxContext& tx) noexcept {
     return begin(head, head.source_port(), bth, payload_len, tx);
   }
+  [[nodiscard, gnu::always_inline]] bool begin(const wire::FrameTemplate& head, std::uint16_t source_port,
+                                               wire::Bth bth, std::uint32_t payload_len,
+                                               TxContext& tx) noexcept {
+    head_ = &head;
+    parts_.header_bytes = wire::info(bth.opcode).header_bytes;
+    parts_.payload_bytes = payload_len;
+    parts_.udp_source_port = source_port;
+    bth.pad = wire::pad_for(payload_len);
+    parts_.bth = bth.words();  // before the call: fields that are kept apart would be read wider than written
+    frame_len_ = head.frame_len(parts_.header_bytes, payload_len, bth.pad);
+    is_at_once_ = payload_len < kLong &&
+                  parts_.header_bytes <= wire::Bth::kSize + wire::FrameParts::kMostExtension &&
+                  wire::computes_crc32_of_parts();
+    frame_ =
+        is_at_once_ && sink_.lends_lines() ? sink_.tx_claim_lines(frame_len_) : sink_.tx_claim(frame_len_);
+    if (frame_ == nullptr) {
+      tx.no_room = true;
+      return false;
+    }
+    if (is_at_once_) [[likely]] {
+      begin_parts();
+    } else {
+      begin_pieces();
+    }
+    return true;
+  }
 
   /// Writes the next extension header.
   template <typename Header>
@@ -74,16 +100,20 @@ class FrameWriter {
 
   /// Adds pad and ICRC and hands the frame to the port. All of the payload was appended.
   void send(const QpContext& qp, TxContext& tx) noexcept {
+    send(qp.counters);
+    --tx.budget;
+    if (qp.congestion != nullptr) [[unlikely]]
+      qp.congestion->rate.on_sent(frame_len_, tx.now);
+  }
+  /// Likewise, of a packet that is not in the turn of a QP.
+  void send(Counters& counters) noexcept {
     if (is_at_once_) [[likely]] {
       write_at_once();
     } else {
       is_long_ ? finish_long() : seal();
     }
     sink_.tx_commit();
-    --tx.budget;
-    qp.counters.add(Count::kTxRoce);
-    if (qp.congestion != nullptr) [[unlikely]]
-      qp.congestion->rate.on_sent(frame_len_, tx.now);
+    counters.add(Count::kTxRoce);
   }
 
  private:
@@ -107,31 +137,6 @@ class FrameWriter {
     const wire::Bth bth = to_peer(qp, xrc, psn, ack_req, solicited);
     if (!begin(qp.path->head, qp.udp_src_port, bth, payload_len, tx)) return false;
     if (wire::info(xrc).has_xrceth()) put(wire::Xrceth{.srq = qp.remote_srq});
-    return true;
-  }
-  [[gnu::always_inline]] bool begin(const wire::FrameTemplate& head, std::uint16_t source_port, wire::Bth bth,
-                                    std::uint32_t payload_len, TxContext& tx) noexcept {
-    head_ = &head;
-    parts_.header_bytes = wire::info(bth.opcode).header_bytes;
-    parts_.payload_bytes = payload_len;
-    parts_.udp_source_port = source_port;
-    bth.pad = wire::pad_for(payload_len);
-    parts_.bth = bth.words();  // before the call: fields that are kept apart would be read wider than written
-    frame_len_ = head.frame_len(parts_.header_bytes, payload_len, bth.pad);
-    is_at_once_ = payload_len < kLong &&
-                  parts_.header_bytes <= wire::Bth::kSize + wire::FrameParts::kMostExtension &&
-                  wire::computes_crc32_of_parts();
-    frame_ =
-        is_at_once_ && sink_.lends_lines() ? sink_.tx_claim_lines(frame_len_) : sink_.tx_claim(frame_len_);
-    if (frame_ == nullptr) {
-      tx.no_room = true;
-      return false;
-    }
-    if (is_at_once_) [[likely]] {
-      begin_parts();
-    } else {
-      begin_pieces();
-    }
     return true;
   }
   void begin_parts() noexcept {

@@ -31,9 +31,10 @@ static_assert(offsetof(QpContext, sq) == 64 && offsetof(QpContext, mtu) == 128 +
 
 std::uint32_t QueuePair::grant(std::uint32_t options) {
   const bool is_reliable = ctx_.init.type != QpType::kUc && ctx_.init.type != QpType::kUd;
-  const std::uint32_t granted = is_reliable ? options & (ece::kMaskedAtomics | ece::kSelectiveRepeat) : 0;
+  const std::uint32_t granted = is_reliable ? options & ece::kAll : 0;
   if ((granted & ece::kMaskedAtomics) != 0) ctx_.sq.make_room_for_masks();
   ctx_.ece = granted;
+  ctx_.joins_acks = (granted & ece::kJointAcks) != 0;
   return granted;
 }
 
@@ -189,6 +190,7 @@ void QueuePair::reset() noexcept {
   ctx_.lost_bytes = ctx_.carried_bytes = 0;
   ctx_.own_counters.clear();
   ctx_.ece = 0;  // agreed on with the peer that was
+  ctx_.joins_acks = false;
   ctx_.resolved = false;
   if (ctx_.congestion != nullptr) {
     ctx_.congestion->rate.reset();

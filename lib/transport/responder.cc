@@ -7,6 +7,7 @@
 #include "base/copy.h"
 #include "base/endian.h"
 #include "transport/frame_writer.h"
+#include "transport/joint_acks.h"
 #include "transport/masked_atomic.h"
 #include "transport/xrc_domain.h"
 #include "uroce/access.h"
@@ -310,11 +311,20 @@ bool Responder::transmit(TxContext& tx) noexcept {
     ack_pending_ = false;  // the NAK acknowledges all before it
   }
   if (ack_pending_) {
-    if (tx.budget == 0 || !emit_acknowledge(tx, ack_syndrome(msn_), ack_psn_)) return false;
+    if (tx.budget == 0 || !emit_ack(tx)) return false;
     ack_pending_ = false;
     qp_.counters.add(Count::kResponderAcks);
   }
   return !owes_credits() || emit_credits(tx);
+}
+
+/// With those of other QPs, if there are any. Whatever this QP sends before they leave the peer may have
+/// before the ACK, which says nothing new then.
+bool Responder::emit_ack(TxContext& tx) noexcept {
+  const std::uint8_t syndrome = ack_syndrome(msn_);
+  if (tx.joint_acks == nullptr) [[likely]]
+    return emit_acknowledge(tx, syndrome, ack_psn_);
+  return tx.joint_acks->add(qp_, ack_psn_, {.syndrome = syndrome, .msn = msn_ & Psn::kMask}, tx);
 }
 
 /// The peer waits for receives, and some were posted.

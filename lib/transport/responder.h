@@ -108,6 +108,7 @@ class Responder : private MessageSink {
   void set_out_of_credits(bool out) noexcept;
   [[nodiscard]] bool owes_credits() const noexcept { return is_peer_out_of_credits_ && has_receive(); }
 
+  bool emit_ack(TxContext& tx) noexcept;
   bool emit_acknowledge(TxContext& tx, std::uint8_t syndrome, Psn psn) noexcept;
   bool emit_read_response(TxContext& tx, ResponderResource& request) noexcept;
   bool emit_flush_response(TxContext& tx, ResponderResource& request) noexcept;

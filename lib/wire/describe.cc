@@ -55,6 +55,14 @@ void append_extension_headers(Line line, const PacketView& packet) {
       if (held.has(i)) fmt::format_to(line, " {}", (packet.bth.psn + 1 + i).value());
     }
   }
+  if (op.is_joint_ack()) {
+    for (std::size_t i = 1; i < packet.joint_acks(); ++i) {
+      const PacketView ack = packet.joint_ack(i);
+      const Aeth aeth = ack.aeth();
+      fmt::format_to(line, " and qpn {:#08x} psn {:#08x} aeth {} msn {}", raw(ack.bth.dest_qpn),
+                     ack.bth.psn.value(), describe_syndrome(aeth.syndrome), aeth.msn);
+    }
+  }
   if (op.is_atomic_ack) fmt::format_to(line, " original {:#x}", packet.atomic_ack_eth().original);
   if (op.has_imm) fmt::format_to(line, " imm {:#010x}", packet.imm().value);
   if (op.has_ieth) fmt::format_to(line, " ieth rkey {:#010x}", raw(packet.ieth().rkey));

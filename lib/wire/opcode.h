@@ -58,9 +58,10 @@ enum class Opcode : std::uint8_t {
 
   kXrcSendFirst = 0xa0,  // and so on, with the operations of RC: xrc()
 
-  // Extensions of this library, of those opcodes that IBA leaves to manufacturers: see wire/held_eth.h and
-  // wire/atomic_mask_eth.h.
+  // Extensions of this library, of those opcodes that IBA leaves to manufacturers: see wire/held_eth.h,
+  // wire/joint_ack.h and wire/atomic_mask_eth.h.
   kRcSelectiveNak = 0xd1,
+  kRcJointAck = 0xd2,
   kRcMaskedCompareSwap = 0xd3,
   kRcMaskedFetchAdd = 0xd4,
 };
@@ -137,6 +138,8 @@ struct OpcodeInfo {
   }
   /// A NAK with a HeldEth.
   [[nodiscard]] constexpr bool is_selective_nak() const noexcept { return is_ack && header_bytes > 12 + 4; }
+  /// An ACK with others behind it, for other QPs.
+  [[nodiscard]] constexpr bool is_joint_ack() const noexcept { return is_ack && has_payload; }
   /// LAST carries at least one byte, ONLY may be empty.
   [[nodiscard]] constexpr bool payload_may_be_empty() const noexcept { return is_only(); }
 };
@@ -162,13 +165,13 @@ constexpr std::uint8_t header_bytes(const OpcodeInfo& row) noexcept {
 
 /// What follows the operation and its place in the message.
 constexpr OpcodeInfo complete(OpcodeInfo row, bool extension) noexcept {
-  const unsigned more = !extension ? 0 : row.is_ack ? 32 : 16;  // what is held, or the masks
+  const unsigned more = !extension || row.is_joint_ack() ? 0 : row.is_ack ? 32 : 16;  // held, or the masks
   row.known = true;
   row.is_request = row.is_send || row.is_write || row.is_read_request || row.is_atomic_request ||
                    row.is_flush || row.is_atomic_write;
   row.header_bytes = static_cast<std::uint8_t>(header_bytes(row) + more);
   row.is_response = row.is_read_response || row.is_ack || row.is_atomic_ack;
-  row.has_payload = row.is_send || row.is_write || row.is_read_response || row.is_atomic_write;
+  row.has_payload |= row.is_send || row.is_write || row.is_read_response || row.is_atomic_write;
   row.payload_is_mtu = row.has_payload && !row.ends_message;
   row.takes_recv = (row.is_send && row.starts_message) || (row.is_write && row.has_imm);
   return row;
@@ -271,6 +274,9 @@ constexpr OpcodeTable make_opcode_table() noexcept {
 
   t[0xd1] = t[0x11];
   t[0xd1].name = "SELECTIVE_NAK";
+  t[0xd2] = t[0x11];
+  t[0xd2].name = "JOINT_ACK";
+  t[0xd2].has_payload = true;
   t[0xd3] = t[0x13];
   t[0xd3].name = "MASKED_COMPARE_SWAP";
   t[0xd4] = t[0x14];
@@ -309,7 +315,7 @@ inline constexpr std::uint32_t kMaxPayloadHeaders = [] {
 static_assert(kMaxPayloadHeaders == info(xrc(Opcode::kRcWriteOnlyImm)).header_bytes);
 
 static_assert(
-    [] {  // 28 RC, as many XRC, 12 UC, 2 UD opcodes and CNP; whatever is known is one operation of one side
+    [] {  // 29 RC, as many XRC, 12 UC, 2 UD opcodes and CNP; whatever is known is one operation of one side
       std::size_t known = 0;
       for (const OpcodeInfo& row : detail::kOpcodeTable) {
         if (!row.known) continue;
@@ -322,7 +328,7 @@ static_assert(
         if (operations != wanted || sides != wanted) return false;
         if (row.header_bytes % 4 != 0 || row.header_bytes < 12) return false;
       }
-      return known == 71;
+      return known == 73;
     }());
 static_assert(info(Opcode::kRcWriteOnlyImm).header_bytes == 32 && info(Opcode::kRcWriteOnlyImm).takes_recv);
 static_assert(info(Opcode::kRcFetchAdd).header_bytes == 40 && info(Opcode::kRcFetchAdd).is_remembered());
@@ -333,6 +339,9 @@ static_assert(info(xrc(Opcode::kRcMaskedCompareSwap)).header_bytes == 60 &&
 static_assert(info(Opcode::kRcAtomicAck).header_bytes == 24 && info(Opcode::kRcAck).header_bytes == 16);
 static_assert(info(Opcode::kRcSelectiveNak).header_bytes == 48 &&
               info(Opcode::kRcSelectiveNak).is_selective_nak() && !info(Opcode::kRcAck).is_selective_nak());
+static_assert(info(Opcode::kRcJointAck).header_bytes == 16 && info(Opcode::kRcJointAck).is_joint_ack() &&
+              !info(Opcode::kRcJointAck).is_selective_nak() && info(Opcode::kRcJointAck).is_response &&
+              !info(Opcode::kRcAck).is_joint_ack() && info(xrc(Opcode::kRcJointAck)).is_joint_ack());
 static_assert(info(Opcode::kRcReadResponseMiddle).header_bytes == 12);
 static_assert(info(Opcode::kRcReadResponseMiddle).payload_is_mtu);
 static_assert(info(Opcode::kRcFlush).header_bytes == 32 && !info(Opcode::kRcFlush).has_payload);

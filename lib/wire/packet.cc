@@ -188,6 +188,20 @@ bool icrc_ok(const PacketView& packet, FetchAhead* ahead) noexcept {
   return compute_icrc(packet.icrc_covered(), packet.is_v6, ahead) == packet.icrc();
 }
 
+PacketView PacketView::joint_ack(std::size_t i) const noexcept {
+  PacketView one = *this;
+  one.bth.opcode = op->transport == Transport::kXrc ? xrc(Opcode::kRcAck) : Opcode::kRcAck;
+  one.op = &info(one.bth.opcode);
+  one.payload = {};
+  if (i == 0) return one;
+  const std::byte* const at = payload.data() + (i - 1) * AckEth::kSize;
+  const auto ack = parse_at<AckEth>(at);
+  one.bth.dest_qpn = ack.dest_qpn;
+  one.bth.psn = ack.psn;
+  one.ext = at + AckEth::kAethAt;
+  return one;
+}
+
 Gid PacketView::src_gid() const noexcept {
   return is_v6 ? Gid{load_array<8, 16>(bytes_at<Ipv6::kSize>(l3()))}
                : Gid::from_v4(load_array<12, 4>(bytes_at<Ipv4::kSize>(l3())));

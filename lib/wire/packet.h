@@ -25,6 +25,7 @@
 #include "wire/imm_dt.h"
 #include "wire/ipv4.h"
 #include "wire/ipv6.h"
+#include "wire/joint_ack.h"
 #include "wire/reth.h"
 #include "wire/udp.h"
 #include "wire/xrceth.h"
@@ -102,6 +103,18 @@ struct PacketView {
     return parse_at<AtomicAckEth>(ext + Aeth::kSize);
   }
   [[nodiscard]] HeldEth held_eth() const noexcept { return parse_at<HeldEth>(ext + Aeth::kSize); }
+  /// Of a joint ACK: how many QPs it is for; 0 if it is not made as one is.
+  [[nodiscard]] std::size_t joint_acks() const noexcept {
+    const std::size_t others = payload.size() / AckEth::kSize;
+    const bool is_whole = bth.pad == 0 && payload.size() % AckEth::kSize == 0;
+    return is_whole && others < kMostInJointAck ? 1 + others : 0;
+  }
+  /// And the number of one of these, of joint_acks().
+  [[nodiscard]] Qpn joint_ack_qpn(std::size_t i) const noexcept {
+    return i == 0 ? bth.dest_qpn : parse_at<AckEth>(payload.data() + (i - 1) * AckEth::kSize).dest_qpn;
+  }
+  /// The ACK for it, as if it had come alone but for its length.
+  [[nodiscard]] PacketView joint_ack(std::size_t i) const noexcept;
   /// ImmDt and IETH are always the last header.
   [[nodiscard]] ImmDt imm() const noexcept { return parse_at<ImmDt>(last_header(ImmDt::kSize)); }
   [[nodiscard]] Ieth ieth() const noexcept { return parse_at<Ieth>(last_header(Ieth::kSize)); }

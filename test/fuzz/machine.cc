@@ -137,7 +137,7 @@ void Machine::connect() {
   attr.timeout = 4;
   const transport::QpBounds bounds{
       .gid_count = 2, .max_unacked = 16, .hardened = hardened_, .credits = hardened_ % 2 == 0};
-  qp_.grant(ece::kMaskedAtomics | (hardened_ % 2 == 0 ? ece::kSelectiveRepeat : 0));
+  qp_.grant(ece::kMaskedAtomics | ece::kJointAcks | (hardened_ % 2 == 0 ? ece::kSelectiveRepeat : 0));
   for (const auto& [state, mask] : {std::pair{QpState::kReset, qp_attr::kState},
                                     {QpState::kInit, qp_attr::kInitMask},
                                     {QpState::kRtr, qp_attr::kRtrMask},

@@ -122,8 +122,9 @@ void print(const Totals& totals, double seconds) {
   std::printf("%llu waits for credits, %llu updates, %llu questions, %llu messages begun without\n",
               number(totals.credit_waits), number(totals.credit_updates), number(totals.credit_questions),
               number(totals.limited));
-  std::printf("%llu selective NAKs, %llu packets held, %llu repeated\n", number(totals.selective_naks),
-              number(totals.held), number(totals.repeated));
+  std::printf("%llu selective NAKs, %llu packets held, %llu repeated, %llu joint ACKs\n",
+              number(totals.selective_naks), number(totals.held), number(totals.repeated),
+              number(totals.joint_acks));
   if (totals.received == 0) return;
   std::printf(
       "%llu received, %llu dropped, %llu without receive, %llu with a wrong Q_Key, %llu limit events\n",

@@ -75,7 +75,11 @@ void draw_endpoints(Plan& plan, Dice& dice) {
 class Planner : private Dice {
  public:
   Planner(std::uint64_t seed, std::size_t messages)
-      : Dice(seed), extras_(seed ^ 0xe87a'5000), modes_(seed ^ 0x5e1e'c700), messages_(messages) {
+      : Dice(seed),
+        extras_(seed ^ 0xe87a'5000),
+        modes_(seed ^ 0x5e1e'c700),
+        joins_(seed ^ 0x101'0ac5),
+        messages_(messages) {
     plan_.seed = seed;
   }
 
@@ -112,6 +116,10 @@ class Planner : private Dice {
       back.max_rd_atomic = static_cast<std::uint8_t>(between(1, there.max_dest_rd_atomic));
       draw_credits(there, back);
       if (extras_.chance(40)) there.ece = back.ece = ece::kMaskedAtomics;
+      if (joins_.chance(60)) {
+        there.ece |= ece::kJointAcks;
+        back.ece |= ece::kJointAcks;
+      }
       if (modes_.chance(25)) {
         there.ece |= ece::kSelectiveRepeat;
         back.ece |= ece::kSelectiveRepeat;
@@ -273,6 +281,7 @@ class Planner : private Dice {
 
   Dice extras_;  // decides on options, so that schedules are the same with and without
   Dice modes_;
+  Dice joins_;
   std::size_t messages_;
   Plan plan_;
 };

@@ -106,10 +106,21 @@ void World::watch() {
 }
 
 void World::judge(const wire::PacketView& packet) {
-  const auto qp = flow_of_qpn_.find(raw(packet.bth.dest_qpn));
-  require(qp != flow_of_qpn_.end(), "a packet to nobody");
   require(wire::icrc_ok(packet), "a packet left with a bad ICRC");
   require(plan_.link.fits(packet), "a packet in a frame of another VLAN, priority or version");
+  if (!packet.op->is_joint_ack()) return judge_alone(packet);
+  require(packet.joint_acks() > 1, "a joint ACK that is none");
+  for (std::size_t i = 0; i < packet.joint_acks(); ++i) {
+    const wire::PacketView ack = packet.joint_ack(i);
+    judge_alone(ack);
+    const std::size_t flow = flow_of_qpn_.at(raw(ack.bth.dest_qpn));
+    require((plan_.flows[flow].ece & ece::kJointAcks) != 0, "a joint ACK to who cannot read it");
+  }
+}
+
+void World::judge_alone(const wire::PacketView& packet) {
+  const auto qp = flow_of_qpn_.find(raw(packet.bth.dest_qpn));
+  require(qp != flow_of_qpn_.end(), "a packet to nobody");
   if (packet.op->is_response) {
     rules_[qp->second].on_response(packet);  // it answers what this QP asked
   } else {
@@ -352,6 +363,7 @@ void add_counters(Totals& totals, const Counters& counters) {
   totals.replays +=
       counters.get(Count::kResponderReplayedReads) + counters.get(Count::kResponderReplayedAtomics);
   totals.selective_naks += counters.get(Count::kRequesterSelectiveNaks);
+  totals.joint_acks += counters.get(Count::kResponderJointAcks);
   totals.repeated += counters.get(Count::kRequesterRepeatedPackets);
   totals.held += counters.get(Count::kRequesterHeldResponses) + counters.get(Count::kResponderHeldRequests);
   totals.implied_naks += counters.get(Count::kRequesterImpliedNaks);

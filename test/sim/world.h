@@ -31,6 +31,7 @@ struct Totals {
   std::uint64_t replays = 0;
   std::uint64_t implied_naks = 0;
   std::uint64_t selective_naks = 0;
+  std::uint64_t joint_acks = 0;
   std::uint64_t repeated = 0;  // packets, by requesters that repeat selectively
   std::uint64_t held = 0;
   std::uint64_t damaged = 0;
@@ -60,6 +61,7 @@ class World {
   void connect(const FlowPlan& flow, const FlowPlan& back, transport::RcQp& qp);
   void watch();
   void judge(const wire::PacketView& packet);
+  void judge_alone(const wire::PacketView& packet);
   bool step();
   bool run_endpoint(unsigned index);
   void take_completions(Endpoint& endpoint);

@@ -559,41 +559,6 @@ TEST_CASE("nothing refers to a QP after its removal, whatever it was doing", "[e
   f.loop.remove(*other, f.now());
 }
 
-namespace {
-
-/// Two loops of a device, each with a link of its own.
-struct TwoLoops {
-  TwoLoops() {
-    for (unsigned i = 0; i < 2; ++i) {
-      loops.push_back(
-          std::make_unique<engine::PollLoop>(engine::LoopPlace{i, 2}, *ports[i], addresses, 1'000'000));
-    }
-    engine::PollLoop::connect(loops);
-  }
-  /// To the first loop.
-  void give(const Bytes& frame) {
-    std::byte* room = ends[0]->tx_claim(static_cast<std::uint32_t>(frame.size()));
-    REQUIRE(room != nullptr);
-    std::copy(frame.begin(), frame.end(), room);
-    ends[0]->tx_commit();
-  }
-  void run(int times) {
-    for (int i = 0; i < times; ++i) {
-      for (auto& loop : loops) loop->run_once(now);
-    }
-  }
-  const engine::Addresses addresses{{{*Gid::parse("fe80::1"), 64}, {LoopFixture::local_v4(), 24}},
-                                    std::nullopt};
-  drivers::LoopbackLink links[2]{drivers::LoopbackLink{{.delay_ns = 0}},
-                                 drivers::LoopbackLink{{.delay_ns = 0}}};
-  std::unique_ptr<port::Port> ports[2]{links[0].open_end(0), links[1].open_end(0)};
-  std::unique_ptr<port::Port> ends[2]{links[0].open_end(1), links[1].open_end(1)};
-  std::vector<std::unique_ptr<engine::PollLoop>> loops;
-  Ticks now{1'000'000};
-};
-
-}  // namespace
-
 TEST_CASE("of all loops one answers who asks for an address", "[engine][loop][hand-over][neighbours]") {
   TwoLoops two;
   const MacAddress mac = two.ends[0]->info().mac;

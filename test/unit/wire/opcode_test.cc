@@ -57,6 +57,7 @@ constexpr Row kReliable[] = {
     {0x1d, "ATOMIC_WRITE", "R", '0', false},
 };
 constexpr Row kExtended[] = {{0xd1, "SELECTIVE_NAK", "AH", '-', false},
+                             {0xd2, "JOINT_ACK", "A", '0', false},
                              {0xd3, "MASKED_COMPARE_SWAP", "TM", '-', false},
                              {0xd4, "MASKED_FETCH_ADD", "TM", '-', false}};
 constexpr Row kDatagram[] = {{0x64, "SEND_ONLY", "D", '0', true}, {0x65, "SEND_ONLY_IMM", "DI", '0', true}};
