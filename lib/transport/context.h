@@ -152,6 +152,8 @@ struct QpContext {
   }
   [[nodiscard]] mem::KeyUser user() const noexcept { return {.pd = pd, .qpn = qpn}; }
 
+  /// Requests are answered, by NAKs too.
+  [[nodiscard]] bool is_reliable() const noexcept { return type != QpType::kUc && type != QpType::kUd; }
   [[nodiscard]] bool is_bulk() const noexcept { return in_flight == InFlight::kLong; }
   [[nodiscard]] bool sends_bulk() const noexcept { return is_bulk() || answers_bulk; }
 
@@ -170,13 +172,15 @@ struct QpContext {
 
   /// Counts one of kQpCounters, for the loop and for the QP.
   void count(Count what) noexcept;
+  /// What counts a fault for which the QP goes to Error.
+  [[nodiscard]] Count counter_of(Fault fault) const noexcept;
 
   /// Notes the first fatal fault. The QP itself moves to Error and flushes once the present step is over.
   void fail(Fault fault, bool blames_wr = false) noexcept {
     if (fatal != Fault::kNone) return;
     fatal = fault;
     fatal_blames_wr = blames_wr;
-    counters.add(row(fault).counter);
+    counters.add(counter_of(fault));
   }
   [[nodiscard]] bool has_failed() const noexcept { return fatal != Fault::kNone; }
 };

@@ -30,8 +30,7 @@ static_assert(offsetof(QpContext, sq) == 64 && offsetof(QpContext, mtu) == 128 +
 }  // namespace
 
 std::uint32_t QueuePair::grant(std::uint32_t options) {
-  const bool is_reliable = ctx_.init.type != QpType::kUc && ctx_.init.type != QpType::kUd;
-  const std::uint32_t granted = is_reliable ? options & ece::kAll : 0;
+  const std::uint32_t granted = ctx_.is_reliable() ? options & ece::kAll : 0;
   if ((granted & ece::kMaskedAtomics) != 0) ctx_.sq.make_room_for_masks();
   ctx_.ece = granted;
   ctx_.joins_acks = (granted & ece::kJointAcks) != 0;
@@ -60,6 +59,12 @@ void QpContext::flush_receives() noexcept {
   counters.add(what);
   own_counters.add(what);
   events |= kHasNews;
+}
+
+/// Where nobody is sent a NAK, the message is dropped.
+[[gnu::cold, gnu::noinline]] Count QpContext::counter_of(Fault fault) const noexcept {
+  const FaultRow& known = row(fault);
+  return known.nak != 0 && !is_reliable() ? Count::kResponderDroppedMessages : known.counter;
 }
 
 void QueuePair::note_established() noexcept {
@@ -148,7 +153,7 @@ void QueuePair::settle_what_happened(Ticks now) noexcept {
   if (ctx_.has_failed() && state() != QpState::kError) {
     if (!ctx_.fatal_blames_wr && ctx_.fatal != Fault::kCqOverflow) raise(row(ctx_.fatal).event);
     ctx_.events |= kHasFailed | QpContext::kHasNews;
-    if (const Count why = row(ctx_.fatal).counter; QpCounters::has(why)) ctx_.own_counters.add(why);
+    if (const Count why = ctx_.counter_of(ctx_.fatal); QpCounters::has(why)) ctx_.own_counters.add(why);
     fall_to_error();
     recheck_at(now + kErrorRecheckNs);
   } else if (ctx_.send_fault != Fault::kNone && (state() == QpState::kRts || state() == QpState::kSqd)) {

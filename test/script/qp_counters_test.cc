@@ -160,6 +160,18 @@ TEST_CASE("an unreliable QP counts what it drops", "[uc][qp-counters]") {
         Counted{{"drop_no_receive", 2}, {"responder_dropped_messages", 2}, {"responder_out_of_sequence", 1}});
 }
 
+TEST_CASE("a QP that answers nobody drops what its receive names no registered memory for",
+          "[uc][ud][qp-counters]") {
+  const bool is_datagram = GENERATE(false, true);
+  RcScript qp{{.type = is_datagram ? QpType::kUd : QpType::kUc}};
+  const Sge foreign{qp.inbox.addr(), 64, Lkey{0x4242}};
+  Packet packet = send_in(is_datagram ? kUdSendOnly : kUcSendOnly, 0);
+  if (is_datagram) packet.deth = wire::Deth{0x1111'1111, RcScript::kPeer};
+  qp.post_recv({&foreign, 1}).in(packet).receives(1, WcStatus::kLocProtErr).is_in(QpState::kError);
+  CHECK(counted(qp) == Counted{{"responder_dropped_messages", 1}});
+  qp.counted(Count::kResponderDroppedMessages, 1).counted(Count::kResponderFatalNaks, 0).quiet();
+}
+
 TEST_CASE("a QP that others see tells of news with every count, and of a new state", "[rc][qp-counters]") {
   RcScript qp;
   const auto has_news = [&] { return (qp.qp().take_events() & transport::QpContext::kHasNews) != 0; };
