@@ -32,10 +32,15 @@ std::string existing_names() {
   return names;
 }
 
+/// @return -1: there is none.
+int socket_for_questions() noexcept {
+  return socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+}
+
 /// A socket to ask about one interface.
 class Query {
  public:
-  explicit Query(const std::string& name) : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)) {
+  explicit Query(const std::string& name) : fd_(socket_for_questions()) {
     name.copy(request_.ifr_name, IFNAMSIZ - 1);
   }
   ~Query() {
@@ -133,20 +138,29 @@ Result<Interface> find_interface(const std::string& name) {
   return found;
 }
 
-InterfaceWatch::InterfaceWatch(const std::string& name)
-    : fd_(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)),
-      index_(static_cast<int>(if_nametoindex(name.c_str()))) {}
+InterfaceWatch::InterfaceWatch(const std::string& name) : name_(name) {
+  static_cast<void>(state());
+}
 
 InterfaceWatch::~InterfaceWatch() {
   if (fd_ >= 0) close(fd_);
 }
 
 port::LinkState InterfaceWatch::state() noexcept {
+  if (fd_ < 0) fd_ = socket_for_questions();
+  if (fd_ >= 0) seen_ = look();
+  return seen_;
+}
+
+port::LinkState InterfaceWatch::look() noexcept {
   ifreq request{};
-  request.ifr_ifindex = index_;  // its name may change
-  if (ioctl(fd_, SIOCGIFNAME, &request) != 0) {
+  name_.copy(request.ifr_name, IFNAMSIZ - 1);
+  request.ifr_ifindex = index_;
+  // By its number as soon as that is known: its name may change.
+  if (ioctl(fd_, index_ == 0 ? SIOCGIFINDEX : SIOCGIFNAME, &request) != 0) {
     return errno == ENODEV ? port::LinkState::kGone : port::LinkState::kDown;
   }
+  index_ = request.ifr_ifindex;
   if (ioctl(fd_, SIOCGIFFLAGS, &request) != 0) return port::LinkState::kDown;
   constexpr int kCarrying = IFF_UP | IFF_RUNNING;
   return (request.ifr_flags & kCarrying) == kCarrying ? port::LinkState::kUp : port::LinkState::kDown;

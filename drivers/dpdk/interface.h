@@ -26,7 +26,8 @@ Result<Interface> find_interface(const std::string& name);
 /// @return kBadState with the command that brings it up.
 Status require_up(const std::string& name, const Interface& interface);
 
-/// Looks again and again at one interface.
+/// Looks again and again at one interface, which was up. While there is no descriptor to look with, it is as
+/// it was seen last.
 ///
 /// Threads: one at a time.
 class InterfaceWatch {
@@ -41,8 +42,12 @@ class InterfaceWatch {
   [[nodiscard]] port::LinkState state() noexcept;
 
  private:
-  int fd_;
-  int index_;
+  [[nodiscard]] port::LinkState look() noexcept;
+
+  std::string name_;
+  int fd_ = -1;    // none yet
+  int index_ = 0;  // likewise
+  port::LinkState seen_ = port::LinkState::kUp;
 };
 
 /// Rights that a driver needs; see capabilities(7).

@@ -10,9 +10,12 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
+#include "drivers/dpdk/interface.h"
 #include "eal/frames.h"
 #include "eal/requirement.h"
+#include "support/no_descriptors.h"
 
 namespace uroce::test {
 
@@ -129,6 +132,27 @@ TEST_CASE("a port tells when its interface goes down, comes up and goes away", "
     return 0;
   });
   CHECK(child.next_line(in_seconds(20)) == "10101122");
+}
+
+TEST_CASE("a lack of descriptors changes nothing about an interface", "[eal][link]") {
+  using enum port::LinkState;
+  const auto run = [](const char* command) { return std::system(command) == 0; };
+  REQUIRE(run("ip link add ka type veth peer name kb && ip link set ka up && ip link set kb up"));
+  std::optional<drivers::dpdk::InterfaceWatch> watch;
+  (void)errno_without_descriptors([&] {
+    watch.emplace("ka");
+    return watch->state() == kUp;
+  });
+  CHECK(errno_without_descriptors([&] { return watch->state() == kUp; }) == 0);
+  CHECK(run("ip link set ka down"));
+  CHECK(watch->state() == kDown);
+  CHECK(errno_without_descriptors([&] { return watch->state() == kDown; }) == 0);
+  CHECK(run("ip link set ka name kc && ip link set kc up"));
+  const Deadline deadline = in_seconds(5);
+  while (watch->state() != kUp && !is_past(deadline)) sched_yield();
+  CHECK(watch->state() == kUp);
+  CHECK(run("ip link del kb"));
+  CHECK(watch->state() == kGone);
 }
 
 namespace {
