@@ -53,7 +53,10 @@ void PollLoop::report_limit(transport::SharedReceives& shared, Qpn qpn) noexcept
   note_untold();
 }
 
+/// Whoever knows of some already will ask for all. Each further step of a QP that has one would be a write to
+/// the descriptor: for as long as nobody takes events, with each packet.
 void PollLoop::note_untold() noexcept {
+  if (has_untold_.load(std::memory_order_relaxed)) return;
   has_untold_.store(true, std::memory_order_release);  // pairs with has_untold_events()
   signal_eventfd(event_fd_);
 }
