@@ -31,14 +31,18 @@ Status unexpected(const Json&) {
 
 }  // namespace
 
-Result<Bandwidth> measure_bandwidth(Session& session, std::uint32_t size) {
+Result<Bandwidth> measure_bandwidth(Session& session, std::uint32_t size, const OnSecond& on_second) {
   Stream stream(session, size);
+  Seconds seconds(session.spec().seconds, kSecond);
+  const auto has_sent_all = [&] {
+    if (seconds.is_over(stream.time())) on_second(seconds.take(stream.time(), stream.completed()));
+    return stream.has_sent_all();
+  };
   if (auto said = session.say({{"run", size}}); !said) return said.error();
   if (auto ready = session.hear(kAnswerNs); !ready) return ready.error();
   stream.start();
-  if (auto sent = run_until(
-          session, stream, [&] { return stream.has_sent_all(); }, unexpected);
-      !sent) {
+  seconds.begin(stream.time());
+  if (auto sent = run_until(session, stream, has_sent_all, unexpected); !sent) {
     const bool is_known = is_stopped() && session.spec().is_reliable() && !session.spec().bidirectional;
     const Bandwidth until_now = stream.result();
     return is_known && until_now.messages > 0 ? until_now : Result<Bandwidth>(sent.error());

@@ -31,7 +31,7 @@ Result<Latency> until_stopped(Session& session, const OneAtATime& test, Latency&
 
 }  // namespace
 
-Result<Latency> measure_latency(Session& session, std::uint32_t size) {
+Result<Latency> measure_latency(Session& session, std::uint32_t size, const OnSecond& on_second) {
   const TestSpec& spec = session.spec();
   OneAtATime test(session, size);
   if (auto said = session.say({{"run", size}}); !said) return said.error();
@@ -46,12 +46,17 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size) {
   const std::uint64_t warm = clock.ticks() + (run > 0 ? std::min(run / 10, most) : most);
   Schedule schedule(clock, session.local().rate);
   schedule.begin(clock.ticks());
+  // What is due at fixed times would wait for each line.
+  Seconds seconds(schedule.is_fixed() ? 0 : spec.seconds, clock.from_ns(kSecond));
   std::uint64_t start = 0;  // of what counts; 0: warming up
   for (std::uint64_t number = 0;; ++number) {
     if (spec.verify) test.fill(number);
     const std::uint64_t now = clock.ticks();
     if (is_stopped()) return until_stopped(session, test, result, clock.ns(now - start));
-    if (start == 0 && (number >= kWarmUp || (number > 0 && now >= warm))) schedule.begin(start = now);
+    if (start == 0 && (number >= kWarmUp || (number > 0 && now >= warm))) {
+      schedule.begin(start = now);
+      seconds.begin(now);
+    }
     const bool is_over = run > 0 ? now >= start + run : result.ticks->count() >= spec.iterations;
     if (start > 0 && is_over) {
       result.rate = achieved_rate(session.local().rate, result.ticks->count(), clock.ns(now - start));
@@ -73,6 +78,7 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size) {
       }
     }
     if (spec.verify) test.check(number);
+    if (seconds.is_over(now)) on_second(seconds.take(now, result.ticks->count()));
   }
   if (auto said = session.say({{"done", true}}); !said) return said.error();
   const auto answer = session.hear(kAnswerNs);

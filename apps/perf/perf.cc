@@ -36,12 +36,15 @@ Status drive(Session& session, Results& results) {
   Progress progress;
   for (const auto size : sizes) {
     progress.step(fmt::format("{}: {} bytes", spec.name(), size));
+    const auto on_second = [&](const Second& second) {
+      progress.note(second_text(spec, session.local(), size, second));
+    };
     if (spec.latency) {
-      auto one = measure_latency(session, size);
+      auto one = measure_latency(session, size, on_second);
       if (!one) return one.error();
       results.latency.emplace_back(size, std::move(*one));
     } else {
-      auto one = measure_bandwidth(session, size);
+      auto one = measure_bandwidth(session, size, on_second);
       if (!one) return one.error();
       results.bandwidth.emplace_back(size, *one);
     }
@@ -310,7 +313,9 @@ void add_test_options(CLI::App& command, Command& own) {
   }
   command.add_option("-n,--iters", spec.iterations, "operations (per QP)")
       ->check(CLI::Range(1U, most::kIterations));
-  command.add_option("-D,--duration", spec.seconds, "seconds to run, instead of -n")
+  command
+      .add_option("-D,--duration", spec.seconds,
+                  "seconds to run, instead of -n; each is told on stderr, but not with --rate")
       ->default_str("")
       ->check(CLI::Range(1U, most::kSeconds));
   command.add_option("-m,--path-mtu", spec.path_mtu, "path MTU (default: what both ports allow)")

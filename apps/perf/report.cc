@@ -197,6 +197,17 @@ std::string results_text(const TestSpec& spec, const LocalOptions& local, const 
   return text;
 }
 
+std::string second_text(const TestSpec& spec, const LocalOptions& local, std::uint32_t size,
+                        const Second& second) {
+  const double rate = static_cast<double>(second.operations) / second.seconds;
+  const std::string done =
+      spec.latency
+          ? fmt::format("{:.0f} round trips a second", rate)
+          : fmt::format("{:.2f} {}, {:.6f} Mpps{}", rate * size / bandwidth_unit(local),
+                        bandwidth_unit_name(local), rate / 1e6, spec.bidirectional ? ", one way" : "");
+  return fmt::format("{}: {} s: {} bytes: {}", spec.name(), second.number, size, done);
+}
+
 std::string below_limit(const LocalOptions& local, const Results& results) {
   for (const auto& [size, bandwidth] : results.bandwidth) {
     const double average = bandwidth.average * bandwidth.share() / bandwidth_unit(local);

@@ -21,6 +21,9 @@ struct Results {
 void print_samples(const TestSpec& spec, const LocalOptions& local, const Results& results);
 [[nodiscard]] std::string results_text(const TestSpec& spec, const LocalOptions& local,
                                        const Results& results);
+/// What a test that goes on has done in a second.
+[[nodiscard]] std::string second_text(const TestSpec& spec, const LocalOptions& local, std::uint32_t size,
+                                      const Second& second);
 /// The first row that is below -w or -y; empty: none.
 [[nodiscard]] std::string below_limit(const LocalOptions& local, const Results& results);
 /// The round trips of the one size that was measured, usec.

@@ -380,9 +380,13 @@ void Stream::check_memory() {
   }
 }
 
+std::uint64_t Stream::completed() const noexcept {
+  return std::accumulate(lanes_.begin(), lanes_.end(), std::uint64_t{0},
+                         [](std::uint64_t sum, const Lane& lane) { return sum + lane.completed; });
+}
+
 Bandwidth Stream::result() const {
-  Bandwidth result{.data_errors = data_errors_};
-  for (const auto& lane : lanes_) result.messages += lane.completed;
+  Bandwidth result{.messages = completed(), .data_errors = data_errors_};
   const double seconds = static_cast<double>(sent_ns_ - begin_ns_) / 1e9;
   if (seconds <= 0) return result;
   result.rate = static_cast<double>(result.messages) / seconds;

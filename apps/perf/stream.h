@@ -31,6 +31,8 @@ class Stream {
   /// Whether it is time to look what the peer says.
   [[nodiscard]] bool has_news() { return idle_ ? watch_.has_news() : last_ns_ >= look_ns_ && look(); }
   [[nodiscard]] bool is_silent() const noexcept { return watch_.is_silent(); }
+  /// Of the last completion, or later while there are none: nothing asks the clock for it.
+  [[nodiscard]] std::uint64_t time() const noexcept { return last_ns_ + watch_.silence_ns(); }
 
   /// What the peer has to know at the end, and what it said.
   [[nodiscard]] Json totals() const;
@@ -42,6 +44,8 @@ class Stream {
   [[nodiscard]] std::uint64_t received() const noexcept;
   [[nodiscard]] std::uint64_t lost() const noexcept { return expected() - std::min(expected(), received()); }
   [[nodiscard]] Bandwidth result() const;
+  /// Own operations.
+  [[nodiscard]] std::uint64_t completed() const noexcept;
   [[nodiscard]] std::uint64_t data_errors() const noexcept { return data_errors_; }
   [[nodiscard]] const std::optional<Error>& error() const noexcept { return error_; }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "apps/common/histogram.h"
+#include "apps/perf/seconds.h"
 #include "apps/perf/session.h"
 
 namespace uroce::apps::perf {
@@ -42,8 +43,8 @@ struct Served {
 };
 
 /// The client's part for one size.
-Result<Latency> measure_latency(Session& session, std::uint32_t size);
-Result<Bandwidth> measure_bandwidth(Session& session, std::uint32_t size);
+Result<Latency> measure_latency(Session& session, std::uint32_t size, const OnSecond& on_second);
+Result<Bandwidth> measure_bandwidth(Session& session, std::uint32_t size, const OnSecond& on_second);
 
 /// The server's part: runs tests until the client ends the session.
 Result<Served> serve(Session& session);

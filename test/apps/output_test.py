@@ -106,6 +106,24 @@ class Progress(Case):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertRegex(result.stderr, r"(?m)^288 B, 1000 a second: \w+ \([12]/2\)$")
 
+    def test_each_second_of_a_test_that_runs_for_a_time_is_told(self):
+        for test, told in (("write_bw", r"65536 bytes: [1-9]\d*\.\d\d MB/sec, \d\.\d{6} Mpps"),
+                           ("send_bw -b --report_gbits", r"65536 bytes: \d+\.\d\d Gb/sec, .* Mpps, one way"),
+                           ("send_lat", r"2 bytes: [1-9]\d* round trips a second")):
+            with self.subTest(test=test):
+                name, *words = test.split()
+                words = ["perf", name, *words, "--port", self.link, "-p", self.port, "--no-huge", "-u", 20,
+                         *PATIENT]
+                with started(*words) as server:
+                    client = uroce(*words, "-D", 3, "--json", "localhost")
+                    self.assertEqual(client.returncode, 0, client.stderr)
+                    server.communicate(timeout=SECONDS)
+                self.assertEqual(json.loads(client.stdout)["schema"], "uroce.perf/1")
+                lines = [line for line in client.stderr.splitlines() if not line.startswith("uroce: ")]
+                self.assertIn(len(lines), (1, 2), client.stderr)  # two, unless a second is missed
+                for line in lines:
+                    self.assertRegex(line, rf"^{name}: [12] s: {told}$")
+
 
 class Captures(Case):
     def test_whose_file_is_whose_is_told(self):
@@ -156,7 +174,7 @@ class Results(Case):
                     await_work(client)
                     client.send_signal(signal.SIGINT)
                     out, err = client.communicate(timeout=SECONDS)
-                self.assertEqual((client.returncode, err), (128 + signal.SIGINT, ""))
+                self.assertEqual((client.returncode, err.count("uroce: ")), (128 + signal.SIGINT, 0), err)
                 self.assertIn(column, out)
 
 
