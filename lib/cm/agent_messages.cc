@@ -250,8 +250,9 @@ void Agent::on_rep(const Received& in) {
   c->theirs.qkey = rep.qkey;
   c->theirs.vendor_id = rep.vendor_id;
   const std::uint32_t options = in.header.attribute_modifier;
-  c->is_uroce = rep.vendor_id == ece::kVendor && (options & kAnsweredByUroce) != 0;
-  c->theirs.options = options & ~kAnsweredByUroce;
+  const bool is_of_ours = rep.vendor_id == ece::kVendor;
+  c->is_uroce = is_of_ours && (options & kAnsweredByUroce) != 0;
+  c->theirs.options = is_of_ours && !c->is_uroce ? 0 : options & ~kAnsweredByUroce;
   by_remote_id_[{c->remote_guid, c->remote_id}] = c->id;
   const Remote qp{c->remote_guid, raw(c->theirs.qpn)};
   end_stale(qp, in.from, in.now);
