@@ -13,6 +13,7 @@
 #include "loop/memory_port.h"
 #include "transport/rc_qp.h"
 #include "uroce/access.h"
+#include "uroce/ece.h"
 
 namespace uroce::bench {
 namespace {
@@ -50,6 +51,7 @@ struct End {
                 .dgid = peer.addresses.own()[1].gid,
                 .timeout = 0};
     const transport::QpBounds bounds{.gid_count = 2, .probe_floor_ns = probe_floor_ns};
+    qp.grant(ece::kJointAcks);  // as connections of uroce peers have it
     for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
                                       {QpState::kRtr, qp_attr::kRtrMask},
                                       {QpState::kRts, qp_attr::kRtsMask}}) {

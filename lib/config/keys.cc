@@ -402,6 +402,7 @@ constexpr std::array kKeys = {
               .help = "offer uroce peers ACKs of several queue pairs in one packet",
               .allowed = "true or false; outside files also 1 or 0, yes or no, on or off",
               .type = ConfigType::kBoolean,
+              .is_flag = true,
               .set = [](Config& c, std::string_view t) { return set_boolean("joint-acks", t, c.joint_acks); },
               .get = [](const Config& c) { return boolean_text(c.joint_acks); }},
     ConfigKey{

@@ -194,10 +194,9 @@ struct TxContext {
   port::FrameSink& port;
   port::FrameSink& bulk;  ///< for bulk transfers
   Ticks now;
-  unsigned budget;       ///< packets left in this turn
-  bool no_room = false;  ///< the port refused a claim: no use in trying further QPs now
-  JointAcks* joint_acks =
-      nullptr;  ///< where the ACK of a QP that joins them finds others to leave with, if any
+  unsigned budget;                  ///< packets left in this turn
+  bool no_room = false;             ///< the port refused a claim: no use in trying further QPs now
+  JointAcks* joint_acks = nullptr;  ///< where its ACK finds others to leave with; nullptr: nowhere
 
   [[nodiscard]] port::FrameSink& lane(bool is_bulk) const noexcept { return is_bulk ? bulk : port; }
 };

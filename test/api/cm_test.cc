@@ -306,13 +306,12 @@ TEST_CASE("options are on if both ends asked for them", "[cm][ece]") {
   if (of_client) REQUIRE(client.qp.set_ece(masked));
   if (of_server) REQUIRE(server.qp.set_ece(masked));
   const Joint joint = join(pair, client, server);
-  const std::uint32_t agreed = of_client && of_server ? ece::kMaskedAtomics : 0;
+  const std::uint32_t agreed = ece::kJointAcks | (of_client && of_server ? ece::kMaskedAtomics : 0);
   CHECK(client.qp.query_ece().options == agreed);
   CHECK(server.qp.query_ece().options == agreed);
 }
 
-TEST_CASE("selective repeat is on if both devices offer it, beside what the applications ask for",
-          "[cm][ece][selective]") {
+TEST_CASE("what both devices offer is on, beside what the applications ask for", "[cm][ece][selective]") {
   const auto [of_client, of_server] =
       GENERATE(table<bool, bool>({{true, true}, {true, false}, {false, true}, {false, false}}));
   const bool asks = GENERATE(false, true);
@@ -321,16 +320,18 @@ TEST_CASE("selective repeat is on if both devices offer it, beside what the appl
   config.mode = Mode::kAuto;
   config.fault = "loss=2%";
   Config other = config;
-  config.selective_repeat = of_client;
-  other.selective_repeat = of_server;
+  const bool is_selective = GENERATE(false, true);
+  (is_selective ? config.selective_repeat : config.joint_acks) = of_client;
+  (is_selective ? other.selective_repeat : other.joint_acks) = of_server;
   Pair pair(config, other);
   Side client(pair.a, QpType::kRc);
   Side server(pair.b, QpType::kRc);
   const Ece masked{.vendor_id = ece::kVendor, .options = ece::kMaskedAtomics};
   if (asks) REQUIRE((client.qp.set_ece(masked) && server.qp.set_ece(masked)));
   const Joint joint = join(pair, client, server);
-  const std::uint32_t agreed =
-      (of_client && of_server ? ece::kSelectiveRepeat : 0) | (asks ? ece::kMaskedAtomics : 0);
+  const std::uint32_t asked = is_selective ? ece::kSelectiveRepeat : ece::kJointAcks;
+  const std::uint32_t agreed = (of_client && of_server ? asked : 0) | (asks ? ece::kMaskedAtomics : 0) |
+                               (is_selective ? ece::kJointAcks : 0);
   CHECK(client.qp.query_ece().options == agreed);
   CHECK(server.qp.query_ece().options == agreed);
   send_one(client, server);

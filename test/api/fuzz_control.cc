@@ -258,10 +258,9 @@ QpObject* World::partner_of(QpType type, Side& on) {
 
 /// Mostly for those that there are.
 void World::ask_for_options(QpObject& object) {
-  constexpr std::uint32_t kThere = ece::kMaskedAtomics | ece::kSelectiveRepeat;
   const Ece asked{.vendor_id = wrong(8) ? random_.next32() : ece::kVendor,
                   .options = wrong(4)    ? random_.next32()
-                             : chance(4) ? kThere
+                             : chance(4) ? ece::kAll
                                          : ece::kMaskedAtomics};
   const bool may = object.qp.query().state <= QpState::kInit;
   const Ece before = object.qp.query_ece();
@@ -269,7 +268,7 @@ void World::ask_for_options(QpObject& object) {
   expect(status.has_value() == may, "Qp::set_ece in Reset or Init fails, or elsewhere does not");
   const Ece after = object.qp.query_ece();
   const bool has_none = object.type() == QpType::kUc || object.type() == QpType::kUd;
-  const std::uint32_t can = asked.vendor_id == ece::kVendor && !has_none ? kThere : 0;
+  const std::uint32_t can = asked.vendor_id == ece::kVendor && !has_none ? ece::kAll : 0;
   expect(after.vendor_id == (may ? asked.vendor_id : before.vendor_id) &&
              after.options == (may ? asked.options & can : before.options),
          "Qp::query_ece grants something else than was asked for and is there");

@@ -93,10 +93,9 @@ TEST_CASE("a QP without masked atomics sends none", "[masked]") {
 }
 
 TEST_CASE("what is granted depends on the type of the QP and on what there is", "[masked][ece]") {
-  static constexpr std::uint32_t kAll = ece::kMaskedAtomics | ece::kSelectiveRepeat;
   Joined link(Mode::kApp);
   const auto [type, granted] = GENERATE(table<QpType, std::uint32_t>(
-      {{QpType::kRc, kAll}, {QpType::kXrcSend, kAll}, {QpType::kUc, 0}, {QpType::kUd, 0}}));
+      {{QpType::kRc, ece::kAll}, {QpType::kXrcSend, ece::kAll}, {QpType::kUc, 0}, {QpType::kUd, 0}}));
   Side a(link.a, type);
   CHECK((a.qp.query_ece().vendor_id == 0 && a.qp.query_ece().options == 0));
   REQUIRE(a.qp.set_ece({.vendor_id = ece::kVendor, .options = 0xffff'ffff}));
