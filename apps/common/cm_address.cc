@@ -61,7 +61,9 @@ std::string own_host(const Device& device) {
 
 Error no_server(Error error, const Device& device, const std::string& command) {
   if (error.code != Errc::kTimeout && error.code != Errc::kPeer) return error;
+  const bool is_unheard = error.text.find("; ") != std::string::npos;  // and it says why
   if (const std::string trouble = link_trouble(device); !trouble.empty()) error.text += "; " + trouble;
+  if (is_unheard) return error;
   error.text += fmt::format("; is `{}` running there, and its address one of this link?", command);
   return error;
 }

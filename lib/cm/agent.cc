@@ -477,7 +477,7 @@ void Agent::on_silence(Conversation& c, Ticks now) {
   }
   if (c.state == State::kReqSent) say(c, timeout_reject(c, wire::CmAbout::kReq));
   CmEvent event = event_of(c, CmEventType::kUnreachable);
-  event.text = to_string(c.remote) + " did not answer in time";
+  event.text = to_string(c.remote) + " did not answer in time" + host_.trouble(c.path);
   tell(c, std::move(event));
   if (c.state != State::kRepSent) return finish(c);
   say(c, timeout_reject(c, wire::CmAbout::kRep));

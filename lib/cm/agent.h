@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -56,6 +57,8 @@ class AgentHost {
   [[nodiscard]] virtual bool is_own(const Gid& gid) const = 0;
   /// Whether the QP of a connection whose RTU is missing has already heard from the peer. IBA 12.9.8.3.1 ?
   [[nodiscard]] virtual bool has_heard(CmId id) = 0;
+  /// Why nobody may have heard what was sent along `path`, after "; "; empty if nothing is known of it.
+  [[nodiscard]] virtual std::string trouble(const AhAttr& /*path*/) { return {}; }
 };
 
 /// REQ, REP, RTU, REJ, MRA, DREQ, DREP, SIDR_REQ and SIDR_REP of one channel adapter; LAP is refused. IBA 12.

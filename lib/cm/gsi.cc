@@ -117,6 +117,11 @@ void Gsi::send_waiting() {
   });
 }
 
+std::string Gsi::trouble(const AhAttr& to) const {
+  const auto known = handles_.find(to);
+  return known == handles_.end() ? "" : unresolved_text(device_, known->second.ah);
+}
+
 void Gsi::receive(const Wc& wc, const OnMad& on_mad) {
   const auto slot = static_cast<std::uint32_t>(wc.wr_id);
   const auto bytes = memory_->memory().subspan(std::size_t{slot} * kReceiveBytes).first<kReceiveBytes>();

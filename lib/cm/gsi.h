@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "uroce/ah.h"
@@ -35,6 +36,8 @@ class Gsi {
   /// Takes some of what has come and has left, and sends what could not be sent before.
   /// @return how many; what stays behind them is told of by no event of the CQ.
   std::size_t poll(const OnMad& on_mad);
+  /// Why nobody may have heard what was sent to `to` last, after "; "; empty if somebody may have.
+  [[nodiscard]] std::string trouble(const AhAttr& to) const;
   /// Whether something waits for an Ethernet address, or for room.
   [[nodiscard]] bool is_waiting() const noexcept { return !waiting_.empty(); }
   /// Whether poll() has not seen yet that all has left that was sent.

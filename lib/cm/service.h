@@ -83,6 +83,7 @@ struct Cm::Impl final : cm::AgentHost {
   void on_event(CmEvent&& event) override { fresh.push_back(std::move(event)); }
   [[nodiscard]] bool is_own(const Gid& gid) const override;
   [[nodiscard]] bool has_heard(CmId id) override;
+  [[nodiscard]] std::string trouble(const AhAttr& path) override { return gsi->trouble(path); }
 
   Device& device;
   const CmOptions options;

@@ -4,6 +4,7 @@
 
 #include "transport/faults.h"
 #include "verbs/device_impl.h"
+#include "verbs/route_text.h"
 
 namespace uroce {
 
@@ -66,6 +67,10 @@ bool is_resolved(Device& device, const Ah& ah) {
     resolved = loop.is_resolved(ah.id());
   });
   return resolved;
+}
+
+std::string unresolved_text(Device& device, const Ah& ah) {
+  return is_resolved(device, ah) ? "" : describe_unresolved(device.impl().address_table(), ah.attr());
 }
 
 bool has_heard(Device& device, Qpn qpn, Psn first) {

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "uroce/ah.h"
 #include "uroce/cq.h"
@@ -32,6 +33,8 @@ Result<AhAttr> route_to(Device& device, const Gid& to, const Gid& source);
 [[nodiscard]] bool is_own_address(Device& device, const Gid& gid);
 /// Whether the Ethernet address behind a handle is known.
 [[nodiscard]] bool is_resolved(Device& device, const Ah& ah);
+/// What may be wrong if it is not, after "; "; empty if it is.
+[[nodiscard]] std::string unresolved_text(Device& device, const Ah& ah);
 
 /// Attributes of Ah::from_wc().
 Result<AhAttr> way_back(Device::Impl& device, const Wc& wc, std::span<const std::byte, kGrhBytes> grh);

@@ -17,6 +17,7 @@
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
 #include "verbs/gsi.h"
+#include "verbs/route_text.h"
 #include "verbs/srq_impl.h"
 #include "verbs/xrcd_impl.h"
 
@@ -281,21 +282,6 @@ Status check_capacities(const QpInitAttr& attr, const Limits& limits) {
 
 bool is_of(const Device::Impl& device, const Cq::Impl& cq) noexcept {
   return cq.loop < device.runners.size() && device.runners[cq.loop].get() == &cq.runner;
-}
-
-/// Empty if there is a route.
-std::string describe_route(const engine::Addresses& addresses, const AhAttr& to) {
-  if (addresses.has_route(to.dgid, to.sgid_index)) return "";
-  return host_text(to.dgid) +
-         " is in no prefix of this port (--ip) and there is no gateway to it: use --gateway";
-}
-
-/// Nobody has said where the peer is.
-std::string describe_unresolved(const engine::Addresses& addresses, const AhAttr& to) {
-  if (const std::string trouble = describe_route(addresses, to); !trouble.empty()) return "; " + trouble;
-  const bool is_far = !addresses.is_on_link(to.dgid, to.sgid_index);
-  return "; nobody answers for the Ethernet address of " + (is_far ? "the gateway to " : std::string()) +
-         host_text(to.dgid) + ": is it up, on this link and in this VLAN?";
 }
 
 std::string describe_failure(const transport::QpContext& ctx, const engine::Addresses& addresses) {

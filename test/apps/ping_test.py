@@ -125,7 +125,11 @@ class Ping(Case):
             self.assertGreater(time.monotonic() - begin, 1.5)  # it may be about to
 
     def test_nobody_answers(self):
-        self.assert_fails(self.ask("--give-up-ms", 300, SERVER), TIMEOUT, SERVER)
+        client = self.ask("--give-up-ms", 300, SERVER)
+        self.assert_fails(client, TIMEOUT, f"nobody answers for the Ethernet address of {SERVER}")
+        self.assertNotIn("ping -s", client.stderr)
+        client = self.ask("--give-up-ms", 300, "10.6.0.1")
+        self.assert_fails(client, TIMEOUT, "10.6.0.1 is in no prefix", "--gateway")
 
     def test_addresses_that_do_not_fit(self):
         self.assert_fails(self.ask("fd00::1"), NOT_FOUND, "fd00::1", "--ip")
