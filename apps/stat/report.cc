@@ -140,7 +140,8 @@ std::string stat_prometheus(const std::vector<ProcessPage>& pages, std::uint64_t
         ages += fmt::format("uroce_counters_age_seconds{} {:.3f}\n", labels, *age);
     }
   }
-  std::string text = "# TYPE uroce_counters_age_seconds gauge\n" + ages;
+  std::string text = fmt::format("# TYPE uroce_devices gauge\nuroce_devices {}\n", pages.size());
+  text += "# TYPE uroce_counters_age_seconds gauge\n" + ages;
   for (const auto& [name, of_name] : lines)
     text += fmt::format("# TYPE uroce_{}_total counter\n", name) + of_name;
   return text;

@@ -20,7 +20,7 @@ struct StatSample {
 [[nodiscard]] std::string stat_text(const StatSample& sample, bool all);
 /// One line, of schema uroce.stat/1.
 [[nodiscard]] std::string stat_json(const StatSample& sample, bool all);
-/// All counters in its text exposition format.
+/// All counters in its text exposition format, and how many devices there are: perhaps none.
 [[nodiscard]] std::string stat_prometheus(const std::vector<ProcessPage>& pages, std::uint64_t now_ns);
 
 // Likewise of the QPs of all pages, those that have counted most first. What a QP counts is rare, so there

@@ -45,13 +45,19 @@ Error nobody(unsigned pid) {
                                          pid)};
 }
 
+/// Whether none is what there is to tell: who scrapes would else go on with the figures of those that are
+/// gone.
+bool may_be_none(const StatOptions& options) {
+  return options.prometheus && options.pid == 0;
+}
+
 /// QPs one by one: their counters need no time to be read.
 int show_qps(const StatOptions& options) {
   for (unsigned i = 0; options.count == 0 || i < options.count; ++i) {
     if (i != 0) sleep_until(now_ns() + options.interval_ms * kMillisecond);
     if (is_stopped()) break;
     const auto pages = find_pages(options.pid, Detail::kQps);
-    if (pages.empty()) return fail(nobody(options.pid));
+    if (pages.empty() && !may_be_none(options)) return fail(nobody(options.pid));
     if (options.prometheus) {
       fmt::print("{}", qps_prometheus(pages));
       return 0;
@@ -70,7 +76,7 @@ int show_stat(const StatOptions& options) {
   }
   if (options.qps) return show_qps(options);
   StatSample sample{.before = find_pages(options.pid), .now = {}, .now_ns = now_ns()};
-  if (sample.before.empty()) return fail(nobody(options.pid));
+  if (sample.before.empty() && !may_be_none(options)) return fail(nobody(options.pid));
   if (options.prometheus) {
     fmt::print("{}", stat_prometheus(sample.before, sample.now_ns));
     return 0;

@@ -258,6 +258,7 @@ TEST_CASE("Prometheus gets the lines of a metric together, and labels that it ca
                   R"(uroce_rx_roce_total{pid="7",program="p",device="1",port="a\"b\\c",loop="0"} 30)") !=
         std::string::npos);
   CHECK(text.find(R"(port="a\"b\\c",loop="0"} 0.500)") != std::string::npos);
+  CHECK(text.find("# TYPE uroce_devices gauge\nuroce_devices 2\n") != std::string::npos);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@ Usage: stat_test.py UROCE_PROGRAM
 import contextlib
 import json
 import os
+import subprocess
 import sys
 import time
 import unittest
@@ -88,10 +89,20 @@ class Stat(Case):
                 scrape = uroce("stat", server.pid, "--prometheus").stdout
                 labels = rf'{{pid="{server.pid}",program="uroce",device="0",port="{self.link}",loop="0"}}'
                 for line in scrape.splitlines():
-                    if not line.startswith("# TYPE uroce_"):
+                    if not line.startswith(("# TYPE uroce_", "uroce_devices 1")):
                         self.assertRegex(line, r"^uroce_[a-z0-9_]+" + labels + r" [0-9.]+$")
                 self.assertRegex(scrape, "uroce_responder_packets_total" + labels + " [1-9]")
         self.assert_fails(uroce("stat", server.pid), NOT_FOUND, str(server.pid))
+
+    def test_prometheus_is_told_that_there_is_no_device(self):
+        alone = ("unshare", "--pid", "--fork", "--mount-proc")
+        if subprocess.run([*alone, "true"], stderr=subprocess.DEVNULL, check=False).returncode != 0:
+            self.skipTest("needs a PID namespace: root")
+        for words, said in (([], r"(?m)^uroce_devices 0$"), (["--qp"], r"^$")):
+            with self.subTest(words=words), started("stat", "--prometheus", *words, prefix=alone) as stat:
+                out, err = stat.communicate(timeout=SECONDS)
+                self.assertEqual((stat.returncode, err), (0, ""))
+                self.assertRegex(out, said)
 
     def test_others_have_nothing_to_tell(self):
         self.assert_fails(uroce("stat", os.getpid(), "--prometheus"), NOT_FOUND, f"process {os.getpid()}")
