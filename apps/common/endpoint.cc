@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "apps/common/stop.h"
@@ -53,8 +54,25 @@ std::string link_trouble(const Device& device) {
   return fmt::format("interface {} is down", port.substr(name, port.find(',') - name));
 }
 
+namespace {
+
+/// Messages of UC and UD that were given up, because nobody said where the peer is. Of RC, the QP tells.
+std::uint64_t unresolved_messages(const Device& device) {
+  const auto counters = device.counters();
+  const auto found = std::ranges::find(counters, "requester_unresolved_messages", &Counter::name);
+  return found == counters.end() ? 0 : found->value;
+}
+
+}  // namespace
+
 std::string delivery_trouble(const Device& device, const Gid& own, const Gid& peer) {
   if (std::string trouble = link_trouble(device); !trouble.empty()) return trouble;
+  if (const std::uint64_t messages = unresolved_messages(device); own != peer && messages != 0) {
+    return fmt::format(
+        "{} were not sent, as nobody answers for the Ethernet address of {}{}: is it up, on this link and in "
+        "this VLAN?",
+        messages, host_text(peer), device.config().gateway.empty() ? "" : " or of the gateway");
+  }
   if (own != peer) return "";
   return fmt::format("both ends have the address {}: give each its own by --ip, and its own interface",
                      to_string(own));

@@ -114,6 +114,13 @@ class Bandwidth(Types):
                 self.fail_together(PEER, "none of the 100 messages came", [test, "-c", kind, "-n", 100],
                                    client_words=["--fault", "tx.loss=100%"])
 
+    def test_a_peer_whose_ethernet_address_nobody_tells_is_named(self):
+        for kind in ("UC", "UD"):
+            with self.subTest(kind=kind):
+                self.fail_together(PEER, "nobody answers for the Ethernet address of 10.77.0.1",
+                                   ["send_bw", "-c", kind, "-n", 100, "-s", 64],
+                                   client_words=["--fault", "drop all"])  # ARP, too
+
     def test_sizes_of_datagrams_end_at_the_path_mtu(self):
         result, _ = self.both("send_bw", "-c", "UD", "-a", "-n", 50, "-m", 1024, "--verify")
         self.assertEqual([row["MsgSize"] for row in result["results"]], [1 << i for i in range(1, 11)])
