@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "apps/common/table.h"
+#include "apps/stat/explain.h"
 #include "apps/stat/label.h"
 #include "apps/stat/report.h"
 
@@ -107,8 +108,7 @@ std::string qps_prometheus(const std::vector<ProcessPage>& pages) {
     }
   }
   std::string text;
-  for (const auto& [name, of_name] : lines)
-    text += fmt::format("# TYPE uroce_qp_{}_total counter\n", name) + of_name;
+  for (const auto& [name, of_name] : lines) text += metric_head("uroce_qp_", name) + of_name;
   return text;
 }
 

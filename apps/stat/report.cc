@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "apps/common/table.h"
+#include "apps/stat/explain.h"
 #include "apps/stat/label.h"
 
 namespace uroce::apps {
@@ -142,8 +143,7 @@ std::string stat_prometheus(const std::vector<ProcessPage>& pages, std::uint64_t
   }
   std::string text = fmt::format("# TYPE uroce_devices gauge\nuroce_devices {}\n", pages.size());
   text += "# TYPE uroce_counters_age_seconds gauge\n" + ages;
-  for (const auto& [name, of_name] : lines)
-    text += fmt::format("# TYPE uroce_{}_total counter\n", name) + of_name;
+  for (const auto& [name, of_name] : lines) text += metric_head("uroce_", name) + of_name;
   return text;
 }
 

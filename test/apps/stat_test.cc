@@ -250,7 +250,8 @@ TEST_CASE("rates are those between two changes of the figures", "[apps][stat]") 
 
 TEST_CASE("Prometheus gets the lines of a metric together, and labels that it can read", "[apps][stat]") {
   const std::string text = stat_prometheus(sample().now, 3'500'000'000);
-  CHECK(text.find("# TYPE uroce_rx_roce_total counter\n"
+  CHECK(text.find("# HELP uroce_rx_roce_total RoCE packets taken\n"
+                  "# TYPE uroce_rx_roce_total counter\n"
                   R"(uroce_rx_roce_total{pid="7",program="p",device="0",port="a\"b\\c",loop="0"} 30)"
                   "\n"
                   R"(uroce_rx_roce_total{pid="7",program="p",device="0",port="a\"b\\c",loop="1"} 0)"

@@ -89,7 +89,7 @@ class Stat(Case):
                 scrape = uroce("stat", server.pid, "--prometheus").stdout
                 labels = rf'{{pid="{server.pid}",program="uroce",device="0",port="{self.link}",loop="0"}}'
                 for line in scrape.splitlines():
-                    if not line.startswith(("# TYPE uroce_", "uroce_devices 1")):
+                    if not line.startswith(("# HELP uroce_", "# TYPE uroce_", "uroce_devices 1")):
                         self.assertRegex(line, r"^uroce_[a-z0-9_]+" + labels + r" [0-9.]+$")
                 self.assertRegex(scrape, "uroce_responder_packets_total" + labels + " [1-9]")
         self.assert_fails(uroce("stat", server.pid), NOT_FOUND, str(server.pid))
