@@ -39,7 +39,8 @@ struct Error {
   std::string text;
 };
 
-/// A value or an Error; control path only. Names follow std::expected so that it can become an alias.
+/// A value or an Error; control path only. Names follow std::expected so that it can become an alias. Ask
+/// has_value() first: value(), * and -> of an Error, and error() of a value, throw std::bad_variant_access.
 template <typename T>
 class [[nodiscard]] Result {
  public:
@@ -68,6 +69,7 @@ class [[nodiscard]] Result {
   std::variant<T, Error> state_;
 };
 
+/// Success or an Error; error() of a success is an empty one.
 template <>
 class [[nodiscard]] Result<void> {
  public:
