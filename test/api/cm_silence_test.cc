@@ -11,22 +11,15 @@ std::string link_name() {
 
 TEST_CASE("who is asked and whose Ethernet address nobody tells is named, with what may be wrong",
           "[cm][neighbours]") {
+  const auto [peer, gateway, wanted] = GENERATE(table<std::string, std::string, std::string>(
+      {{"10.7.0.9", "", "nobody answers for the Ethernet address of 10.7.0.9"},
+       {"10.8.0.9", "", "10.8.0.9 is in no prefix of this port"},
+       {"10.8.0.9", "10.7.0.254", "the Ethernet address of the gateway to 10.8.0.9"}}));
   Config config;
   config.port = link_name();
   config.mode = Mode::kAuto;
   config.ip = {"10.7.0.1/24"};
-  std::string peer = "10.7.0.9";
-  std::string wanted = "nobody answers for the Ethernet address of 10.7.0.9: is it up, on this link";
-  SECTION("on the link") {}
-  SECTION("elsewhere, without a gateway") {
-    peer = "10.8.0.9";
-    wanted = "10.8.0.9 is in no prefix of this port (--ip) and there is no gateway to it: use --gateway";
-  }
-  SECTION("elsewhere, behind a gateway that does not answer") {
-    peer = "10.8.0.9";
-    config.gateway = "10.7.0.254";
-    wanted = "nobody answers for the Ethernet address of the gateway to 10.8.0.9";
-  }
+  config.gateway = gateway;
   End end = End::open(config);
   Cm cm = must(Cm::open(end.device));
   Side client(end, QpType::kRc);

@@ -400,11 +400,7 @@ TEST_CASE("joint ACKs of XRC have an opcode of their own", "[engine][joint][xrc]
     QpAttr attr{
         .dest_qpn = Qpn{kFirstPeer + i}, .access_flags = access::kAll, .dgid = LoopFixture::peer_v4()};
     attr.sgid_index = 1;
-    for (const auto& [state, mask] :
-         {std::pair{QpState::kInit, qp_attr::kInitMask}, {QpState::kRtr, qp_attr::kRtrMask}}) {
-      attr.state = state;
-      REQUIRE(f.loop.modify(*qps.back(), attr, mask, {.gid_count = 2}, f.now()));
-    }
+    REQUIRE(to_rtr(f.loop, *qps.back(), attr, {.gid_count = 2}, f.now()));
   }
   introduce(f);
   for (std::uint32_t i = 0; i < 2; ++i) {

@@ -13,16 +13,20 @@
 
 namespace uroce::test {
 
-/// From Reset to RTS.
-inline Status to_rts(engine::PollLoop& loop, transport::RcQp& qp, QpAttr attr,
+/// From Reset to RTR.
+inline Status to_rtr(engine::PollLoop& loop, transport::QueuePair& qp, QpAttr attr,
                      const transport::QpBounds& bounds, Ticks now) {
-  for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
-                                    {QpState::kRtr, qp_attr::kRtrMask},
-                                    {QpState::kRts, qp_attr::kRtsMask}}) {
-    attr.state = state;
-    if (Status moved = loop.modify(qp, attr, mask, bounds, now); !moved) return moved;
-  }
-  return {};
+  attr.state = QpState::kInit;
+  if (Status moved = loop.modify(qp, attr, qp_attr::kInitMask, bounds, now); !moved) return moved;
+  attr.state = QpState::kRtr;
+  return loop.modify(qp, attr, qp_attr::kRtrMask, bounds, now);
+}
+/// From Reset to RTS.
+inline Status to_rts(engine::PollLoop& loop, transport::QueuePair& qp, QpAttr attr,
+                     const transport::QpBounds& bounds, Ticks now) {
+  if (Status moved = to_rtr(loop, qp, attr, bounds, now); !moved) return moved;
+  attr.state = QpState::kRts;
+  return loop.modify(qp, attr, qp_attr::kRtsMask, bounds, now);
 }
 
 class LoopFixture {

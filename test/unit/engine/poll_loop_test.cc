@@ -583,11 +583,7 @@ TEST_CASE("two loops hand packets over that arrived at the wrong one", "[engine]
   QpAttr attr;
   attr.dest_qpn = LoopFixture::kPeerQpn;
   attr.dgid = LoopFixture::peer_v4();
-  const transport::QpBounds bounds{.gid_count = 2};
-  attr.state = QpState::kInit;
-  REQUIRE(loops[1]->modify(qp, attr, qp_attr::kInitMask, bounds, two.now));
-  attr.state = QpState::kRtr;
-  REQUIRE(loops[1]->modify(qp, attr, qp_attr::kRtrMask, bounds, two.now));
+  REQUIRE(to_rtr(*loops[1], qp, attr, {.gid_count = 2}, two.now));
   REQUIRE(qp.context().receives.own.put({.wr_id = 5}, 0));
   qp.context().receives.own.publish(1);
 
