@@ -138,6 +138,8 @@ class End {
     attr.dgid = peer_.gid;
     attr.sgid_index = static_cast<std::uint32_t>(gid_index);
     attr.access_flags = access::kAll;
+    const Status agreed = qp.set_ece(device.config().offer());  // which the peer offers, too
+    if (!agreed) fail(agreed.error().text);
     if (const Status connected = qp.connect(attr); !connected) fail(connected.error().text);
   }
 
