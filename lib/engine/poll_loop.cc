@@ -226,6 +226,7 @@ unsigned PollLoop::take_turns(ReadyList& ready, Ticks now) noexcept {
     prepare();
     if (!take_turn(*qp, now, work) || qp == last) break;
   }
+  if (!joint_acks_.empty()) send_joint_acks(now);
   return work;
 }
 
@@ -241,8 +242,7 @@ transport::JointAcks* PollLoop::company_for(const transport::QpContext& ctx) noe
 }
 
 unsigned PollLoop::transmit(Ticks now) noexcept {
-  unsigned work = ready_.empty() ? 0 : take_turns(ready_, now);
-  if (!joint_acks_.empty()) send_joint_acks(now);
+  unsigned work = ready_.empty() && joint_acks_.empty() ? 0 : take_turns(ready_, now);
   if (!inner_ready_.empty()) [[unlikely]]
     work += take_turns(inner_ready_, now);
   if (bulk_ready_.empty()) [[likely]]
