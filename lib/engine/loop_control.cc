@@ -70,6 +70,7 @@ void PollLoop::let_go_of_path(QueuePair& qp) noexcept {
   const transport::Path& path = *qp.context().path;
   if (joint_acks_.are_on(path)) {
     send_joint_acks(now_);
+    port_.tx_flush();
     if (path.users == 1) joint_acks_.drop();  // as if they were lost on the way: the port had no room
   }
   if (&path != &nowhere_) paths_.release(path);

@@ -213,6 +213,9 @@ void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
 
 unsigned PollLoop::take_turns(ReadyList& ready, Ticks now) noexcept {
   unsigned work = 0;
+  if (!joint_acks_.empty()) [[unlikely]]
+    send_joint_acks(now);  // for which there was no room: before what others send now
+  joins_acks_ = joint_acks_.empty();
   constexpr int kAhead = 6;
   const QueuePair* ahead = has_many_qps() ? ready.first() : nullptr;
   const auto prepare = [&ahead] {
@@ -227,13 +230,15 @@ unsigned PollLoop::take_turns(ReadyList& ready, Ticks now) noexcept {
     if (!take_turn(*qp, now, work) || qp == last) break;
   }
   if (!joint_acks_.empty()) send_joint_acks(now);
+  joins_acks_ = false;
   return work;
 }
 
-/// Where the ACK of a QP may wait for those of others that have their turn now; nullptr: there are none.
+/// Where the ACK of a QP may wait for those of others that have their turn now; nullptr: there are none, or
+/// some are left that one peer has no room for, which is no matter of another one's.
 transport::JointAcks* PollLoop::company_for(const transport::QpContext& ctx) noexcept {
   const bool is_alone = ready_.empty() && joint_acks_.empty();
-  return is_alone || ctx.sends_bulk() || ctx.path->is_inner ? nullptr : &joint_acks_;
+  return is_alone || !joins_acks_ || ctx.sends_bulk() || ctx.path->is_inner ? nullptr : &joint_acks_;
 }
 
 [[gnu::noinline]] void PollLoop::send_joint_acks(Ticks now) noexcept {

@@ -380,7 +380,8 @@ class PollLoop {
   ReadyList ready_;
   ReadyList inner_ready_;            // those that do not send to the port: it may have no room for the others
   ReadyList bulk_ready_;             // those whose requests are bulk
-  transport::JointAcks joint_acks_;  // empty behind transmit(), unless the port had no room
+  transport::JointAcks joint_acks_;  // empty behind take_turns(), unless the port had no room
+  bool joins_acks_ = false;          // QPs have their turns now, and none were left of before
   PostingOrder order_;
   UndatedPosts undated_;                             // since now_
   Ticks crowded_until_;                              // bulk transfers do not have the loop to themselves

@@ -23,6 +23,8 @@ namespace {
 /// An ACK for the sake of its credits names a PSN that was acknowledged before, however long ago: a peer must
 /// not take it for one that is still to come.
 constexpr std::uint32_t kOldestAck = 1U << 22;
+/// No requester has more packets in flight: Config::max_unacked.
+constexpr std::uint32_t kMostInFlight = 4096;
 
 }  // namespace
 
@@ -42,6 +44,7 @@ void Responder::reset() noexcept {
 void Responder::start() {
   expected_psn_ = qp_.attr.rq_psn;
   ack_psn_ = expected_psn_ - 1;
+  answered_end_ = expected_psn_ - kOldestAck;
   counts_receives_ = qp_.credits && qp_.receives.shared() == nullptr;
   resize_resources();
   make_room_ahead();
@@ -167,6 +170,7 @@ void Responder::advance(std::uint32_t packets) noexcept {
 /// Past a request that is answered by more than an ACK.
 void Responder::advance_past_answered(std::uint32_t packets) noexcept {
   advance(packets);
+  answered_end_ = expected_psn_;
   if (span_from(expected_psn_, ack_psn_) > kOldestAck) ack_psn_ = expected_psn_ - kOldestAck;
 }
 
@@ -319,10 +323,11 @@ bool Responder::transmit(TxContext& tx) noexcept {
 }
 
 /// With those of other QPs, if there are any. Whatever this QP sends before they leave the peer may have
-/// before the ACK, which says nothing new then.
+/// before the ACK, which says nothing new then. But nothing keeps it behind what this QP has sent, as they
+/// take another's way: it must not overtake a response that acknowledges more than it does. IBA 9.7.5.1.4 ?
 bool Responder::emit_ack(TxContext& tx) noexcept {
   const std::uint8_t syndrome = ack_syndrome(msn_);
-  if (tx.joint_acks == nullptr) [[likely]]
+  if (tx.joint_acks == nullptr || span_from(ack_psn_, answered_end_) < kMostInFlight) [[likely]]
     return emit_acknowledge(tx, syndrome, ack_psn_);
   return tx.joint_acks->add(qp_, ack_psn_, {.syndrome = syndrome, .msn = msn_ & Psn::kMask}, tx);
 }

@@ -127,6 +127,7 @@ class Responder : private MessageSink {
   Psn expected_psn_;
   Psn ack_psn_;            // of the newest SEND or WRITE packet: what ACKs carry
   std::uint32_t msn_ = 0;  // completed messages, 24 bits on the wire
+  Psn answered_end_;       // one past the newest request that had a response of its own, or long ago
 
   std::unique_ptr<HeldFrames> held_;  // requests ahead of expected_psn_; nullptr: they are dropped
   ResponderResources resources_;

@@ -257,6 +257,106 @@ TEST_CASE("QPs that all end while their ACKs wait leave nothing behind", "[engin
   CHECK_FALSE(company.f.loop.has_work());
 }
 
+namespace {
+
+/// A way to a peer that has room or has not, and counts what opcodes it has taken.
+struct Way : port::FrameSink {
+  std::byte* tx_claim(std::uint32_t len) noexcept override {
+    if (!has_room) return nullptr;
+    frame.assign(len, std::byte{0});
+    return frame.data();
+  }
+  void tx_commit() noexcept override {
+    wire::PacketView view;
+    if (wire::parse_packet(frame, view) == wire::ParseResult::kRoce) opcodes.push_back(view.bth.opcode);
+  }
+
+  bool has_room = false;
+  Bytes frame;
+  std::vector<Opcode> opcodes;
+};
+
+}  // namespace
+
+TEST_CASE("ACKs that one peer has no room for hold up nobody else's", "[engine][joint]") {
+  Way way;
+  transport::Path shut;  // to a peer that does not read
+  Company company({.qps = 2});
+  auto other = company.f.make_qp(kFirst + 2);
+  other->grant(ece::kJointAcks);
+  REQUIRE(company.f.connect(*other, LoopFixture::peer_v4(), 1, 20));
+  introduce(company.f);
+  shut = *company.qps[0]->context().path;
+  shut.sink = &way;
+  company.qps[0]->context().path = company.qps[1]->context().path = &shut;
+  company.give_writes(0, 3);
+  company.f.run(5000);
+  CHECK(sent_acks(company.f) == std::vector<Acks>{{ack(raw(LoopFixture::kPeerQpn))}});
+  CHECK(way.opcodes.empty());
+  CHECK(company.f.loop.has_work());
+  way.has_room = true;
+  company.f.run(2000);
+  CHECK(way.opcodes == std::vector{Opcode::kRcJointAck});
+  CHECK_FALSE(company.f.loop.has_work());
+  company.f.loop.remove(*other, company.f.now());
+}
+
+TEST_CASE("ACKs that were left over leave before what others send then", "[engine][joint]") {
+  Way way;
+  transport::Path shut;
+  Company company;
+  shut = *company.qps[0]->context().path;
+  shut.sink = &way;
+  for (auto& qp : company.qps) qp->context().path = &shut;
+  company.give_writes(0, 2);
+  company.f.run(2000);
+  company.f.post_send(*company.qps[2]);
+  company.f.run(2000);
+  CHECK(way.opcodes.empty());
+  way.has_room = true;
+  company.f.run(2000);
+  CHECK(way.opcodes == std::vector{Opcode::kRcJointAck, Opcode::kRcSendOnly});
+}
+
+TEST_CASE("an ACK that must not overtake the response of a READ or atomic leaves alone",
+          "[engine][joint][read]") {
+  // Others' packets may take another way, and an ACK beyond a READ without its response is an implied NAK.
+  Company company({.qps = 3});
+  alignas(8) std::array<std::byte, 4096> memory{};
+  const auto key =
+      company.f.keys.insert({reinterpret_cast<std::uint64_t>(memory.data()), memory.size(), 1, access::kAll});
+  REQUIRE(key);
+  const std::uint32_t length = GENERATE(8U, 4096U);
+  company.f.give(frame_of({.opcode = Opcode::kRcReadRequest,
+                           .psn = 0,
+                           .reth = wire::Reth{.va = reinterpret_cast<std::uint64_t>(memory.data()),
+                                              .rkey = Rkey{raw(Lkey{*key})},
+                                              .length = length},
+                           .dest_qpn = Qpn{kFirst}},
+                          company.f.from_peer(), {}));
+  company.give_writes(0, 1, 1);
+  company.give_writes(1, 2);
+  company.f.run(3000);
+  std::vector<Opcode> opcodes;
+  for (const Bytes& frame : company.f.taken()) {
+    wire::PacketView view;
+    REQUIRE(wire::parse_packet(frame, view) == wire::ParseResult::kRoce);
+    opcodes.push_back(view.bth.opcode);
+  }
+  std::sort(opcodes.begin(), opcodes.end());
+  CHECK(opcodes == std::vector{Opcode::kRcReadResponseOnly, Opcode::kRcAck, Opcode::kRcJointAck});
+  for (std::uint32_t psn = 1; psn <= 4097; ++psn) {  // no requester has as much in flight
+    company.give_writes(0, 1, psn + 1);
+    if (psn % 16 == 0) company.f.run(200), company.f.taken();
+  }
+  company.f.run(2000);
+  company.f.taken();
+  company.give_writes(0, 1, 4099);
+  company.give_writes(1, 2, 1);
+  company.f.run(3000);
+  CHECK(sent_acks(company.f).size() == 1);
+}
+
 TEST_CASE("a joint ACK is an ACK to each QP that it names", "[engine][joint]") {
   const std::uint32_t count = GENERATE(1U, 2U, 3U, 32U, 300U);  // beyond 256 QPs are fetched ahead
   Company company({.qps = count});
