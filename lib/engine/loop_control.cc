@@ -214,8 +214,10 @@ void PollLoop::let_pass_what_is_old(Ticks now) noexcept {
 }
 
 /// Before a QP ends: a peer whose last message was taken must not wait for its ACK, some for ever.
+/// Those of others go first: one may be its own, of an earlier turn.
 void PollLoop::answer_last(QueuePair& qp, Ticks now) noexcept {
   if (qp.context().path == nullptr) return;  // it was not added
+  if (joint_acks_.are_on(*qp.context().path)) send_joint_acks(now);
   transport::TxContext tx = turn(qp, now);
   qp.answer(tx);
   port_.tx_flush();

@@ -235,10 +235,12 @@ unsigned PollLoop::take_turns(ReadyList& ready, Ticks now) noexcept {
 }
 
 /// Where the ACK of a QP may wait for those of others that have their turn now; nullptr: there are none, or
-/// some are left that one peer has no room for, which is no matter of another one's.
+/// some are left that one peer has no room for, which is no matter of another one's. Behind those that are
+/// left of its own peer it stays: there may be one of its own.
 transport::JointAcks* PollLoop::company_for(const transport::QpContext& ctx) noexcept {
+  if (!joins_acks_) return joint_acks_.are_on(*ctx.path) ? &joint_acks_ : nullptr;
   const bool is_alone = ready_.empty() && joint_acks_.empty();
-  return is_alone || !joins_acks_ || ctx.sends_bulk() || ctx.path->is_inner ? nullptr : &joint_acks_;
+  return is_alone || ctx.sends_bulk() || ctx.path->is_inner ? nullptr : &joint_acks_;
 }
 
 [[gnu::noinline]] void PollLoop::send_joint_acks(Ticks now) noexcept {

@@ -339,7 +339,10 @@ bool Responder::emit_ack(TxContext& tx) noexcept {
   return true;
 }
 
+/// Behind those that wait for others: one may be of this QP, of an earlier turn, when there was no room.
 bool Responder::emit_acknowledge(TxContext& tx, std::uint8_t syndrome, Psn psn) noexcept {
+  if (tx.joint_acks != nullptr && !tx.joint_acks->send(tx)) [[unlikely]]
+    return false;
   FrameWriter frame(tx.lane(qp_.answers_bulk));
   if (!frame.begin(qp_, tx, Opcode::kRcAck, psn, 0)) return false;
   frame.put(wire::Aeth{.syndrome = syndrome, .msn = msn_ & Psn::kMask});
