@@ -46,8 +46,26 @@ Status set_boolean(std::string_view key, std::string_view text, bool& out) {
   return {};
 }
 
-std::string boolean_text(bool value) {
-  return value ? "true" : "false";
+/// The name of a key, as a template argument.
+struct KeyName {
+  template <std::size_t kSize>
+  consteval KeyName(const char (&name)[kSize]) {
+    std::ranges::copy(name, text);
+  }
+  char text[32] = {};
+};
+
+/// A key whose field of Config is true or false.
+template <KeyName kName, bool Config::*kField>
+constexpr ConfigKey boolean_key(std::string_view help) {
+  return {.name = kName.text,
+          .metavar = "BOOL",
+          .help = help,
+          .allowed = "true or false; outside files also 1 or 0, yes or no, on or off",
+          .type = ConfigType::kBoolean,
+          .is_flag = true,
+          .set = [](Config& c, std::string_view t) { return set_boolean(kName.text, t, c.*kField); },
+          .get = [](const Config& c) { return std::string(c.*kField ? "true" : "false"); }};
 }
 
 /// Checks no more than that a driver is named: which there are, and what they take, is known to
@@ -233,14 +251,7 @@ constexpr std::array kKeys = {
               .allowed = "one IPv4 or IPv6 unicast address, or nothing",
               .set = set_gateway,
               .get = [](const Config& c) { return c.gateway; }},
-    ConfigKey{.name = "roce-v1",
-              .metavar = "BOOL",
-              .help = "also speak RoCE v1: its GIDs follow those of RoCE v2",
-              .allowed = "true or false; outside files also 1 or 0, yes or no, on or off",
-              .type = ConfigType::kBoolean,
-              .is_flag = true,
-              .set = [](Config& c, std::string_view t) { return set_boolean("roce-v1", t, c.roce_v1); },
-              .get = [](const Config& c) { return boolean_text(c.roce_v1); }},
+    boolean_key<"roce-v1", &Config::roce_v1>("also speak RoCE v1: its GIDs follow those of RoCE v2"),
     ConfigKey{.name = "mtu",
               .metavar = "BYTES",
               .help = "link MTU, the bytes after the Ethernet header; 0: the port's own",
@@ -263,14 +274,7 @@ constexpr std::array kKeys = {
               .allowed = "cores 0..1023 and ranges, such as 2-5",
               .set = set_lcores,
               .get = [](const Config& c) { return c.lcores; }},
-    ConfigKey{.name = "no-huge",
-              .metavar = "BOOL",
-              .help = "do without hugepages: runs everywhere, slower",
-              .allowed = "true or false; outside files also 1 or 0, yes or no, on or off",
-              .type = ConfigType::kBoolean,
-              .is_flag = true,
-              .set = [](Config& c, std::string_view t) { return set_boolean("no-huge", t, c.no_huge); },
-              .get = [](const Config& c) { return boolean_text(c.no_huge); }},
+    boolean_key<"no-huge", &Config::no_huge>("do without hugepages: runs everywhere, slower"),
     ConfigKey{.name = "fault",
               .metavar = "RULES",
               .help = "faults put on this port's frames; empty: none",
@@ -360,15 +364,8 @@ constexpr std::array kKeys = {
                     return set_number("keepalive-ms", t, {10, 60'000, true}, c.keepalive_ms);
                   },
               .get = [](const Config& c) { return std::to_string(c.keepalive_ms); }},
-    ConfigKey{
-        .name = "keepalive-all",
-        .metavar = "BOOL",
-        .help = "connected peers that are not uroce are asked, too, and given up as soon",
-        .allowed = "true or false; outside files also 1 or 0, yes or no, on or off",
-        .type = ConfigType::kBoolean,
-        .is_flag = true,
-        .set = [](Config& c, std::string_view t) { return set_boolean("keepalive-all", t, c.keepalive_all); },
-        .get = [](const Config& c) { return boolean_text(c.keepalive_all); }},
+    boolean_key<"keepalive-all", &Config::keepalive_all>(
+        "connected peers that are not uroce are asked, too, and given up as soon"),
     ConfigKey{.name = "rnr-cap-ms",
               .metavar = "MS",
               .help = "longest wait that a peer's RNR NAK is granted; 0: whatever it says, up to 655",
@@ -379,32 +376,12 @@ constexpr std::array kKeys = {
                     return set_number("rnr-cap-ms", t, {0, 655}, c.rnr_cap_ms);
                   },
               .get = [](const Config& c) { return std::to_string(c.rnr_cap_ms); }},
-    ConfigKey{.name = "credits",
-              .metavar = "BOOL",
-              .help = "count receives: peers are told how many there are, and theirs are not exceeded",
-              .allowed = "true or false; outside files also 1 or 0, yes or no, on or off",
-              .type = ConfigType::kBoolean,
-              .is_flag = true,
-              .set = [](Config& c, std::string_view t) { return set_boolean("credits", t, c.credits); },
-              .get = [](const Config& c) { return boolean_text(c.credits); }},
-    ConfigKey{
-        .name = "selective-repeat",
-        .metavar = "BOOL",
-        .help = "offer peers to send again only what was lost; those that do not know it get all again",
-        .allowed = "true or false; outside files also 1 or 0, yes or no, on or off",
-        .type = ConfigType::kBoolean,
-        .is_flag = true,
-        .set = [](Config& c,
-                  std::string_view t) { return set_boolean("selective-repeat", t, c.selective_repeat); },
-        .get = [](const Config& c) { return boolean_text(c.selective_repeat); }},
-    ConfigKey{.name = "joint-acks",
-              .metavar = "BOOL",
-              .help = "offer uroce peers ACKs of several queue pairs in one packet",
-              .allowed = "true or false; outside files also 1 or 0, yes or no, on or off",
-              .type = ConfigType::kBoolean,
-              .is_flag = true,
-              .set = [](Config& c, std::string_view t) { return set_boolean("joint-acks", t, c.joint_acks); },
-              .get = [](const Config& c) { return boolean_text(c.joint_acks); }},
+    boolean_key<"credits", &Config::credits>(
+        "count receives: peers are told how many there are, and theirs are not exceeded"),
+    boolean_key<"selective-repeat", &Config::selective_repeat>(
+        "offer peers to send again only what was lost; those that do not know it get all again"),
+    boolean_key<"joint-acks", &Config::joint_acks>(
+        "offer uroce peers ACKs of several queue pairs in one packet"),
     ConfigKey{
         .name = "congestion",
         .metavar = "CONTROL",

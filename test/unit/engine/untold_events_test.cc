@@ -56,16 +56,21 @@ struct Full {
   std::uint32_t next_psn = 0;
 };
 
+/// Packets come for a QP that has something to tell.
+void check_wakes_once(Full& t) {
+  t.give_sends(1);
+  CHECK(drain_eventfd(t.fd) == 1);
+  t.give_sends(8);
+  CHECK(drain_eventfd(t.fd) == 0);
+}
+
 }  // namespace
 
 TEST_CASE("the limit event of an SRQ that there is no room for wakes once, and is told once",
           "[engine][loop][events][srq]") {
   Full t;
   t.loop().arm_limit(t.shared, kReceives);
-  t.give_sends(1);
-  CHECK(drain_eventfd(t.fd) == 1);
-  t.give_sends(8);
-  CHECK(drain_eventfd(t.fd) == 0);
+  check_wakes_once(t);
   CHECK(t.loop().has_untold_events());
   CHECK(std::ranges::count(t.told(), t.shared.number) == 0);
   t.loop().report_untold();
@@ -89,8 +94,5 @@ TEST_CASE("events that there is no room for wake again once they have been asked
 TEST_CASE("an event of a QP that there is no room for wakes once", "[engine][loop][events]") {
   Full t;
   t.qp.put_back_event(AsyncEventType::kCommEst);
-  t.give_sends(1);
-  CHECK(drain_eventfd(t.fd) == 1);
-  t.give_sends(8);
-  CHECK(drain_eventfd(t.fd) == 0);
+  check_wakes_once(t);
 }
