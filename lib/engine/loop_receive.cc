@@ -270,19 +270,23 @@ void PollLoop::look_at_postponed() noexcept {
     if (qpn == kMulticastQpn) return on_multicast(packet, now);
     return count_unknown(packet);
   }
-  const Address& local = address_of(*qp);
+  if (!judge(*qp, packet, now)) return;
+  known_.learn(packet, qp->context());
+  if (has_lanes()) note_come(*qp, packet, now);
+}
+
+/// Gives a packet of which nothing is known to the QP that it names, if it can have been sent to that.
+/// @return whether it was taken
+bool PollLoop::judge(QueuePair& qp, const wire::PacketView& packet, Ticks now) noexcept {
+  const Address& local = address_of(qp);
   const bool is_datagram = packet.op->transport == wire::Transport::kUd;
   const Count refusal =
       is_datagram ? refuse(addresses_.own(), packet, false) : refuse_underlay(local, packet);
   if (refusal != Count::kRxRoce) [[unlikely]] {
     count_refused(packet, refusal);
-    return;
+    return false;
   }
-  const bool is_taken =
-      deliver(*qp, packet, now, [&](auto& one) { return one.on_packet(packet, local.gid, now); });
-  if (!is_taken) return;
-  known_.learn(packet, qp->context());
-  if (has_lanes()) note_come(*qp, packet, now);
+  return deliver(qp, packet, now, [&](auto& one) { return one.on_packet(packet, local.gid, now); });
 }
 
 /// Each loop takes those that are for QPs of its own. These are found before the first of them is looked at.
@@ -327,13 +331,7 @@ bool PollLoop::take_joint_ack(QueuePair& qp, const wire::PacketView& ack, const 
     static_cast<void>(deliver(qp, ack, now, [&](auto&) { return rc.on_known_packet(ack, now); }));
     return true;
   }
-  const Address& local = address_of(qp);
-  const Count refusal = refuse_underlay(local, ack);
-  if (refusal != Count::kRxRoce) {
-    count_refused(ack, refusal);
-    return false;
-  }
-  return deliver(qp, ack, now, [&](auto& one) { return one.on_packet(ack, local.gid, now); }) && is_rc;
+  return judge(qp, ack, now) && is_rc;
 }
 
 /// Gives it to the other loops that have QPs among those that it is for.

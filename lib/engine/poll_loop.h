@@ -286,6 +286,7 @@ class PollLoop {
   [[nodiscard]] transport::QueuePair* find_again(Qpn qpn) noexcept;
   void on_known(transport::QueuePair& qp, const wire::PacketView& packet, Ticks now) noexcept;
   void on_roce(const wire::PacketView& packet, Ticks now) noexcept;
+  [[nodiscard]] bool judge(transport::QueuePair& qp, const wire::PacketView& packet, Ticks now) noexcept;
   void on_joint_ack(const wire::PacketView& packet, Ticks now) noexcept;
   bool take_joint_ack(transport::QueuePair& qp, const wire::PacketView& ack, const transport::Path* judged,
                       Ticks now) noexcept;
