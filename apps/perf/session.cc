@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "apps/common/pieces.h"
+#include "apps/common/tell.h"
 
 namespace uroce::apps::perf {
 namespace {
@@ -94,7 +95,10 @@ Status Session::ask() {
                  .text = fmt::format("the server takes no -c {}: is it an older `uroce perf`?",
                                      to_string(spec_.type))};
   }
-  spec_.path_mtu = answer->at("path_mtu").get<std::uint32_t>();
+  const auto agreed = answer->at("path_mtu").get<std::uint32_t>();
+  if (agreed < std::min(spec_.path_mtu, uroce::bytes(device_->active_mtu())))
+    tell("uroce: note: path MTU {}: the server's port takes no larger one\n", agreed);
+  spec_.path_mtu = agreed;
   options_ = answer->value("ece", 0U);
   return {};
 }

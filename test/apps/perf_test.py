@@ -559,6 +559,18 @@ class Hints(Case):
                     continue
                 self.assert_told(part, client, server)
 
+    @unittest.skipUnless("memif" in uroce("info", "--port", "warp:9").stderr, "this build has no memif")
+    def test_a_smaller_path_mtu_than_the_client_wants_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["perf", "write_bw", "-p", self.port, "--no-huge", "-n", 10, "--port"]
+            memif = f"memif:{folder}/x,role="
+            for mtu, told in ((1500, True), (4200, False)):
+                with self.subTest(mtu=mtu), started(*words, f"{memif}server", "--mtu", mtu) as server:
+                    client = uroce(*words, f"{memif}client", "--mtu", 4200, "localhost")
+                    _, err = server.communicate(timeout=SECONDS)
+                    self.assertEqual((client.returncode, server.returncode), (0, 0), client.stderr + err)
+                    self.assertEqual("path MTU 1024: the server's port" in client.stderr, told)
+
     def test_counts_that_differ_are_told_at_both_ends(self):
         common = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge"]
         for kind in ("rc", "ud", "srq"):
