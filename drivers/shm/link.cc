@@ -249,6 +249,9 @@ Status Link::initialise(const LinkConfig& config) {
   geometry_ = geometry_of(config);
   if (Status limits = check_limits(geometry_); !limits) return limits;
   remove_abandoned_links(path_);  // before room is taken, which they may have left too little of
+  // Ends that were killed may have had more queues.
+  if (Preamble former; read_preamble(file_, former))
+    remove_bells(geometry_.queues, std::min(former.header.queues, kMaxQueues));
   const auto total = static_cast<off_t>(geometry_.total_bytes());
   if (::ftruncate(file_, 0) != 0 || ::ftruncate(file_, total) != 0)
     return system_error("shm: cannot size " + path_);
@@ -300,11 +303,15 @@ Link::~Link() {
 }
 
 void Link::remove_files() const noexcept {
-  for (std::uint32_t queue = 0; queue < geometry_.queues; ++queue) {
+  remove_bells(0, geometry_.queues);
+  ::unlink(path_.c_str());
+}
+
+void Link::remove_bells(std::uint32_t first, std::uint32_t end) const noexcept {
+  for (std::uint32_t queue = first; queue < end; ++queue) {
     ::unlink(bell_path(0, queue).c_str());
     ::unlink(bell_path(1, queue).c_str());
   }
-  ::unlink(path_.c_str());
 }
 
 bool Link::is_owned_here() const noexcept {

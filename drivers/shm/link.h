@@ -90,6 +90,7 @@ class Link {
   [[nodiscard]] Error side_is_held(const LinkConfig& config) const;
   [[nodiscard]] std::string bell_path(unsigned side, std::uint32_t queue) const;
   void remove_files() const noexcept;
+  void remove_bells(std::uint32_t first, std::uint32_t end) const noexcept;
 
   std::string path_;
   int file_;

@@ -94,16 +94,33 @@ TEST_CASE("the last end to leave removes all files of the link", "[shm][open]") 
   for (const char* suffix : {"", "~0.0", "~1.0"}) CHECK(::access((path + suffix).c_str(), F_OK) != 0);
 }
 
-TEST_CASE("what killed ends leave behind is removed when another link is made", "[shm][open]") {
-  const std::string name = unique_name("killed");
+/// Two ends in a process that is gone, without having taken leave.
+void kill_ends(const PortOptions& options) {
   const pid_t child = ::fork();
   if (child == 0) {
-    const auto ends = {open_shm(options_for(name)), open_shm(options_for(name))};
+    const auto ends = {open_shm(options), open_shm(options)};
     ::_exit(std::all_of(ends.begin(), ends.end(), [](const auto& end) { return bool{end}; }) ? 0 : 1);
   }
   int status = 1;
   REQUIRE(::waitpid(child, &status, 0) == child);
   REQUIRE(status == 0);
+}
+
+TEST_CASE("of killed ends nothing is left when the link has been made again, with fewer queues",
+          "[shm][open]") {
+  const std::string name = unique_name("fewer");
+  PortOptions options = options_for(name);
+  options.queues = 2;
+  kill_ends(options);
+  CHECK(::access((shm::link_path(name) + "~1.1").c_str(), F_OK) == 0);
+  { const PortPtr again = open_one(options_for(name)); }
+  for (const char* suffix : {"", "~0.0", "~1.0", "~0.1", "~1.1"})
+    CHECK(::access((shm::link_path(name) + suffix).c_str(), F_OK) != 0);
+}
+
+TEST_CASE("what killed ends leave behind is removed when another link is made", "[shm][open]") {
+  const std::string name = unique_name("killed");
+  kill_ends(options_for(name));
   const Pair live("live");
   const PortPtr half = open_one(options_for(unique_name("half")));
   const PortPtr another = open_one(options_for(unique_name("another")));
