@@ -269,7 +269,7 @@ Json results_json(Session& session, const Results& results) {
                 {"n_iterations", bandwidth.messages},
                 {"BW_peak", rounded(local.no_peak ? 0.0 : bandwidth.peak / bandwidth_unit(local))},
                 {"BW_average", rounded(bandwidth.average / bandwidth_unit(local))},
-                {"MsgRate", rounded(bandwidth.rate / 1e6)}};
+                {"MsgRate", std::round(bandwidth.rate) / 1e6}};
     if (!spec.is_reliable()) {
       row["n_lost"] = bandwidth.lost;
       row["BW_received"] = rounded(bandwidth.average * bandwidth.share() / bandwidth_unit(local));
