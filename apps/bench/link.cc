@@ -13,6 +13,7 @@
 #include "apps/commands.h"
 #include "apps/common/cli.h"
 #include "apps/common/compare.h"
+#include "apps/common/json_text.h"
 #include "apps/common/line_probe.h"
 #include "apps/common/machine_json.h"
 #include "apps/common/port_spec.h"
@@ -121,7 +122,7 @@ int run(const SharedOptions& shared, const Options& options) {
   tell_of_captures(config->pcap);
   if (!result) return fail(result.error());
   if (shared.json()) {
-    fmt::print("{}\n", result->dump(2));
+    fmt::print("{}\n", to_text(*result, 2));
   } else {
     print_text(*config, *cores, *result, rows);
   }

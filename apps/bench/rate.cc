@@ -8,6 +8,7 @@
 
 #include "apps/common/cli.h"
 #include "apps/common/compare.h"
+#include "apps/common/json_text.h"
 #include "apps/common/line_probe.h"
 #include "apps/common/machine_json.h"
 #include "apps/common/port_spec.h"
@@ -163,7 +164,7 @@ int run(const SharedOptions& shared, const RateOptions& options) {
   if (!ran && bench->points().empty()) return fail(ran.error());
   const Json result = bench->result(*config);
   if (shared.json()) {
-    fmt::print("{}\n", result.dump(2));
+    fmt::print("{}\n", to_text(result, 2));
   } else {
     print_text(*cores, result);
   }

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "apps/common/cli.h"
+#include "apps/common/json_text.h"
 #include "apps/common/machine_json.h"
 #include "apps/common/port_spec.h"
 #include "apps/common/progress.h"
@@ -70,7 +71,7 @@ int run(const SharedOptions& shared, const ScaleOptions& options) {
                    {"qps", options.qps},
                    {"regions", options.regions},
                    {"rows", judged_json(figures)}});
-    fmt::print("{}\n", result.dump(2));
+    fmt::print("{}\n", to_text(result, 2));
   } else {
     fmt::print(
         "{}\n{}, {}; medians of {} samples of {} ms, taken in turns. base: the same without.\n"

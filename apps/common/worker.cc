@@ -17,6 +17,7 @@
 
 #include "apps/common/clock.h"
 #include "apps/common/cores.h"
+#include "apps/common/json_text.h"
 #include "apps/common/stop.h"
 
 namespace uroce::apps {
@@ -26,7 +27,7 @@ constexpr std::size_t kMaxMessage = 64 * 1024;  // bytes of one request or answe
 constexpr int kIdleMs = 20;
 
 Status send_message(int fd, const Json& message) {
-  const auto text = message.dump();
+  const auto text = to_text(message);
   if (::send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size())) return {};
   return Error{.code = Errc::kPeer, .text = std::strerror(errno)};
 }

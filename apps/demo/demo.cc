@@ -18,6 +18,7 @@
 #include "apps/common/cli.h"
 #include "apps/common/compare.h"
 #include "apps/common/endpoint.h"
+#include "apps/common/json_text.h"
 #include "apps/common/machine_json.h"
 #include "apps/common/port_spec.h"
 #include "apps/common/progress.h"
@@ -295,7 +296,7 @@ int run(const SharedOptions& shared, const Options& options) {
   tell_of_captures(config->pcap);
   if (!result) return fail(result.error());
   if (shared.json()) {
-    fmt::print("{}\n", result->dump(2));
+    fmt::print("{}\n", to_text(*result, 2));
   } else {
     print_text(*result, demo.rows(), "uroce");
   }

@@ -10,6 +10,7 @@
 #include "apps/common/cli.h"
 #include "apps/common/clock.h"
 #include "apps/common/cores.h"
+#include "apps/common/json_text.h"
 #include "apps/common/machine_json.h"
 #include "apps/common/table.h"
 #include "apps/common/worker.h"
@@ -63,7 +64,7 @@ int examine(const SharedOptions& options, unsigned spin_ms) {
     Json all = run_json("uroce.doctor/1", *config);
     all["machine"] = machine_json(machine);
     all["findings"] = findings_json(findings);
-    fmt::print("{}\n", all.dump(2));
+    fmt::print("{}\n", to_text(all, 2));
   } else {
     fmt::print("{}, Linux {}{}\n{}", machine.cpu, machine.kernel,
                machine.is_virtual ? ", a virtual machine: its host takes the cores at times" : "",

@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/common/cli.h"
+#include "apps/common/json_text.h"
 #include "apps/common/table.h"
 #include "apps/common/worker.h"
 
@@ -42,7 +43,7 @@ int show_config(const SharedOptions& options) {
                  {"help", key.help},
                  {"allowed", key.allowed}};
   }
-  fmt::print("{}", options.json() ? all.dump(2) + "\n" : table.text());
+  fmt::print("{}", options.json() ? to_text(all, 2) + "\n" : table.text());
   return 0;
 }
 

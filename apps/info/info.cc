@@ -6,6 +6,7 @@
 
 #include "apps/commands.h"
 #include "apps/common/cli.h"
+#include "apps/common/json_text.h"
 #include "apps/common/machine_json.h"
 #include "apps/common/table.h"
 #include "apps/common/worker.h"
@@ -77,7 +78,7 @@ int show_info(const SharedOptions& options) {
   if (!device) return fail(device.error());
   const Json info = device_json(*device);
   if (options.json()) {
-    fmt::print("{}\n", info.dump(2));
+    fmt::print("{}\n", to_text(info, 2));
   } else {
     print_text(info);
   }

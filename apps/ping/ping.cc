@@ -12,6 +12,7 @@
 #include "apps/common/cm_address.h"
 #include "apps/common/cores.h"
 #include "apps/common/histogram.h"
+#include "apps/common/json_text.h"
 #include "apps/common/machine_json.h"
 #include "apps/common/stop.h"
 #include "apps/common/tell.h"
@@ -124,7 +125,7 @@ int run_client(Cm& cm, const Options& options, bool json) {
   (*side)->disconnect();
   if (!asked) return fail(asked.error());
   if (json) {
-    fmt::print("{}\n", tally.to_json(cm.device().config(), options, *to).dump(2));
+    fmt::print("{}\n", to_text(tally.to_json(cm.device().config(), options, *to), 2));
   } else {
     fmt::print("{}", tally.text(options, *to));
   }
@@ -177,7 +178,7 @@ int run_server(Cm& cm, const Options& options, bool json) {
     } else if (json) {
       Json served = run_json("uroce.ping/1", cm.device().config());
       served.update({{"role", "server"}, {"peer", to_string(peer)}, {"round_trips", *rounds}});
-      fmt::print("{}\n", served.dump());
+      fmt::print("{}\n", to_text(served));
     } else {
       fmt::print("{} round trips with {}\n", *rounds, to_string(peer));
     }

@@ -8,6 +8,7 @@
 
 #include "apps/common/cores.h"
 #include "apps/common/endpoint.h"
+#include "apps/common/json_text.h"
 #include "apps/common/machine_json.h"
 #include "apps/common/stop.h"
 #include "apps/common/tell.h"
@@ -66,7 +67,7 @@ Status same_options(const PingPongOptions& options, const std::string& line) {
     if (it == theirs.end() || *it == mine) continue;
     return Error{.code = Errc::kPeer,
                  .text = fmt::format("{0} is {1} here and {2} at the peer; give both ends the same {0}",
-                                     one.flag, mine, it->dump())};
+                                     one.flag, mine, to_text(*it))};
   }
   return {};
 }
@@ -76,11 +77,11 @@ Result<Socket> compare_options(Device& device, const PingPongOptions& options, S
                                std::uint64_t until_ns) {
   Json mine = Json::object();
   for (const AlikeOption& one : kAlike) mine[one.flag] = options.*one.value;
-  if (!options.is_client() && !tcp_send_line(peer, mine.dump(), until_ns)) return Socket();
+  if (!options.is_client() && !tcp_send_line(peer, to_text(mine), until_ns)) return Socket();
   if (auto ready = wait_readable(device, peer, until_ns); !ready) return ready.error();
   const auto theirs = tcp_receive_line(peer, until_ns);
   if (!theirs) return theirs.error().code == Errc::kPeer ? Result<Socket>(Socket()) : theirs.error();
-  if (options.is_client()) (void)tcp_send_line(peer, mine.dump(), until_ns);
+  if (options.is_client()) (void)tcp_send_line(peer, to_text(mine), until_ns);
   if (auto same = same_options(options, *theirs); !same) return same.error();
   return peer;
 }
@@ -192,7 +193,7 @@ int report(const Config& config, const PingPongOptions& options, bool json, doub
     result.update(result_json(options, seconds));
     result["data_errors"] = data_errors;
     result.update(more);
-    fmt::print("{}\n", result.dump(2));
+    fmt::print("{}\n", to_text(result, 2));
   } else {
     print_result(options, seconds);
     if (options.check) fmt::print("{} bytes of received data were wrong\n", data_errors);

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "apps/common/json_text.h"
 #include "apps/common/table.h"
 #include "apps/stat/explain.h"
 #include "apps/stat/label.h"
@@ -86,7 +87,7 @@ std::string qps_json(const std::vector<ProcessPage>& pages, bool all) {
                        {"addresses", device.page.addresses},
                        {"qps", std::move(qps)}});
   }
-  return OrderedJson{{"schema", "uroce.stat.qps/1"}, {"devices", std::move(devices)}}.dump() + "\n";
+  return to_text(OrderedJson{{"schema", "uroce.stat.qps/1"}, {"devices", std::move(devices)}}) + "\n";
 }
 
 /// The state is no label: with another one it would be another QP.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "apps/common/json_text.h"
 #include "apps/common/table.h"
 #include "apps/stat/explain.h"
 #include "apps/stat/label.h"
@@ -121,7 +122,7 @@ std::string stat_json(const StatSample& sample, bool all) {
                        {"counters", std::move(counters)},
                        {"loops", std::move(loops)}});
   }
-  return OrderedJson{{"schema", "uroce.stat/1"}, {"devices", std::move(devices)}}.dump() + "\n";
+  return to_text(OrderedJson{{"schema", "uroce.stat/1"}, {"devices", std::move(devices)}}) + "\n";
 }
 
 /// The lines of a metric have to stand together.
