@@ -12,6 +12,7 @@
 #include "apps/common/cli.h"
 #include "apps/common/cm_address.h"
 #include "apps/common/cores.h"
+#include "apps/common/json_text.h"
 #include "apps/common/progress.h"
 #include "apps/common/result_file.h"
 #include "apps/common/tell.h"
@@ -49,7 +50,7 @@ Status drive(Session& session, Results& results) {
       results.bandwidth.emplace_back(size, *one);
     }
   }
-  (void)session.say({{"end", true}});
+  if (!is_stopped()) (void)session.say({{"end", true}});  // else nothing has come to its end
   return {};
 }
 
@@ -81,7 +82,7 @@ int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
   const Status driven = drive(session, results);
   if (!driven && results.empty()) return fail(driven.error());
   const TestSpec& spec = session.spec();
-  const auto as_json = results_json(session, results).dump(2);
+  const auto as_json = to_text(results_json(session, results), 2);
   print_samples(spec, local, results);
   fmt::print("{}", json ? as_json + "\n" : results_text(spec, local, results));
   if (const auto written = write_file(local.json_file, as_json + "\n"); !written)
@@ -136,7 +137,7 @@ int run_test(const SharedOptions& shared, const LocalOptions& local, const TestS
   if (!served) return fail(served.error());
   const TestSpec& spec = (*session)->spec();
   fmt::print("{}",
-             shared.json() ? served_json(**session, *served).dump() + "\n" : served_text(spec, *served));
+             shared.json() ? to_text(served_json(**session, *served)) + "\n" : served_text(spec, *served));
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <utility>
 
+#include "apps/common/json_text.h"
 #include "apps/common/pieces.h"
 #include "apps/common/tell.h"
 
@@ -261,11 +262,14 @@ Status Session::address_peers(const std::vector<QpAddress>& peers, const Connect
   return {};
 }
 
+std::uint64_t Session::counted(std::string_view name) const {
+  const auto all = device_->counters();
+  const auto found = std::ranges::find(all, name, &Counter::name);
+  return found == all.end() ? 0 : found->value;
+}
+
 std::uint64_t Session::messages_come() const {
-  for (const Counter& counter : device_->counters()) {
-    if (counter.name == "responder_messages") return counter.value - control_->counted_messages();
-  }
-  return 0;
+  return counted("responder_messages") - control_->counted_messages();
 }
 
 Error Session::undelivered(std::string text) const {
@@ -275,7 +279,7 @@ Error Session::undelivered(std::string text) const {
 }
 
 Status Session::say(const Json& message) {
-  return control_->send(message.dump(), now_ns() + kAnswerNs);
+  return control_->send(to_text(message), now_ns() + kAnswerNs);
 }
 
 Result<Json> Session::hear(std::uint64_t timeout_ns) {
@@ -304,6 +308,14 @@ void Watch::give_way() {
     ::sched_yield();
   } else if (!session_.sleep(kNap)) {
     polls_ |= kPollsMask;  // nothing came: the peer is asked now
+  }
+}
+
+void Watch::look_for_packets() {
+  if (!came_) {
+    came_ = session_.packets_come();
+  } else if (is_silent() && session_.packets_come() != came_) {
+    heard();
   }
 }
 

@@ -97,6 +97,8 @@ class Session {
   [[nodiscard]] std::uint32_t begin_run() noexcept { return run_++ << 30U; }
   /// Messages that have come by all QPs, whether they took a receive or not.
   [[nodiscard]] std::uint64_t messages_come() const;
+  /// RoCE packets that have come.
+  [[nodiscard]] std::uint64_t packets_come() const { return counted("rx_roce"); }
   /// With what may be the reason.
   [[nodiscard]] Error undelivered(std::string text) const;
 
@@ -115,6 +117,8 @@ class Session {
   Session(Device device, LocalOptions local, TestSpec spec)
       : device_(std::make_unique<Device>(std::move(device))), local_(std::move(local)), spec_(spec) {}
 
+  /// That counter of the device.
+  [[nodiscard]] std::uint64_t counted(std::string_view name) const;
   /// What this side cannot do, whoever the peer is.
   [[nodiscard]] Status check() const;
   [[nodiscard]] Status check_datagram() const;
@@ -168,8 +172,12 @@ class Watch {
     if (give_way_.is_due(polls_)) give_way();
     if ((++polls_ & kPollsMask) != 0) return false;
     const std::uint64_t now = now_ns();
-    if (silent_since_ == 0) silent_since_ = now;
+    if (silent_since_ == 0) {
+      silent_since_ = now;
+      came_.reset();
+    }
     silence_ns_ = now - silent_since_;
+    if (silence_ns_ > kSilenceNs / 2) look_for_packets();
     return is_stopped() || session_.has_news();
   }
   /// Something came.
@@ -184,12 +192,15 @@ class Watch {
   static constexpr std::uint32_t kPollsMask = 0x3ff;
 
   void give_way();  // or sleeps
+  /// A long message may be under way: its packets are a sign of life, too.
+  void look_for_packets();
 
   Session& session_;
   GiveWay give_way_;
   std::uint32_t polls_ = 0;  // in a row, without result
   std::uint64_t silent_since_ = 0;
   std::uint64_t silence_ns_ = 0;
+  std::optional<std::uint64_t> came_;  // packets, when half of the patience was over
 };
 
 }  // namespace uroce::apps::perf
