@@ -13,7 +13,7 @@ import tempfile
 import time
 import unittest
 
-from cli_test import CONFIG, PATIENT, SECONDS, USAGE, Case, await_requests, started, uroce
+from cli_test import CONFIG, PATIENT, PEER, SECONDS, USAGE, Case, await_requests, started, uroce
 
 
 class Help(Case):
@@ -98,6 +98,15 @@ class Json(Case):
         for out in self.pair("pingpong", "-n", 10, "--json"):
             self.assert_says_what_was_run(out, "pingpong", "-n", 10)
 
+    def test_of_a_file_whose_name_is_not_utf8(self):
+        with tempfile.TemporaryDirectory() as folder:
+            file = f"{folder}/caf\udce9"  # Python's way to write the byte e9
+            out, _ = self.pair("perf", "send_lat", "-n", 10, client_words=["--pcap", file])
+            self.assertIn("t_typical", out)
+            out, _ = self.pair("perf", "send_lat", "-n", 10, "--json", client_words=["--pcap", file])
+            self.assertEqual(json.loads(out)["config"]["pcap"], f"{folder}/caf\ufffd")
+            self.assertEqual([entry.name for entry in pathlib.Path(folder).iterdir()], ["caf\udce9"])
+
 
 class Progress(Case):
     def test_without_a_terminal_there_is_a_line_now_and_then(self):
@@ -174,8 +183,16 @@ class Results(Case):
                     await_work(client)
                     client.send_signal(signal.SIGINT)
                     out, err = client.communicate(timeout=SECONDS)
+                    _, server_err = server.communicate(timeout=SECONDS)
                 self.assertEqual((client.returncode, err.count("uroce: ")), (128 + signal.SIGINT, 0), err)
                 self.assertIn(column, out)
+                self.assertEqual(server.returncode, PEER, server_err)
+                self.assertRegex(server_err, "the peer (has ended|closed its TCP connection)")
+
+    def test_the_rate_of_long_messages_is_as_exact_in_json_as_in_the_table(self):
+        out, _ = self.pair("perf", "write_bw", "-s", 8 << 20, "-n", 20, "--json")
+        row = json.loads(out)["results"][0]
+        self.assertAlmostEqual(row["MsgRate"] * 1e6 * 8, row["BW_average"], delta=8)
 
 
 def await_work(client):
