@@ -334,7 +334,13 @@ bool Responder::emit_ack(TxContext& tx) noexcept {
 
 /// The peer waits for receives, and some were posted.
 [[gnu::cold]] bool Responder::emit_credits(TxContext& tx) noexcept {
-  if (tx.budget == 0 || !emit_acknowledge(tx, credits(msn_), ack_psn_)) return false;
+  if (tx.budget == 0) return false;
+  const std::uint32_t told = credits_end_;
+  if (!emit_acknowledge(tx, credits(msn_), ack_psn_)) {
+    credits_end_ = told;
+    set_out_of_credits(true);
+    return false;
+  }
   qp_.counters.add(Count::kResponderCreditUpdates);
   return true;
 }

@@ -93,6 +93,17 @@ TEST_CASE("responder says unasked that receives were posted, once its peer has n
   qp.counted(Count::kResponderCreditUpdates, 1);
 }
 
+TEST_CASE("responder's word on receives waits for room", "[rc][credits]") {
+  RcScript qp{with_credits()};
+  qp.post_recv(4).in(send_only(0)).out(CreditAck{0, 1, 0}).receives(1, 4);
+  qp.port().room = 0;
+  qp.post_recv(4).post_recv(4).quiet();
+  qp.port().room = 100;
+  CHECK(qp.qp().wants_transmit(Ticks{1}));
+  qp.transmit().out(CreditAck{0, 1, 2});
+  qp.counted(Count::kResponderCreditUpdates, 1);
+}
+
 TEST_CASE("responder's word on receives carries the PSN of the newest SEND or WRITE, and the newest MSN",
           "[rc][credits]") {
   RcScript qp{with_credits()};
