@@ -325,9 +325,7 @@ void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcep
     if (handle.held == change.hop) address(handle, change.mac);
   });
   qps_.for_each([&](QueuePair& qp) {
-    const QpState state = qp.state();
-    const bool talks = state >= QpState::kRtr && state <= QpState::kSqe;
-    if (!talks) return;
+    if (qp.state() < QpState::kRtr) return;  // one in Error may owe the NAK that says why
     if (qp.context().init.type != QpType::kUd) {
       if (qp.neighbour != change.hop) return;
       address(qp, change.mac);

@@ -226,6 +226,30 @@ TEST_CASE("nothing from the wire makes an entry or takes memory", "[engine][neig
   f.loop.remove(*qp, f.now());
 }
 
+TEST_CASE("why a QP is in Error its peer hears once its Ethernet address is known",
+          "[engine][neighbours][nak]") {
+  // IBA 9.7.4.1.4: remote access error
+  LoopFixture f;
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp));
+  f.give(frame_of({.opcode = wire::Opcode::kRcWriteOnly,
+                   .payload = 4,
+                   .ack_req = true,
+                   .reth = wire::Reth{.va = 0x1000, .rkey = Rkey{1}, .length = 4}},
+                  f.from_peer(), qp->context().qpn));
+  f.run(10'000);
+  CHECK(qp->state() == QpState::kError);
+  CHECK(roce_views(f.taken()).empty());
+  f.give(arp_reply(f.peer_mac(), f.peer_v4()));
+  f.run(10'000);
+  const auto frames = f.taken();
+  const auto packets = roce_views(frames);
+  REQUIRE(packets.size() == 1);
+  CHECK(packets[0].bth.opcode == wire::Opcode::kRcAck);
+  CHECK(packets[0].aeth().syndrome == 0x62);
+  f.loop.remove(*qp, f.now());
+}
+
 TEST_CASE("a loop answers questions for its own addresses only", "[engine][neighbours]") {
   LoopFixture f;
   const auto ask = [&](const Gid& target) {
