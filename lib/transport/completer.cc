@@ -294,7 +294,8 @@ void Requester::on_timer(Ticks now) noexcept {
   const LossTimer::Expiry expiry = timer_.expire(now);
   if (expiry == LossTimer::Expiry::kProbe) probe();
   if (expiry != LossTimer::Expiry::kTimeout) return;
-  if (in_flight() == 0 && qp_.resolved) {
+  const bool waits_for_address = !qp_.resolved && may_send();
+  if (in_flight() == 0 && !waits_for_address) {
     if (uses_credits_) credits_.allow_limited();
     return;
   }

@@ -92,9 +92,7 @@ void Requester::resize_read_window() {
 
 Gate Requester::gate(Ticks now) const noexcept {
   if (current_ == started_ && current_ == qp_.sq.tail()) return or_ask(Gate::kIdle);
-  const QpState state = qp_.state.load(std::memory_order_relaxed);
-  const bool is_held = state != QpState::kRts && !(state == QpState::kSqd && current_ != started_);
-  if (is_held || qp_.has_failed() || broken_ != Fault::kNone) [[unlikely]]
+  if (!may_send() || qp_.has_failed() || broken_ != Fault::kNone) [[unlikely]]
     return or_ask(Gate::kStopped);
   const SendWqe& wqe = qp_.sq.at(current_);
   if (!qp_.resolved && !wqe.is_local()) return Gate::kUnresolved;
@@ -428,6 +426,7 @@ void Requester::send_keepalive(TxContext& tx) noexcept {
   if (asks_tail_ || since_ack_req_ == 0 || in_flight() == 0 || qp_.has_failed()) return;
   const Gate why = gate(now);
   asks_tail_ = why == Gate::kIdle || why == Gate::kStopped || why == Gate::kFenced || why == Gate::kNoCredits;
+  if (why == Gate::kOpen) tail_due_ = now + LossTimer::kTailNs;  // what is posted may be nothing that is sent
 }
 
 [[gnu::cold]] bool Requester::ask_about_tail(TxContext& tx) noexcept {

@@ -111,6 +111,11 @@ class Requester {
     return span_from(unacked_psn_, oldest_psn_);
   }
 
+  /// The QP's state allows it: in SQD what has started. IBA 10.3.1.6 ?
+  [[nodiscard]] bool may_send() const noexcept {
+    const QpState state = qp_.state.load(std::memory_order_relaxed);
+    return state == QpState::kRts || (state == QpState::kSqd && current_ != started_);
+  }
   /// Nothing may be sent, but for a question that is due.
   [[nodiscard]] Gate or_ask(Gate why) const noexcept {
     return asks_tail_ && qp_.resolved ? Gate::kAskTail : why;

@@ -154,6 +154,15 @@ TEST_CASE("a QP with nothing in flight is drained at once", "[rc][sqd][T16]") {
   qp.at(1s).quiet();
 }
 
+TEST_CASE("a drained QP waits for no address: it may get another one", "[rc][sqd][link]") {
+  // IBA 10.3.1.6 ?
+  RcScript qp{{.retry_cnt = 1, .resolved = false}};
+  qp.post_send(4).quiet();
+  qp.move_to(QpState::kSqd).raises(AsyncEventType::kSqDrained);
+  qp.at(10s).quiet().is_in(QpState::kSqd);
+  qp.move_to(QpState::kRts).at(20s).completes(1, WcStatus::kRetryExcErr).is_in(QpState::kError);
+}
+
 TEST_CASE("a QP says that it drains, and that it is drained only if that was asked for", "[rc][sqd]") {
   for (const bool asks : {false, true}) {
     RcScript qp;

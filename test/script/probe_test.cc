@@ -140,6 +140,15 @@ TEST_CASE("requester asks about what nobody waits for if the next request waits 
     qp.at(116'384ns).out(kQuestion).quiet();
     qp.in(Ack{3}).completes(5, WcStatus::kLocProtErr).is_in(QpState::kError);
   }
+  SECTION("also if that is posted when the loop looks already") {
+    Sge nowhere = qp.source.sge(0, 4);
+    nowhere.lkey = Lkey{1};
+    REQUIRE(qp.context().sq.put({.wr_id = 5, .sges = {&nowhere, 1}}, 0));
+    qp.context().sq.publish(1);
+    qp.at(116'384ns).quiet();
+    qp.at(132'768ns).out(kQuestion).quiet();
+    qp.in(Ack{3}).completes(5, WcStatus::kLocProtErr).is_in(QpState::kError);
+  }
   SECTION("not before the address of a new path is known") {
     qp.move_to(QpState::kSqd);
     QpAttr attr{.state = QpState::kSqd, .dgid = qp.peer_address().sgid};
