@@ -1,9 +1,8 @@
 // Connections by IP address and port between two devices of one process.
-#include "uroce/cm.h"
-
 #include <atomic>
 #include <thread>
 
+#include "api/cm_pair.h"
 #include "api/side.h"
 #include "uroce/connection.h"
 
@@ -16,30 +15,6 @@ std::string text_of(std::span<const std::byte> bytes) {
 
 /// As many repetitions as a fifth of all messages may be lost in without an end to them.
 constexpr auto kLong = std::chrono::seconds(30);
-
-/// Two devices with their managers.
-struct Pair {
-  explicit Pair(Mode mode, const std::string& fault = "", CmOptions options = kPatient)
-      : port("shm:cm" + std::to_string(getpid())),
-        a(End::open(port, mode, 65536, fault)),
-        b(End::open(port, mode, 65536, fault)),
-        cm_a(must(Cm::open(a.device, options))),
-        cm_b(must(Cm::open(b.device, options))) {}
-  Pair(Config config_a, Config config_b)
-      : port(config_a.port),
-        a(End::open(std::move(config_a))),
-        b(End::open(std::move(config_b))),
-        cm_a(must(Cm::open(a.device, kPatient))),
-        cm_b(must(Cm::open(b.device, kPatient))) {}
-
-  [[nodiscard]] CmAddress at_b(std::uint16_t port_number) const { return {b.gid(), port_number}; }
-
-  std::string port;
-  End a;
-  End b;
-  Cm cm_a;
-  Cm cm_b;
-};
 
 /// One message from `from` to `to`.
 void send_one(Side& from, Side& to) {
@@ -85,14 +60,6 @@ Joint join(Cm& cm, Side& client, const CmConnect& ask, Listener& listener, Side&
 Joint join(Pair& pair, Side& client, Side& server) {
   Listener listener = must(Listener::create(pair.cm_b, {}));
   return join(pair.cm_a, client, {.to = pair.at_b(listener.port())}, listener, server);
-}
-
-/// An id that listens at port 9, whatever the address.
-CmId listen_at_9(CmChannel& channel, unsigned backlog, PortSpace space = PortSpace::kTcp) {
-  const CmId id = must(channel.create_id(space));
-  REQUIRE(channel.bind(id, {{}, 9}));
-  REQUIRE(channel.listen(id, backlog));
-  return id;
 }
 
 }  // namespace
