@@ -317,14 +317,19 @@ void Agent::begin_disconnect(Conversation& c, Ticks now) {
   say_until(c, wire::make_cm_mad(c.transaction, dreq), State::kDreqSent, now, config_.times.release);
 }
 
+Status Agent::may_disconnect(CmId id) const {
+  const Conversation* c = find(id);
+  if (c == nullptr) return Error{Errc::kInvalid, "no such connection id, or it is closed"};
+  const bool is_ending =
+      c->state == State::kDreqSent || c->state == State::kTimewait || c->state == State::kDone;
+  if (!is_connected(c->state) && !is_ending) return Error{Errc::kBadState, "there is no connection to end"};
+  return {};
+}
+
 Status Agent::disconnect(CmId id, Ticks now) {
-  Conversation* c = get(id);
-  if (c == nullptr || c->closed) return Error{Errc::kInvalid, "no such connection id, or it is closed"};
-  if (is_connected(c->state)) {
-    begin_disconnect(*c, now);
-  } else if (c->state != State::kDreqSent && c->state != State::kTimewait && c->state != State::kDone) {
-    return Error{Errc::kBadState, "there is no connection to end"};
-  }
+  if (Status may = may_disconnect(id); !may) return may;
+  Conversation& c = *get(id);
+  if (is_connected(c.state)) begin_disconnect(c, now);
   return {};
 }
 

@@ -85,6 +85,8 @@ class Agent {
   /// The QP has heard from the peer: the RTU is not waited for. rdma_notify(3).
   Status notify_established(CmId id);
   Status disconnect(CmId id, Ticks now);
+  /// @return what disconnect() would refuse.
+  [[nodiscard]] Status may_disconnect(CmId id) const;
   Status resolve_service(CmId id, const CmServiceQuery& ask, const AhAttr& path, const Gid& source,
                          Ticks now);
   Status reply_service(CmId id, const CmServiceReply& answer, Ticks now);

@@ -122,7 +122,8 @@ Status CmChannel::notify_established(CmId id) {
 
 /// The QP stops first, so that nothing of it follows the word that it has.
 Status CmChannel::disconnect(CmId id) {
-  return impl_->cm.call([&](cm::Agent& agent, Ticks now) {
+  return impl_->cm.call([&](cm::Agent& agent, Ticks now) -> Status {
+    if (Status may = agent.may_disconnect(id); !may) return may;
     const auto holder = impl_->cm.holders.find(raw(id));
     if (holder != impl_->cm.holders.end()) impl_->cm.release(holder->second);
     return agent.disconnect(id, now);
