@@ -207,7 +207,7 @@ void Cm::Impl::deliver(CmEvent&& event) {
   const auto found = holders.find(raw(event.id));
   if (found == holders.end()) return;
   Holder& holder = found->second;
-  if (event.type == kConnectReply && holder.qp != nullptr) connect_qp(event, holder);
+  if (event.type == kConnectReply && holder.qp != nullptr && !connect_qp(event, holder)) return;
   if (event.type == kEstablished) on_established(event.id);
   const bool is_over = event.type == kDisconnected || event.type == kRejected || event.type == kUnreachable;
   if (is_over) release(holder);
@@ -215,17 +215,18 @@ void Cm::Impl::deliver(CmEvent&& event) {
 }
 
 /// The reply has come: our QP is moved, and the peer told.
-void Cm::Impl::connect_qp(CmEvent& event, Holder& holder) {
+bool Cm::Impl::connect_qp(CmEvent& event, Holder& holder) {
   Status connected = Error{Errc::kBadState, "the QP was destroyed meanwhile"};
   holder.qp->use([&](Qp& qp) { connected = answer_reply(event, qp); });
   if (connected) {
     event.type = CmEventType::kEstablished;
-    return;
+    return true;
   }
-  (void)agent.reject(event.id, {}, now());
+  if (!agent.reject(event.id, {}, now())) return false;  // it has ended, in the same turn
   event.type = CmEventType::kRejected;
   event.reason = CmReject::kNone;
   event.text = connected.error().text;
+  return true;
 }
 
 Status Cm::Impl::answer_reply(const CmEvent& reply, Qp& qp) {

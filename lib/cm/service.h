@@ -103,7 +103,8 @@ struct Cm::Impl final : cm::AgentHost {
   void sleep();
   void dispatch();
   void deliver(CmEvent&& event);
-  void connect_qp(CmEvent& event, Holder& holder);
+  /// @return whether `event` is to be told: not if the end of the connection is among those that follow.
+  bool connect_qp(CmEvent& event, Holder& holder);
   Status answer_reply(const CmEvent& reply, Qp& qp);
   void take_failed();
   void linger();

@@ -1,9 +1,39 @@
 // Connections that end, or are to end, while they are only asked for.
+#include <mutex>
+#include <optional>
+
 #include "api/cm_pair.h"
 #include "api/side.h"
+#include "cm/service.h"
 
 namespace uroce::api {
 namespace {
+
+/// What the peer of `manager` says in `say` brings two events, of which none is passed on before the other is
+/// there: as in a turn that finds both messages.
+template <typename Say>
+void hear_at_once(Cm& manager, Say&& say) {
+  Cm::Impl& impl = manager.impl();
+  const std::lock_guard lock(impl.mutex);
+  say();
+  REQUIRE(within(5s, [&] {
+    impl.gsi->poll([&](const AhAttr& from, auto mad) { impl.agent.on_mad(from, mad, impl.now()); });
+    return impl.fresh.size() == 2;
+  }));
+  impl.wake();
+}
+
+/// As when an id has waited for the RTU for too long.
+void take_reply_back(Cm& manager, CmId id) {
+  Cm::Impl& impl = manager.impl();
+  const std::lock_guard lock(impl.mutex);
+  const cm::Conversation& c = *impl.agent.find(id);
+  const wire::CmRej rej{.local_comm_id = raw(c.id),
+                        .remote_comm_id = c.remote_id,
+                        .about = wire::CmAbout::kRep,
+                        .reason = static_cast<std::uint16_t>(CmReject::kTimeout)};
+  impl.gsi->send(c.path, wire::make_cm_mad(c.transaction, rej));
+}
 
 TEST_CASE("a connection that is only asked for cannot be disconnected, and its QP is left alone", "[cm]") {
   Pair pair(Mode::kAuto);
@@ -28,6 +58,37 @@ TEST_CASE("a connection that is only asked for cannot be disconnected, and its Q
   CHECK(event.type == CmEventType::kEstablished);
   REQUIRE(clients.disconnect(id));
   CHECK(client.qp.query().state == QpState::kError);
+}
+
+TEST_CASE("of a reply that comes with the end of its connection the end alone is told", "[cm]") {
+  const bool is_taken_back = GENERATE(true, false);  // else the peer uses its QP for something new
+  const bool is_gone = GENERATE(false, true);        // our QP
+  CAPTURE(is_taken_back, is_gone);
+  Pair pair(Mode::kAuto);
+  REQUIRE(pair.cm_b.resolve(pair.a.gid(), {}, 5s));  // else the reply may wait while what follows passes it
+  CmChannel server = must(CmChannel::create(pair.cm_b));
+  listen_at_9(server, 1);
+  std::optional<Side> client;
+  client.emplace(pair.a, QpType::kRc);
+  REQUIRE(client->qp.modify({.state = QpState::kInit}, qp_attr::kInitMask));
+  CmChannel clients = must(CmChannel::create(pair.cm_a));
+  const CmId id = must(clients.create_id(PortSpace::kTcp));
+  REQUIRE(clients.connect(id, {.to = pair.at_b(9)}, &client->qp));
+  if (is_gone) client.reset();
+  CmEvent event;
+  REQUIRE(server.wait(event, 5s));
+  Side accepting(pair.b, QpType::kRc);
+  hear_at_once(pair.cm_a, [&] {
+    REQUIRE(server.accept(event.id, {}, &accepting.qp));
+    if (is_taken_back) return take_reply_back(pair.cm_b, event.id);
+    REQUIRE(server.connect(must(server.create_id(PortSpace::kTcp)),
+                           {.to = {pair.a.gid(), 9}, .terms = {.qpn = accepting.qp.qpn()}}));
+  });
+  REQUIRE(clients.wait(event, 5s));
+  CHECK(event.type == (is_taken_back ? CmEventType::kRejected : CmEventType::kDisconnected));
+  CHECK(event.reason == (is_taken_back ? CmReject::kTimeout : CmReject::kNone));
+  if (!is_gone) CHECK(client->qp.query().state == QpState::kError);
+  if (clients.next(event)) CHECK(event.type == CmEventType::kTimewaitExit);
 }
 
 }  // namespace
