@@ -146,6 +146,21 @@ class Hugepages(Scripts):
             self.assertEqual((self.run_it(count).returncode, self.pages()), (0, str(count)))
             self.assertEqual((self.folder / "nr_overcommit_hugepages").read_text().strip(), "7")
 
+    def test_pages_of_another_default_size_stay(self):
+        """/proc/sys/vm has the pool of the default size: pages of 1 GiB where the kernel was told so."""
+        text = (ROOT / "config/hugepages").read_text()
+        for kernels, own in (("/sys/kernel/mm/hugepages/hugepages-2048kB", "."), ("/proc/sys/vm", "vm")):
+            text = text.replace(kernels, str(self.folder / own))
+        (self.folder / "script").write_text(text)
+        (self.folder / "vm").mkdir()
+        (self.folder / "vm/nr_hugepages").write_text("3\n")
+        self.put("bin/hugeadm", "exit 1")
+        for words, status, pages in (([200], 0, "200"), ([400], 12, "200"), ([0], 0, "0"), ([], 0, "256")):
+            with self.subTest(words=words):
+                result = self.run_script("sh", "script", *words, UROCE_HUGEPAGE_POOL="")
+                self.assertEqual((result.returncode, self.pages()), (status, pages), result.stderr)
+                self.assertEqual((self.folder / "vm/nr_hugepages").read_text(), "3\n")
+
     def test_more_than_fit_are_given_back(self):
         result = self.run_it(400)
         self.assertEqual((result.returncode, self.pages()), (12, "100"), result.stdout)
