@@ -90,7 +90,10 @@ class Check(Scripts):
     def test_a_wrong_option_is_refused_before_anything_is_installed(self):
         for words in (["--sutie", "unit"], ["--suite"], ["--suite", "unity"], ["--suite", ""], ["--seconds"],
                       ["--seconds", "1e3"], ["--seconds", "08"], ["--soak", "-1"], ["--soak", "long"],
-                      ["--soak", "0"], ["--tsan", "--quick"], ["--suite", "unit", "--tsan"]):
+                      ["--soak", "0"], ["--tsan", "--quick"], ["--suite", "unit", "--tsan"],
+                      ["--soak", "1", "--suite", "unit"], ["--soak", "1", "--quick"],
+                      ["--soak", "1", "--tsan"], ["--tidy", "--soak", "1"],
+                      ["--seconds", "1680", "--soak", "1"]):
             with self.subTest(words=words):
                 result = self.run_script("config/check", *words)
                 self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
