@@ -1,4 +1,6 @@
-# Sourced by the scripts of this folder. Leaves the working directory at the top of the source tree.
+# Sourced by the scripts of this folder. Leaves the working directory at the top of the source tree; $caller is the one
+# before, which paths are relative to that the caller names.
+caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
 say() { printf '[%s] %s\n' "${0##*/}" "$*"; }

@@ -20,7 +20,7 @@ class Scripts(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
-        self.folder = pathlib.Path(folder.name)
+        self.folder = pathlib.Path(folder.name).resolve()
         (self.folder / "bin").mkdir()
 
     def put(self, path, text):
@@ -34,10 +34,10 @@ class Scripts(unittest.TestCase):
         for name in names:
             shutil.copy(ROOT / "config" / name, self.folder / "config" / name)
 
-    def run_script(self, script, *words, **more):
+    def run_script(self, script, *words, cwd=".", **more):
         env = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", **more}
-        return subprocess.run([script, *map(str, words)], cwd=self.folder, env=env, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, timeout=SECONDS)
+        return subprocess.run([script, *map(str, words)], cwd=self.folder / cwd, env=env,
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS)
 
 
 class Quickstart(Scripts):
@@ -75,6 +75,19 @@ class Quickstart(Scripts):
         self.assertEqual(self.steps("--ports=shm:x", status=2), [])
         words = ["--quick", "--json", "--no-huge", "--port", "shm:x", "--mtu=2000"]
         self.assertEqual(self.steps(*words)[-1], "uroce")
+
+    def test_files_of_options_are_those_of_the_callers_directory(self):
+        self.put("uroce", 'cat "$3" "$UROCE_CONFIG" >found && [ ! -e second ] || { rm second; exit 17; }')
+        self.put("elsewhere/of option", "")
+        self.put("elsewhere/of environment", "")
+        for script in ("../config/quickstart", self.folder / "config/quickstart"):
+            with self.subTest(script=script):
+                (self.folder / "elsewhere/found").unlink(missing_ok=True)
+                (self.folder / "elsewhere/second").touch()  # status 17: once more with --no-huge
+                result = self.run_script(script, "--config", "of option", cwd="elsewhere",
+                                         UROCE_CONFIG="of environment")
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertEqual((self.folder / "elsewhere/found").read_text(), 2 * "#!/bin/sh\n")
 
 
 class Check(Scripts):
