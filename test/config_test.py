@@ -90,6 +90,47 @@ class Quickstart(Scripts):
                 self.assertEqual((self.folder / "elsewhere/found").read_text(), 2 * "#!/bin/sh\n")
 
 
+class Train(Scripts):
+    def setUp(self):
+        super().setUp()
+        self.copy_of_config("train", "common.sh")
+        self.put("bin/nproc", "echo 2")
+        self.put("bin/meson", 'echo "$4" >>"$3/profile"')
+        self.put("bin/ninja", "exit 0")
+
+    def build(self, path):
+        shutil.rmtree(self.folder / path, ignore_errors=True)
+        self.put(path / "bench/train/train", 'touch "$(dirname "$0")/packets.gcda"')
+        (self.folder / path / "build.ninja").touch()
+        return self.folder / path
+
+    def test_its_folder_is_named_from_where_it_is_called(self):
+        far = self.folder / "config/train"
+        near, mine = "../config/train", "elsewhere/build"
+        for script, cwd, words, trained in (("config/train", ".", [], "build"),
+                                            ("config/train", ".", ["other"], "other"),
+                                            (near, "elsewhere", ["--again", "build"], mine),
+                                            (far, "elsewhere", ["../build"], "build"),
+                                            (far, "elsewhere", [], "build"),
+                                            (far, mine, ["."], mine),
+                                            (far, ".", [self.folder / mine], mine)):
+            with self.subTest(cwd=cwd, words=words):
+                builds = [self.build(pathlib.Path(name)) for name in ("build", "other", mine)]
+                result = self.run_script(script, *words, cwd=cwd)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                for build in builds:
+                    profiles = (build / "profile").read_text() if (build / "profile").exists() else ""
+                    wanted = "-Dprofile=record\n-Dprofile=use\n" if build == self.folder / trained else ""
+                    self.assertEqual(profiles, wanted, build)
+
+    def test_how_to_configure_is_said_for_where_it_is_called(self):
+        (self.folder / "elsewhere").mkdir()
+        result = self.run_script("../config/train", "build", cwd="elsewhere")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        for name in ("elsewhere/build", "config/meson/release.ini"):
+            self.assertIn(f" {self.folder / name}", result.stderr)
+
+
 class Check(Scripts):
     def setUp(self):
         super().setUp()
