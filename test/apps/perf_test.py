@@ -571,6 +571,11 @@ class Hints(Case):
                     self.assertEqual((client.returncode, server.returncode), (0, 0), client.stderr + err)
                     self.assertEqual("path MTU 1024: the server's port" in client.stderr, told)
 
+    def test_a_message_that_takes_longer_than_the_patience_is_no_silence(self):
+        slow = ["--max-unacked", 1, "--fault", "tx.delay=5ms opcode=RC_WRITE_MIDDLE"]
+        out, _ = self.pair("perf", "write_bw", "-s", 9 << 20, "-n", 1, "-m", 4096, client_words=slow)
+        self.assertRegex(out, r"(?m)^ +9437184 +1 ")
+
     def test_counts_that_differ_are_told_at_both_ends(self):
         common = ["pingpong", "--port", self.link, "-p", self.port, "--no-huge"]
         for kind in ("rc", "ud", "srq"):
