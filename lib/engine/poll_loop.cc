@@ -189,6 +189,7 @@ void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
                                             bool more) noexcept {
   counters_.add(Count::kLoopTxNoRoom);
   const bool goes_on = &tx.port != &port_ || has_ways_;
+  more = more || qp.wants_to_answer(tx.now);  // it may owe a CNP
   if (more) stays && !goes_on ? ready_list_of(qp).put_back(qp) : make_ready(qp);
   return goes_on;
 }

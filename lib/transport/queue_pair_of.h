@@ -49,12 +49,24 @@ class QueuePairOf final : public QueuePair {
     return may_take(packet) ? take(packet, now) : Count::kDropQpState;
   }
 
+  /// Requests leave first: a reply that the application waits for goes out before the ACK of what it answers.
+  /// While responses are due they have half of the budget; a packet each, if it is not enough for both.
   bool transmit(TxContext& tx) noexcept override {
-    const bool is_controlled = ctx_.congestion != nullptr;
-    if (is_controlled) [[unlikely]]
+    if (ctx_.congestion != nullptr) [[unlikely]]
       send_cnp(tx);
-    const bool has_more = transmit_halves(tx);
-    return has_more || (is_controlled && owes_cnp());
+    const bool responses = ctx_.resolved && receiver_.has_responses();
+    if (std::exchange(ctx_.only_answers, false)) {
+      const bool answered = !responses || receiver_.transmit(tx);
+      settle(tx.now);
+      return !answered && receiver_.has_responses();
+    }
+    const unsigned reserve = responses ? std::max(1U, tx.budget / 2) : 0;
+    tx.budget = tx.budget > reserve ? tx.budget - reserve : 1;
+    const Gate gate = sender_.transmit(tx);
+    tx.budget += reserve;
+    const bool answered = !responses || receiver_.transmit(tx);
+    settle(tx.now);
+    return (gate == Gate::kOpen && !ctx_.has_failed()) || (!answered && receiver_.has_responses());
   }
 
   void transmit_requests(TxContext& tx) noexcept override { sender_.transmit(tx); }
@@ -145,24 +157,6 @@ class QueuePairOf final : public QueuePair {
   [[nodiscard]] const Receiver& responder() const noexcept { return receiver_; }
 
  private:
-  /// Requests leave first: a reply that the application waits for goes out before the ACK of what it answers.
-  /// While responses are due they have half of the budget; a packet each, if it is not enough for both.
-  [[gnu::always_inline]] bool transmit_halves(TxContext& tx) noexcept {
-    const bool responses = ctx_.resolved && receiver_.has_responses();
-    if (std::exchange(ctx_.only_answers, false)) {
-      const bool answered = !responses || receiver_.transmit(tx);
-      settle(tx.now);
-      return !answered && receiver_.has_responses();
-    }
-    const unsigned reserve = responses ? std::max(1U, tx.budget / 2) : 0;
-    tx.budget = tx.budget > reserve ? tx.budget - reserve : 1;
-    const Gate gate = sender_.transmit(tx);
-    tx.budget += reserve;
-    const bool answered = !responses || receiver_.transmit(tx);
-    settle(tx.now);
-    return (gate == Gate::kOpen && !ctx_.has_failed()) || (!answered && receiver_.has_responses());
-  }
-
   /// Why a packet is none of this QP's business; kRxRoce if it is. IBA 9.6.1.
   [[nodiscard]] Count refuse(const wire::PacketView& packet) const noexcept {
     const wire::OpcodeInfo& op = *packet.op;

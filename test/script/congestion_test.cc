@@ -83,21 +83,6 @@ TEST_CASE("a turn of one packet that a CNP has used up is over soon", "[rc][dcqc
   qp.forget();
 }
 
-TEST_CASE("a CNP that the port has no room for is still to be sent", "[rc][dcqcn]") {
-  RcScript qp{controlled()};
-  qp.port().room = 0;
-  Packet request = write_in(qp, 0);
-  request.ack_req = false;
-  qp.in_from(marked(qp), request, Count::kRxRoce).quiet();
-  CapturePort full;
-  full.room = 0;
-  transport::TxContext tx{.port = full, .bulk = full, .now = Ticks{1}, .budget = 16};
-  CHECK(qp.qp().transmit(tx));
-  CHECK(tx.no_room);
-  qp.port().room = 100;
-  qp.transmit().out({.opcode = kCnp}).quiet();
-}
-
 TEST_CASE("packets that could be marked and are not bring no CNP", "[rc][dcqcn]") {
   RcScript qp{controlled()};
   for (const std::uint8_t ecn : {std::uint8_t{0}, std::uint8_t{1}, std::uint8_t{2}})

@@ -43,6 +43,30 @@ void fill_port(LoopFixture& f, transport::RcQp& qp, bool with_bulk) {
 
 }  // namespace
 
+TEST_CASE("a CNP that the port has no room for is sent when it has", "[engine][loop][dcqcn]") {
+  LoopFixture f({{*Gid::parse("fe80::1"), 64}, {LoopFixture::local_v4(), 24}},
+                {.delay_ns = 1, .queue_frames = 8});
+  auto stuck = f.make_qp(0x10);
+  auto marked = f.make_qp(0x20);
+  REQUIRE(f.connect(*stuck, LoopFixture::peer_v4(), 1, 20));
+  REQUIRE(f.connect(*marked, LoopFixture::peer_v4(), 1, 20, 0,
+                    {.is_on = true, .line_bps = 10'000'000'000, .cnp_gap_ns = 50'000}));
+  introduce(f);
+  fill_port(f, *stuck, false);
+  wire::FrameAddress from = f.from_peer();
+  from.traffic_class = 3;  // congestion experienced
+  f.give(frame_of({.opcode = wire::Opcode::kRcWriteOnly, .reth = wire::Reth{}}, from, marked->context().qpn));
+  f.run(10'000);
+  CHECK(f.loop.counters().get(Count::kMarkedPackets) == 1);
+  CHECK(f.loop.counters().get(Count::kCnpsSent) == 0);
+  for (int i = 0; i < 8; ++i) {
+    static_cast<void>(f.taken());
+    f.run(10'000);
+  }
+  CHECK(f.loop.counters().get(Count::kCnpsSent) == 1);
+  for (transport::RcQp* qp : {stuck.get(), marked.get()}) f.loop.remove(*qp, f.now());
+}
+
 TEST_CASE("QPs of the device among themselves do not wait for a peer that has stopped reading",
           "[engine][loop][local]") {
   const bool with_bulk = GENERATE(false, true);
