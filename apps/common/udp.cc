@@ -64,6 +64,11 @@ std::optional<sockaddr_in> wait_for_peer(const Socket& socket, std::span<std::by
 Json rtt_client(const Socket& socket, const Sample& sample, const TickClock& clock) {
   Histogram ticks;
   std::vector<std::byte> message(sample.bytes);
+  std::vector<std::byte> answer(sample.bytes);
+  // A late answer to an earlier one is none to this one: they have numbers, behind the first byte.
+  std::uint32_t number = 0;
+  const std::size_t number_bytes = std::min(sizeof number, message.size() - 1);
+  const auto is_answer = [&] { return std::memcmp(answer.data(), message.data(), 1 + number_bytes) == 0; };
   const std::uint64_t start = clock.ticks();
   const std::uint64_t warm = start + clock.from_ns(sample.warm_up_ns());
   const std::uint64_t end = start + clock.from_ns(sample.run_ns);
@@ -73,10 +78,11 @@ Json rtt_client(const Socket& socket, const Sample& sample, const TickClock& clo
     begin = clock.ticks();
     std::uint64_t now = begin;
     bool answered = false;
-    message[0] = std::byte{0};
+    ++number;
+    std::memcpy(message.data() + 1, &number, number_bytes);
     if (!send(socket, message)) continue;
     while (!answered && now - begin < repeat) {
-      answered = receive(socket, message) != 0;
+      answered = receive(socket, answer) != 0 && is_answer();
       now = clock.ticks();
     }
     if (answered && begin >= warm) ticks.add(now - begin);
