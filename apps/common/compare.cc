@@ -129,7 +129,7 @@ Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const C
       }
       if (reached->p50 == 0 && reached->rate == 0)
         link.notes.push_back(fmt::format("{}: nothing was measured", contender.name));
-      link.interruptions += reached->interruptions;
+      if (contender.pair == &link.uroce) link.interruptions += reached->interruptions;
       samples[contender.name].all.push_back(*reached);
     }
     if (!plan.with_all || plan.cores.shared || sample.is_cold() || !has_ucx()) continue;

@@ -39,7 +39,7 @@ struct LinkUnderTest {
   Pair uroce;
   Pair raw;
   std::uint32_t path_mtu = 1024;     ///< bytes
-  std::uint64_t interruptions = 0;   ///< of the measured processes by other programs
+  std::uint64_t interruptions = 0;   ///< of uroce's processes by other programs
   std::vector<std::string> notes{};  ///< yardsticks that failed
   std::vector<double> lines_ns{};    ///< before each sample: a cache line's way there and back
 

@@ -214,7 +214,7 @@ class Demo {
       if (!rows) return broken(link.name, rows.error());
       rows_.insert(rows_.end(), rows->begin(), rows->end());
     }
-    if (link.interruptions > kBusy) {
+    if (link.interruptions > kBusy && !cores_.shared) {  // else the two processes interrupt each other
       note(fmt::format(
           "{}: other programs took the cores {} times; the figures would be better on an idle machine",
           link.name, link.interruptions));
