@@ -126,6 +126,35 @@ TEST_CASE("a command that finds no descriptor says so, and can be given again", 
   CHECK(is_bound());
 }
 
+TEST_CASE("however few descriptors there are, a command fails, or all events come", "[abi][rdmacm][errors]") {
+  const std::size_t left = GENERATE(range<std::size_t>(0, 6));
+  CAPTURE(left);
+  const Own own;
+  const File file;
+  rdma_ucm_bind_ip bind{};
+  bind.id = file.create(1);
+  bind.addr = address(own.ip, 7000);
+  rdma_ucm_resolve_ip resolve{};
+  resolve.id = file.create(2);
+  resolve.timeout_ms = 10'000;
+  resolve.dst_addr = address(own.ip, 7000);
+  const auto has_begun = [&] {  // and has all the threads that there will be
+    return file.say(RDMA_USER_CM_CMD_BIND_IP, bind) == 0 &&
+           file.say(RDMA_USER_CM_CMD_RESOLVE_IP, resolve) == 0 && file.is_readable(10'000);
+  };
+  const int error = errno_without_descriptors(has_begun, left);
+  if (error != 0) {
+    CHECK(error == EMFILE);
+    REQUIRE(has_begun());
+  }
+  CHECK(file.next().event == kAddrResolved);
+  REQUIRE(file.resolve_route(resolve.id) == 0);
+  CHECK(file.next().event == kRouteResolved);
+  REQUIRE(file.listen(bind.id) == 0);
+  REQUIRE(connect(file, resolve.id, own.side.qp->qp_num, "") == 0);
+  CHECK(file.next().event == kConnectRequest);
+}
+
 TEST_CASE("addresses of the loopback interface stand for the port's, and for the other end's",
           "[abi][rdmacm]") {
   Own own;

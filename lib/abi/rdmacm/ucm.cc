@@ -173,10 +173,13 @@ Status Ucm::open_cm() {
   }
   auto channel = CmChannel::create(**cm);
   auto pd = Pd::create((*cm)->device());
-  wake_fd_ = channel && pd ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
+  const bool can_wait = channel && pd && channel->fd() >= 0;  // which is made now
+  wake_fd_ = can_wait ? eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK) : -1;
   if (wake_fd_ < 0) {
+    const int why = errno;
     channel = Error{Errc::kSystem, {}};  // it is of what goes now
     engine_.leave_cm();
+    errno = why;
     return Error{Errc::kSystem, "no descriptor or memory is left for the communication manager"};
   }
   const std::lock_guard lock(mutex_);
