@@ -153,8 +153,9 @@ struct Own {
 };
 
 /// An id that has a way to `ip`.
-inline std::uint32_t resolved(const File& file, std::uint64_t uid, const char* ip, std::uint16_t port) {
-  const std::uint32_t id = file.create(uid);
+inline std::uint32_t resolved(const File& file, std::uint64_t uid, const char* ip, std::uint16_t port,
+                              std::uint16_t space = RDMA_PS_TCP) {
+  const std::uint32_t id = file.create(uid, space);
   REQUIRE(file.resolve(id, ip, port) == 0);
   const auto event = file.next();
   CHECK(event.event == kAddrResolved);

@@ -284,6 +284,34 @@ TEST_CASE("what the kernel refuses is refused", "[abi][rdmacm]") {
   CHECK(file.set_option(datagrams, RDMA_OPTION_ID_ACK_TIMEOUT, &value, 1) == EINVAL);
 }
 
+TEST_CASE("whoever has asked, or is asked, has nothing to end before there is a connection, and no error",
+          "[abi][rdmacm]") {
+  const std::uint16_t space = GENERATE(std::uint16_t{RDMA_PS_TCP}, std::uint16_t{RDMA_PS_UDP});
+  CAPTURE(space);
+  const Own own;
+  const VerbsSide peer;
+  const File file;
+  const auto end = [&file](std::uint32_t id) {
+    return file.say(RDMA_USER_CM_CMD_DISCONNECT, rdma_ucm_disconnect{.id = id});
+  };
+  const std::uint32_t listener = file.create(1, space);
+  CHECK(end(listener) == EINVAL);
+  REQUIRE(file.bind(listener, own.ip, 7000) == 0);
+  CHECK(end(listener) == EINVAL);
+  REQUIRE(file.listen(listener) == 0);
+  const std::uint32_t id = resolved(file, 2, own.ip, 7000, space);
+  CHECK(end(id) == EINVAL);
+  REQUIRE(connect(file, id, own.side.qp->qp_num, "") == 0);
+  CHECK(end(id) == 0);
+  const auto request = file.next();
+  REQUIRE(request.event == kConnectRequest);
+  CHECK(end(request.id) == 0);
+  CHECK(end(listener) == EINVAL);
+  REQUIRE(accept(file, request.id, 3, peer.qp->qp_num) == 0);  // it goes on
+  CHECK(file.next().event == (space == RDMA_PS_UDP ? kEstablished : kConnectResponse));
+  CHECK(end(id) == 0);
+}
+
 TEST_CASE("ids that all reuse an address are bound to one port, and the last of them can listen there",
           "[abi][rdmacm]") {
   const Own own;

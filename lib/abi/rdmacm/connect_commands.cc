@@ -48,23 +48,24 @@ int Ucm::connect(const Call& call) {
   if (id == nullptr || cmd.conn_param.valid == 0 || !id->has_route) return EINVAL;
   const auto bytes = private_data(cmd.conn_param.private_data, cmd.conn_param.private_data_len);
   id->tells_ece = cmd.ece.vendor_id != 0;
-  if (id->is_datagram()) {
-    return errno_of(channel_->resolve_service(*id->cm, {.from = *id->local,
-                                                        .to = *id->remote,
-                                                        .traffic_class = id->traffic_class,
-                                                        .private_data = bytes,
-                                                        .timeout = kTimeout,
-                                                        .patience = kPatience}));
-  }
-  return errno_of(channel_->connect(*id->cm, {.space = id->space,
-                                              .from = *id->local,
-                                              .to = *id->remote,
-                                              .terms = terms_of(cmd.conn_param, cmd.ece, id->type),
-                                              .traffic_class = id->traffic_class,
-                                              .ack_timeout = id->ack_timeout,
-                                              .private_data = bytes,
-                                              .timeout = kTimeout,
-                                              .patience = kPatience}));
+  const Status asked = id->is_datagram()
+                           ? channel_->resolve_service(*id->cm, {.from = *id->local,
+                                                                 .to = *id->remote,
+                                                                 .traffic_class = id->traffic_class,
+                                                                 .private_data = bytes,
+                                                                 .timeout = kTimeout,
+                                                                 .patience = kPatience})
+                           : channel_->connect(*id->cm, {.space = id->space,
+                                                         .from = *id->local,
+                                                         .to = *id->remote,
+                                                         .terms = terms_of(cmd.conn_param, cmd.ece, id->type),
+                                                         .traffic_class = id->traffic_class,
+                                                         .ack_timeout = id->ack_timeout,
+                                                         .private_data = bytes,
+                                                         .timeout = kTimeout,
+                                                         .patience = kPatience});
+  if (asked) id->has_peer = true;
+  return errno_of(asked);
 }
 
 /// Takes a request; on the side that asked, and without parameters, the reply.
@@ -101,11 +102,14 @@ int Ucm::reject(const Call& call) {
   return errno_of(channel_->reject(*id->cm, bytes));
 }
 
+/// As in the kernel, which does not mind that there is no connection yet, if there is somebody to have it
+/// with.
 int Ucm::disconnect(const Call& call) {
   const auto cmd = body_of<rdma_ucm_disconnect>(call.in);
   UcmId* id = find(call, cmd.id);
-  if (id == nullptr || !id->cm.has_value()) return EINVAL;
-  return errno_of(channel_->disconnect(*id->cm));
+  if (id == nullptr || !id->has_peer) return EINVAL;
+  const Status ended = channel_->disconnect(*id->cm);
+  return !ended && ended.error().code == Errc::kBadState ? 0 : errno_of(ended);
 }
 
 int Ucm::notify(const Call& call) {

@@ -149,7 +149,7 @@ void Ucm::deliver_request(const CmEvent& event) {
   id.path = event.path;
   id.traffic_class = event.path.traffic_class;
   id.ack_timeout = listener.ack_timeout;
-  id.has_device = id.is_resolved = id.has_route = true;
+  id.has_device = id.is_resolved = id.has_route = id.has_peer = true;
   UcmEvent told{.id = &listener, .request = &id};
   told.response = response_of(id, event);
   told.response.uid = listener.uid;

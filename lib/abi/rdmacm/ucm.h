@@ -41,6 +41,7 @@ struct UcmId {
   bool is_resolving = false;
   bool is_resolved = false;  ///< `path` is known
   bool has_route = false;
+  bool has_peer = false;  ///< has asked one, or been asked
   bool shares_port = false;
   bool tells_ece = false;  ///< the program named options; else the peer's are not its business
   std::uint8_t traffic_class = 0;
