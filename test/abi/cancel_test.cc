@@ -2,6 +2,7 @@
 // library as programs have it, too: its own copy of the C++ runtime has to bear it.
 #include <pthread.h>
 #include <rdma/rdma_user_cm.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,9 @@
 #include <thread>
 
 #include "test/abi/rdma_cm_side.h"
+
+/// Of rdma-core's drivers.
+extern "C" int ibv_read_sysfs_file(const char* folder, const char* file, char* text, std::size_t size);
 
 namespace uroce::test {
 
@@ -107,6 +111,116 @@ void* talk(void* of) {
 TEST_CASE("a thread that waits for an event, or posts and polls, can be cancelled", "[abi][events][cancel]") {
   const auto thread = GENERATE(&wait_for_ever, &talk);
   CHECK(status_of([thread] { cancel(thread); }) == 0);
+}
+
+namespace {
+
+/// Has a thread that a request to cancel it awaits do that. @return whether it has done all, and then is no
+/// more.
+template <typename F>
+bool is_cancelled_after(F&& act) {
+  struct Work {
+    F& act;
+    bool is_done = false;
+  } work{act};
+  pthread_t thread{};
+  const auto run = [](void* of) -> void* {
+    pthread_cancel(pthread_self());
+    Work& own = *static_cast<Work*>(of);
+    own.act();
+    own.is_done = true;
+    pthread_testcancel();
+    return nullptr;
+  };
+  if (pthread_create(&thread, nullptr, run, &work) != 0) return false;
+  void* result = nullptr;
+  return pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED && work.is_done;
+}
+
+/// What is destroyed before its event is acknowledged.
+struct Destroyed {
+  Two two;
+  ibv_srq* srq = make_srq(two.a.pd);
+  bool is_srq = false;
+  ibv_async_event event{};
+  std::atomic<pid_t> tid{0};
+  int error = -1;
+
+  explicit Destroyed(bool of_srq) : is_srq(of_srq) {
+    ibv_srq_attr limit{};
+    limit.srq_limit = 4;  // fewer are posted
+    ibv_qp_attr drained{};
+    drained.qp_state = IBV_QPS_SQD;
+    drained.en_sqd_async_notify = 1;
+    REQUIRE((is_srq ? ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT)
+                    : ibv_modify_qp(two.a.qp, &drained, IBV_QP_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY)) == 0);
+    REQUIRE(ibv_get_async_event(two.a.context, &event) == 0);
+  }
+};
+
+void* destroy(void* of) {
+  auto& it = *static_cast<Destroyed*>(of);
+  it.tid = gettid();
+  it.error = it.is_srq ? ibv_destroy_srq(it.srq) : ibv_destroy_qp(it.two.a.qp);
+  pthread_testcancel();
+  return nullptr;
+}
+
+[[noreturn]] void cancel_destroyer(bool is_srq) noexcept {
+  alarm(30);
+  Destroyed it(is_srq);
+  pthread_t thread{};
+  if (pthread_create(&thread, nullptr, destroy, &it) != 0) _exit(1);
+  while (it.tid == 0 || !is_asleep(it.tid)) std::this_thread::yield();
+  if (pthread_cancel(thread) != 0) _exit(2);
+  ibv_ack_async_event(&it.event);
+  void* result = nullptr;
+  if (pthread_join(thread, &result) != 0 || result != PTHREAD_CANCELED) _exit(3);
+  _exit(it.error == 0 ? 0 : 4);
+}
+
+/// Registers a region anew where there is no memory.
+[[noreturn]] void cancel_registrar() noexcept {
+  alarm(30);
+  VerbsSide side;
+  void* const page = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED || munmap(page, 4096) != 0) _exit(1);
+  int error = 0;
+  const bool is_whole = is_cancelled_after([&] {
+    const int result = ibv_rereg_mr(side.mr, IBV_REREG_MR_CHANGE_TRANSLATION, nullptr, page, 4096, 0);
+    error = result == IBV_REREG_MR_ERR_INPUT ? errno : 0;
+  });
+  if (!is_whole) _exit(2);
+  _exit(error == EFAULT ? 0 : 3);
+}
+
+/// Makes, changes, uses and destroys.
+[[noreturn]] void cancel_maker() noexcept {
+  alarm(30);
+  const Setting config("UROCE_CONFIG", "/dev/null");  // is read, too
+  const bool is_whole = is_cancelled_after([] {
+    Two two;
+    two.pass_one();
+    ibv_destroy_srq(make_srq(two.a.pd));
+    char text[64];
+    if (ibv_get_device_guid(two.a.context->device) == 0) _exit(1);
+    if (ibv_read_sysfs_file("/proc/self", "comm", text, sizeof text) < 0) _exit(3);
+  });
+  _exit(is_whole ? 0 : 2);
+}
+
+}  // namespace
+
+TEST_CASE("a thread that destroys what has an event that is not acknowledged is cancelled afterwards",
+          "[abi][events][cancel]") {
+  const bool is_srq = GENERATE(false, true);
+  CAPTURE(is_srq);
+  CHECK(status_of([is_srq] { cancel_destroyer(is_srq); }) == 0);
+}
+
+TEST_CASE("a thread is not cancelled in calls that make, change and destroy", "[abi][cancel]") {
+  CHECK(status_of([] { cancel_registrar(); }) == 0);
+  CHECK(status_of([] { cancel_maker(); }) == 0);
 }
 
 }  // namespace uroce::test

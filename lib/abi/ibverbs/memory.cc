@@ -182,6 +182,7 @@ int ibv_rereg_mr(ibv_mr* base, int flags, ibv_pd* pd, void* addr, std::size_t le
   const bool is_written = has_access ? writes(rights) : region.is_written;
   auto& target = cast<ProtectionDomain>(joins ? pd : region.pd);
   if (target.context != base->context) return fail(EINVAL), IBV_REREG_MR_ERR_INPUT;
+  const NotCancelled here;
   if (const int why = make_present(memory, is_written); why != 0) return fail(why), IBV_REREG_MR_ERR_INPUT;
   const Status status =
       region.mr->rereg(static_cast<std::uint32_t>(flags), target.pd(), memory, rights & ~kIgnored);

@@ -248,6 +248,7 @@ ibv_qp_ex* ibv_qp_to_qp_ex(ibv_qp* qp) {
 
 int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attr, int attr_mask) {
   if (!is_here(*base)) return fail(EIO);
+  const NotCancelled here;
   const auto asked = static_cast<unsigned>(attr_mask);
   if (const int wrong = check(*attr, asked); wrong != 0) return fail(wrong);
   const unsigned mask = meant(base->qp_type, asked & ~unsigned{IBV_QP_PATH_MIG_STATE});
@@ -272,6 +273,7 @@ int ibv_destroy_qp(ibv_qp* base) {
   if (!is_here(*base)) return 0;
   QueuePair& qp = qp_of(base);
   if (qp.qp->is_in_multicast()) return fail(EBUSY);
+  const NotCancelled here;
   Engine::instance().remove(qp);
   Context::of(base->context).events.purge(base);
   await_acks(*base, base->events_completed, qp.events_taken);

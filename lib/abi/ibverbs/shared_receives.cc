@@ -162,6 +162,7 @@ int ibv_destroy_srq(ibv_srq* base) {
   if (!is_here(*base)) return 0;
   auto& srq = cast<SharedQueue>(base);
   if (srq.users != 0) return fail(EBUSY);
+  const NotCancelled here;
   Engine::instance().remove(srq);
   Context::of(base->context).events.purge(base);
   await_acks(*base, base->events_completed, srq.events_taken);
