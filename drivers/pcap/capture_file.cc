@@ -10,6 +10,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "base/eventfd.h"
 #include "base/held_back_signal.h"
 
 namespace uroce::drivers::pcap {
@@ -177,7 +178,7 @@ bool CaptureFile::append(std::span<const std::byte> blocks) noexcept {
 
 bool CaptureFile::write_all(std::span<const std::byte> bytes) noexcept {
   while (!bytes.empty()) {
-    const ssize_t written = ::write(file_, bytes.data(), bytes.size());
+    const long written = write_uncancelled(file_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
     if (written <= 0) return false;
     bytes = bytes.subspan(static_cast<std::size_t>(written));

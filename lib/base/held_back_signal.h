@@ -2,8 +2,11 @@
 #pragma once
 
 #include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <csignal>
+#include <cstddef>
 #include <ctime>
 
 namespace uroce {
@@ -26,7 +29,9 @@ class HeldBackSignal {
   }
   ~HeldBackSignal() {
     constexpr timespec kNoWait{};
-    while (!was_pending_ && sigtimedwait(&set_, nullptr, &kNoWait) == signal_) {
+    constexpr std::size_t kSetBytes = 8;  // as the kernel has it
+    // By number: sigtimedwait() is a point of cancellation.
+    while (!was_pending_ && syscall(SYS_rt_sigtimedwait, &set_, nullptr, &kNoWait, kSetBytes) == signal_) {
     }
     if (!was_blocked_) pthread_sigmask(SIG_UNBLOCK, &set_, nullptr);
   }

@@ -223,4 +223,64 @@ TEST_CASE("a thread is not cancelled in calls that make, change and destroy", "[
   CHECK(status_of([] { cancel_maker(); }) == 0);
 }
 
+namespace {
+
+/// A UD QP to a group: such frames leave by the port.
+struct Caster {
+  static constexpr std::uint32_t kQkey = 0x1234;
+  VerbsSide side;
+  ibv_ah* group = nullptr;
+
+  Caster() {
+    side.take_qp(IBV_QPT_UD, side.cq);
+    ibv_qp_attr attr{};
+    attr.port_num = 1;
+    attr.qkey = kQkey;
+    attr.qp_state = IBV_QPS_INIT;
+    REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+    attr.qp_state = IBV_QPS_RTR;
+    REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE) == 0);
+    attr.qp_state = IBV_QPS_RTS;
+    REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
+    ibv_ah_attr to{};
+    to.is_global = 1;
+    to.port_num = 1;
+    to.grh.hop_limit = 1;
+    to.grh.dgid.raw[0] = 0xff;
+    to.grh.dgid.raw[1] = 0x0e;
+    to.grh.dgid.raw[15] = 1;
+    group = ibv_create_ah(side.pd, &to);
+    REQUIRE(group != nullptr);
+  }
+  void cast_one() {
+    ibv_sge data = side.sge(0, 1024);
+    ibv_send_wr wr{};
+    wr.sg_list = &data;
+    wr.num_sge = 1;
+    wr.opcode = IBV_WR_SEND;
+    wr.send_flags = IBV_SEND_SIGNALED;
+    wr.wr.ud = {.ah = group, .remote_qpn = 0xff'ffff, .remote_qkey = kQkey};
+    ibv_send_wr* bad = nullptr;
+    if (ibv_post_send(side.qp, &wr, &bad) != 0 || side.take().status != IBV_WC_SUCCESS) _exit(4);
+  }
+};
+
+/// More frames than a capture holds back are sent.
+[[noreturn]] void cancel_caster() noexcept {
+  alarm(30);
+  const Setting mode("UROCE_MODE", "app");  // by whoever calls
+  const Setting capture("UROCE_PCAP", "/dev/null");
+  Caster caster;
+  const bool is_whole = is_cancelled_after([&caster] {
+    for (int i = 0; i < 3000; ++i) caster.cast_one();
+  });
+  _exit(is_whole ? 0 : 1);
+}
+
+}  // namespace
+
+TEST_CASE("a thread that posts and polls where frames are captured can be cancelled", "[abi][pcap][cancel]") {
+  CHECK(status_of([] { cancel_caster(); }) == 0);
+}
+
 }  // namespace uroce::test
