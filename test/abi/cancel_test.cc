@@ -265,6 +265,25 @@ struct Caster {
   }
 };
 
+/// A READ of memory that was unmapped, of which stderr is told.
+[[noreturn]] void cancel_reader() noexcept {
+  alarm(30);
+  const Setting mode("UROCE_MODE", "app");  // by whoever calls
+  Two two;
+  void* const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (page == MAP_FAILED) _exit(1);
+  ibv_mr* const mr = ibv_reg_mr(two.b.pd, page, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
+  if (mr == nullptr || munmap(page, 4096) != 0) _exit(2);
+  const Said said;
+  const bool is_whole = is_cancelled_after([&] {
+    two.a.post(1, two.a.sge(0, 8), IBV_WR_RDMA_READ,
+               {.addr = reinterpret_cast<std::uintptr_t>(page), .length = 8, .lkey = mr->rkey});
+    if (two.a.take().status != IBV_WC_SUCCESS) _exit(3);
+  });
+  if (!is_whole) _exit(4);
+  _exit(said.text().find("unmapped") != std::string::npos ? 0 : 5);
+}
+
 /// More frames than a capture holds back are sent.
 [[noreturn]] void cancel_caster() noexcept {
   alarm(30);
@@ -278,6 +297,11 @@ struct Caster {
 }
 
 }  // namespace
+
+TEST_CASE("a thread that posts and polls can be cancelled where registered memory was unmapped",
+          "[abi][mr][cancel]") {
+  CHECK(status_of([] { cancel_reader(); }) == 0);
+}
 
 TEST_CASE("a thread that posts and polls where frames are captured can be cancelled", "[abi][pcap][cancel]") {
   CHECK(status_of([] { cancel_caster(); }) == 0);

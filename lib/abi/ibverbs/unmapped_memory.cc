@@ -10,6 +10,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/eventfd.h"
+
 namespace uroce::abi {
 
 namespace {
@@ -27,7 +29,7 @@ void tell() noexcept {
       "uroce: registered memory was unmapped and is still used: empty pages take its place; call "
       "ibv_dereg_mr() before munmap() or free()\n";
   if (is_told.exchange(true, std::memory_order_relaxed)) return;
-  [[maybe_unused]] const auto written = write(STDERR_FILENO, kText.data(), kText.size());
+  [[maybe_unused]] const long written = write_uncancelled(STDERR_FILENO, kText.data(), kText.size());
 }
 
 /// @return whether there is a page now, be it one that another thread has mapped meanwhile
