@@ -4,9 +4,12 @@
 #include <rte_interrupts.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <ctime>
+#include <span>
 #include <utility>
 
 namespace uroce::drivers::dpdk {
@@ -23,6 +26,12 @@ constexpr int kMaxRounds = 16;
 ino_t inode_of(int fd) noexcept {
   struct stat status {};
   return fstat(fd, &status) == 0 ? status.st_ino : 0;
+}
+
+/// By number: poll() is a point of cancellation.
+bool is_any_readable(std::span<pollfd> sockets) noexcept {
+  timespec no_wait{};
+  return syscall(SYS_ppoll, sockets.data(), sockets.size(), &no_wait, nullptr, std::size_t{0}) > 0;
 }
 
 }  // namespace
@@ -58,7 +67,7 @@ bool ControlChannel::dispatch() noexcept {
     for (std::size_t i = 0; i < kMaxSockets; ++i) {
       polled[i] = {.fd = entries_[i].fd, .events = POLLIN | POLLRDHUP, .revents = 0};  // -1 is skipped
     }
-    if (poll(polled.data(), polled.size(), 0) <= 0) break;
+    if (!is_any_readable(polled)) break;
     ran = true;
     const Scope scope(this);
     // Connections before the listener, which came first: a dead peer has to go before its successor is let

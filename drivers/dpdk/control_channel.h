@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstddef>
 
+#include "base/cancellation.h"
 #include "base/held_back_signal.h"
 
 struct rte_intr_handle;
@@ -32,8 +33,8 @@ class ControlChannel {
   /// Closes what the driver left open.
   ~ControlChannel();
 
-  /// While it lives, memif's callbacks registered on this thread belong to `channel`, and a peer that is gone
-  /// raises no SIGPIPE.
+  /// While it lives, memif's callbacks registered on this thread belong to `channel`, a peer that is gone
+  /// raises no SIGPIPE, and memif's system calls are no points of cancellation.
   class Scope {
    public:
     explicit Scope(ControlChannel* channel) noexcept;
@@ -42,6 +43,7 @@ class ControlChannel {
     Scope& operator=(const Scope&) = delete;
 
    private:
+    NotCancelled here_;
     ControlChannel* outer_;
     HeldBackSignal no_pipe_{SIGPIPE};  // memif sends without MSG_NOSIGNAL
   };

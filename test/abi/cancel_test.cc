@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "test/abi/rdma_cm_side.h"
+#include "test/support/cancelled.h"
 
 /// Of rdma-core's drivers.
 extern "C" int ibv_read_sysfs_file(const char* folder, const char* file, char* text, std::size_t size);
@@ -114,28 +115,6 @@ TEST_CASE("a thread that waits for an event, or posts and polls, can be cancelle
 }
 
 namespace {
-
-/// Has a thread that a request to cancel it awaits do that. @return whether it has done all, and then is no
-/// more.
-template <typename F>
-bool is_cancelled_after(F&& act) {
-  struct Work {
-    F& act;
-    bool is_done = false;
-  } work{act};
-  pthread_t thread{};
-  const auto run = [](void* of) -> void* {
-    pthread_cancel(pthread_self());
-    Work& own = *static_cast<Work*>(of);
-    own.act();
-    own.is_done = true;
-    pthread_testcancel();
-    return nullptr;
-  };
-  if (pthread_create(&thread, nullptr, run, &work) != 0) return false;
-  void* result = nullptr;
-  return pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED && work.is_done;
-}
 
 /// What is destroyed before its event is acknowledged.
 struct Destroyed {

@@ -6,6 +6,7 @@
 
 #include "eal/frames.h"
 #include "eal/requirement.h"
+#include "support/cancelled.h"
 
 namespace uroce::test {
 
@@ -92,6 +93,29 @@ TEST_CASE("memif carries 100000 frames between two processes, intact and in orde
     return 0;
   });
   CHECK(client.next_line(in_seconds(100)) == "good");
+  CHECK(server.is_running());
+}
+
+TEST_CASE("a thread that polls a memif is not cancelled there, nor while the link comes up",
+          "[eal][memif][cancel]") {
+  const Folder folder;
+  Child server([&](const Report& report) {
+    auto port = open_port(folder.spec("server"));
+    report.line(port ? "open" : port.error().text);
+    return port && is_cancelled_after([&] { echo(**port, in_seconds(100)); }) ? 0 : 1;
+  });
+  REQUIRE(server.next_line(in_seconds(20)) == "open");
+  Child client([&](const Report& report) {
+    auto port = open_port(folder.spec("client"));
+    std::string wrong = port ? "cancelled" : port.error().text;
+    const bool is_whole =
+        port && is_cancelled_after([&] {
+          wrong = ping(**port, {.frames = 1000, .window = 16, .len = mixed_len}, in_seconds(30));
+        });
+    report.line(is_whole && wrong.empty() ? "all came back" : wrong);
+    return 0;
+  });
+  CHECK(client.next_line(in_seconds(50)) == "all came back");
   CHECK(server.is_running());
 }
 

@@ -3,7 +3,7 @@
 
 #include <cerrno>
 
-#include "abi/ibverbs/cancellation.h"
+#include "base/cancellation.h"
 #include "uroce/result.h"
 
 namespace uroce::abi {

@@ -15,7 +15,7 @@ namespace {
 
 /// Reads all of a small file. @return its bytes without a line break at the end, -1 with errno set.
 int read_text(const std::string& path, char* text, std::size_t size) {
-  const uroce::abi::NotCancelled here;
+  const uroce::NotCancelled here;
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0) return -1;
   const ssize_t bytes = read(file, text, size);

@@ -13,10 +13,10 @@
 #include <future>
 #include <system_error>
 
-#include "abi/ibverbs/cancellation.h"
 #include "abi/ibverbs/engine.h"
 #include "abi/ibverbs/errors.h"
 #include "abi/rdmacm/rdma_cm.h"
+#include "base/cancellation.h"
 #include "base/eventfd.h"
 #include "base/no_signals.h"
 
@@ -333,8 +333,8 @@ void Ucm::destroy(UcmId& id) {
 
 }  // namespace uroce::abi
 
+using uroce::NotCancelled;
 using uroce::abi::fail;
-using uroce::abi::NotCancelled;
 using uroce::abi::Ucm;
 
 // Of the exceptions, a thread that is cancelled is none of ours.

@@ -3,10 +3,11 @@
 
 #include <pthread.h>
 
-namespace uroce::abi {
+namespace uroce {
 
 /// While this lives, the thread is not cancelled: what it does has locks, or functions that cannot be left by
-/// force. Calls that wait for what may never come do without.
+/// force. Calls that wait for what may never come do without; what posting and polling do at each call goes
+/// by number (base/eventfd.h), which costs nothing.
 class NotCancelled {
  public:
   NotCancelled() noexcept { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
@@ -18,4 +19,4 @@ class NotCancelled {
   int before_ = PTHREAD_CANCEL_ENABLE;
 };
 
-}  // namespace uroce::abi
+}  // namespace uroce
