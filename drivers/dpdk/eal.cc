@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/eventfd.h"
 #include "base/hugepage_pool.h"
 #include "base/no_signals.h"
 
@@ -62,7 +63,7 @@ ssize_t write_log(void*, const char* data, std::size_t bytes) {
   static const bool is_shown = std::getenv("UROCE_EAL_LOG") != nullptr;
   std::string_view line(data, bytes);
   if (is_shown) [[maybe_unused]]
-    const auto written = ::write(STDERR_FILENO, data, bytes);
+    const long written = write_uncancelled(STDERR_FILENO, data, bytes);  // drivers log in bursts, too
   while (!line.empty() && line.back() == '\n') line.remove_suffix(1);
   if (line.empty()) return static_cast<ssize_t>(bytes);
   const int level = rte_log_cur_msg_loglevel();  // -1 outside of rte_log()

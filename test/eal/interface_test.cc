@@ -15,6 +15,7 @@
 #include "drivers/dpdk/interface.h"
 #include "eal/frames.h"
 #include "eal/requirement.h"
+#include "support/cancelled.h"
 #include "support/no_descriptors.h"
 
 namespace uroce::test {
@@ -32,12 +33,16 @@ std::string missing_requirement() {
 
 namespace {
 
+/// By threads that are cancelled as soon as they have done their part.
 void check_echo(const std::string& near, const std::string& far, std::uint32_t longest) {
   Child mirror([&](const Report& report) {
     auto port = open_port(far);
     report.line(port ? "open" : port.error().text);
-    if (port) echo(**port, in_seconds(60));
-    return 0;
+    const bool is_whole = port && is_cancelled_after([&] {
+                            (*port)->enter_thread();
+                            echo(**port, in_seconds(60));
+                          });
+    return is_whole ? 0 : 1;
   });
   REQUIRE(mirror.next_line(in_seconds(20)) == "open");
   Child pinger([&](const Report& report) {
@@ -49,7 +54,12 @@ void check_echo(const std::string& near, const std::string& far, std::uint32_t l
     const auto len = [longest](std::uint64_t number) {
       return number < 4 ? longest : 60 + static_cast<std::uint32_t>(number * 37 % (longest - 59));
     };
-    const std::string wrong = ping(**port, {.frames = 5000, .window = 16, .len = len}, in_seconds(50));
+    std::string wrong;
+    const bool is_whole = is_cancelled_after([&] {
+      (*port)->enter_thread();
+      wrong = ping(**port, {.frames = 5000, .window = 16, .len = len}, in_seconds(50));
+    });
+    if (!is_whole) wrong = "cancelled";
     report.line(wrong.empty() ? "good, mtu " + std::to_string((*port)->info().link_mtu) : wrong);
     return 0;
   });
@@ -326,13 +336,19 @@ TEST_CASE("a tap port is the other end of a kernel interface, with another addre
     if (send(fd, frame.data(), frame.size(), 0) < 0) report.line(std::strerror(errno));
     std::array<port::RxFrame, port::kBurst> frames;
     bool is_seen = false;
-    for (const Deadline deadline = in_seconds(5); !is_seen && !is_past(deadline);) {
-      const unsigned count = (*port)->rx_burst(frames);
-      for (unsigned i = 0; i < count; ++i) is_seen = is_seen || is_frame(frames[i], frame.size(), 7, false);
-      if (count > 0) (*port)->rx_release();
-    }
+    const bool is_whole = is_cancelled_after([&] {
+      std::byte* const room = (*port)->tx_claim(60);
+      write_frame(room, 60, 8, false);
+      (*port)->tx_commit();
+      (*port)->tx_flush();
+      for (const Deadline deadline = in_seconds(5); !is_seen && !is_past(deadline);) {
+        const unsigned count = (*port)->rx_burst(frames);
+        for (unsigned i = 0; i < count; ++i) is_seen = is_seen || is_frame(frames[i], frame.size(), 7, false);
+        if (count > 0) (*port)->rx_release();
+      }
+    });
     close(fd);
-    report.line(is_seen ? "seen" : "lost");
+    report.line(!is_whole ? "cancelled" : is_seen ? "seen" : "lost");
     return 0;
   });
   CHECK(child.next_line(in_seconds(20)) == "seen");
