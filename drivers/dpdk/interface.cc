@@ -58,11 +58,14 @@ class Query {
     request_.ifr_data = reinterpret_cast<char*>(&info);
     return ask(SIOCETHTOOL) != nullptr ? info.driver : "";
   }
-  unsigned rx_queues() noexcept {
+  void read_queues(Interface& found) noexcept {
     ethtool_channels channels{};
     channels.cmd = ETHTOOL_GCHANNELS;
     request_.ifr_data = reinterpret_cast<char*>(&channels);
-    return ask(SIOCETHTOOL) != nullptr ? std::max(1U, channels.rx_count + channels.combined_count) : 1;
+    if (ask(SIOCETHTOOL) == nullptr) return;
+    found.rx_queues = std::max(1U, channels.rx_count + channels.combined_count);
+    found.has_combined_queues = channels.max_combined != 0;
+    if (found.has_combined_queues) found.xdp_queues = std::max(1U, channels.combined_count);
   }
 
  private:
@@ -132,7 +135,7 @@ Result<Interface> find_interface(const std::string& name) {
   if (const ifreq* answer = query.ask(SIOCGIFMTU)) found.mtu = static_cast<std::uint32_t>(answer->ifr_mtu);
   if (const ifreq* answer = query.ask(SIOCGIFFLAGS)) found.is_up = (answer->ifr_flags & IFF_UP) != 0;
   found.is_veth = query.driver() == "veth";
-  found.rx_queues = query.rx_queues();
+  query.read_queues(found);
   std::uint32_t program = 0;
   found.has_xdp_program = bpf_xdp_query_id(static_cast<int>(found.index), 0, &program) == 0 && program != 0;
   return found;
@@ -170,6 +173,18 @@ Status require_up(const std::string& name, const Interface& interface) {
   if (interface.is_up) return {};
   return Error{Errc::kBadState,
                "network interface '" + name + "' is down; run: sudo ip link set " + name + " up"};
+}
+
+Status require_all_queues(const std::string& name, const Interface& interface, unsigned bound) {
+  if (interface.rx_queues <= bound) return {};
+  const std::string count = std::to_string(bound);
+  const bool is_mixed = interface.rx_queues > interface.xdp_queues;
+  const std::string wanted =
+      interface.has_combined_queues ? (is_mixed ? "rx 0 combined " : "combined ") + count : "rx " + count;
+  return Error{Errc::kConfig, "af_xdp would hear only " + count + " of the " +
+                                  std::to_string(interface.rx_queues) + " receive queues of " + name +
+                                  "; run: sudo ethtool -L " + name + ' ' + wanted +
+                                  "   or steer flows and add start_queue=0"};
 }
 
 Status require_right(Right right, const std::string& driver) {

@@ -12,10 +12,12 @@ namespace uroce::drivers::dpdk {
 
 struct Interface {
   unsigned index = 0;
-  std::uint32_t mtu = 0;  ///< largest Ethernet payload, bytes
-  unsigned rx_queues = 1;
+  std::uint32_t mtu = 0;    ///< largest Ethernet payload, bytes
+  unsigned rx_queues = 1;   ///< combined ones among them
+  unsigned xdp_queues = 1;  ///< of these, what DPDK's af_xdp binds: the combined ones, else one
   bool is_up = false;
   bool is_veth = false;
+  bool has_combined_queues = false;  ///< can have them
   bool has_xdp_program = false;
 };
 
@@ -25,6 +27,10 @@ Result<Interface> find_interface(const std::string& name);
 
 /// @return kBadState with the command that brings it up.
 Status require_up(const std::string& name, const Interface& interface);
+
+/// The XDP program of DPDK leaves to the kernel what comes to queues other than the `bound` ones.
+/// @return kConfig with the command that leaves the interface `bound` queues.
+Status require_all_queues(const std::string& name, const Interface& interface, unsigned bound);
 
 /// Looks again and again at one interface, which was up. While there is no descriptor to look with, it is as
 /// it was seen last.

@@ -103,11 +103,15 @@ Result<DeviceSpec> describe_af_xdp(PortSpec spec, const PortOptions& options) {
   if (!force_copy) return force_copy.error();
   auto budget = spec.take_number("busy_budget", 0, 0, 1024);  // 0 measures 10 % better on veth
   if (!budget) return budget.error();
+  const unsigned queues = std::min(options.queues, interface->xdp_queues);
+  if (!spec.has("start_queue")) {  // who names one has flows steered to the port's queues
+    if (Status status = require_all_queues(spec.argument, *interface, queues); !status) return status.error();
+  }
   auto start = spec.take_number("start_queue", 0, 0, 255);
   if (!start) return start.error();
 
   DeviceSpec device{.text = spec.text};
-  device.queues = std::min(options.queues, interface->rx_queues);
+  device.queues = queues;
   device.device = "net_af_xdp";
   device.netdev = spec.argument;
   device.arguments = "iface=" + spec.argument + ",start_queue=" + number(*start) +

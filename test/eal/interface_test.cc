@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "drivers/dpdk/interface.h"
+#include "drivers/registry.h"
 #include "eal/frames.h"
 #include "eal/requirement.h"
 #include "support/cancelled.h"
@@ -82,7 +83,9 @@ TEST_CASE("af_xdp carries frames up to MTU 1500 both ways", "[eal][af_xdp]") {
 }
 
 TEST_CASE("ports on an interface that cannot do what is asked say the command that helps", "[eal][errors]") {
-  REQUIRE(std::system("ip link add down0 type veth peer name down1") == 0);
+  REQUIRE(std::system("ip link add down0 type veth peer name down1 &&"
+                      " ip link add many0 numrxqueues 4 type veth peer name many1 && ip link set many0 up") ==
+          0);
   struct Row {
     std::string spec;
     Errc errc;
@@ -93,6 +96,8 @@ TEST_CASE("ports on an interface that cannot do what is asked say the command th
       {"af_packet:a1500,mtu=4200", Errc::kConfig, "run: sudo ip link set a1500 mtu 4200"},
       {"af_packet:a4200,framesz=4096", Errc::kConfig, "power of two from 8192 for MTU 4200"},
       {"af_xdp:a4200", Errc::kUnsupported, "use af_packet:a4200"},
+      {"af_xdp:many0", Errc::kConfig,
+       "run: sudo ethtool -L many0 rx 1   or steer flows and add start_queue=0"},
       {"tap:utap1,mtu=4200", Errc::kUnsupported, "use af_packet on a veth pair"},
       {"tap:a1500", Errc::kNameInUse, "run: sudo ip link del a1500"},
   };
@@ -109,6 +114,49 @@ TEST_CASE("ports on an interface that cannot do what is asked say the command th
     });
     const std::string said = child.next_line(in_seconds(20));
     CHECK_THAT(said, Catch::StartsWith(std::to_string(raw(row.errc)) + ' ') && Catch::EndsWith(row.text));
+  }
+}
+
+TEST_CASE("af_xdp takes a port on one of several queues from who says which, and one queue of a veth",
+          "[eal][af_xdp]") {
+  REQUIRE(std::system("ip link add some0 numrxqueues 2 type veth peer name some1 &&"
+                      " ip link set some0 up && ip link set some1 up") == 0);
+  Child child([](const Report& report) {
+    drivers::PortOptions options;
+    options.spec = "af_xdp:some0,start_queue=0";
+    options.queues = 2;
+    options.no_huge = true;
+    const auto ports = drivers::open_ports(options);
+    report.line(ports ? std::to_string(ports->size()) : ports.error().text);
+    return 0;
+  });
+  CHECK(child.next_line(in_seconds(20)) == "1");
+}
+
+TEST_CASE("what af_xdp says of queues that it would not hear fits the kinds that the interface has",
+          "[eal][errors]") {
+  using drivers::dpdk::Interface;
+  struct Row {
+    Interface interface;
+    unsigned bound;
+    std::string text;  ///< empty: good
+  };
+  const Interface pairs{.rx_queues = 8, .xdp_queues = 8, .has_combined_queues = true};
+  const Interface mixed{.rx_queues = 6, .xdp_queues = 4, .has_combined_queues = true};
+  const Interface apart{.rx_queues = 8, .xdp_queues = 1};
+  const std::string other = "   or steer flows and add start_queue=0";
+  const std::vector<Row> rows = {
+      {pairs, 8, ""},
+      {pairs, 2, "2 of the 8 receive queues of eth7; run: sudo ethtool -L eth7 combined 2" + other},
+      {mixed, 4, "4 of the 6 receive queues of eth7; run: sudo ethtool -L eth7 rx 0 combined 4" + other},
+      {apart, 1, "1 of the 8 receive queues of eth7; run: sudo ethtool -L eth7 rx 1" + other},
+      {Interface{}, 1, ""},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.text);
+    const Status status = require_all_queues("eth7", row.interface, row.bound);
+    CHECK(static_cast<bool>(status) == row.text.empty());
+    if (!status) CHECK_THAT(status.error().text, Catch::EndsWith(row.text));
   }
 }
 
