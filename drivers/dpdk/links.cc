@@ -122,6 +122,11 @@ Result<DeviceSpec> describe_af_xdp(PortSpec spec, const PortOptions& options) {
                   " has an XDP program: of a process that uses it, or of one that was killed; if so, run: "
                   "sudo ip link set " +
                   spec.argument + " xdp off";
+  } else if (interface->is_veth) {
+    device.hint =
+        "a veth whose other end has more tx queues than it has receive queues takes no XDP; if so, run "
+        "there: sudo ethtool -L PEER tx " +
+        number(interface->rx_queues);
   }
   device.link_mtu = *link_mtu;
   const std::uint32_t whole_frame = (frame_bytes(*link_mtu) + 63) / 64 * 64;

@@ -83,9 +83,11 @@ TEST_CASE("af_xdp carries frames up to MTU 1500 both ways", "[eal][af_xdp]") {
 }
 
 TEST_CASE("ports on an interface that cannot do what is asked say the command that helps", "[eal][errors]") {
-  REQUIRE(std::system("ip link add down0 type veth peer name down1 &&"
-                      " ip link add many0 numrxqueues 4 type veth peer name many1 && ip link set many0 up") ==
-          0);
+  REQUIRE(
+      std::system("ip link add down0 type veth peer name down1 &&"
+                  " ip link add many0 numrxqueues 4 type veth peer name many1 && ip link set many0 up &&"
+                  " ip link add few0 numrxqueues 1 numtxqueues 4 type veth peer name few1 numtxqueues 4 &&"
+                  " ip link set few0 up && ip link set few1 up") == 0);
   struct Row {
     std::string spec;
     Errc errc;
@@ -98,6 +100,7 @@ TEST_CASE("ports on an interface that cannot do what is asked say the command th
       {"af_xdp:a4200", Errc::kUnsupported, "use af_packet:a4200"},
       {"af_xdp:many0", Errc::kConfig,
        "run: sudo ethtool -L many0 rx 1   or steer flows and add start_queue=0"},
+      {"af_xdp:few0", Errc::kSystem, "if so, run there: sudo ethtool -L PEER tx 1"},
       {"tap:utap1,mtu=4200", Errc::kUnsupported, "use af_packet on a veth pair"},
       {"tap:a1500", Errc::kNameInUse, "run: sudo ip link del a1500"},
   };
