@@ -56,17 +56,21 @@ ControlChannel* channel_of(MemifLink* memif) noexcept {
 
 }  // namespace
 
-Device::Device(DeviceSpec spec) : spec_(std::move(spec)) {
+Device::Device(DeviceSpec spec, OpenName name) : spec_(std::move(spec)), name_(std::move(name)) {
   if (spec_.is_memif) memif_ = std::make_unique<MemifLink>(spec_.is_client);
 }
 
 Result<std::shared_ptr<Device>> Device::open(DeviceSpec spec) {
+  const bool is_pci = spec.bus == "pci";
+  // DPDK would find the device of a port that is there, and this one would close it.
+  auto name = OpenName::take(is_pci ? spec.device : spec.device + std::to_string(next_device_number()));
+  if (!name) return Error{name.error().code, "port \"" + spec.text + "\": " + name.error().text};
   const std::uint64_t mbuf_bytes = spec.mbuf_room + kMbufOverhead;
   const EalNeeds needs{.no_huge = spec.no_huge,
                        .bytes = spec.queues * std::uint64_t{spec.mbufs} * mbuf_bytes,
-                       .pci_address = spec.bus == "pci" ? spec.device : std::string()};
+                       .pci_address = is_pci ? spec.device : std::string()};
   if (Status status = start_eal(needs); !status) return status.error();
-  std::shared_ptr<Device> device(new Device(std::move(spec)));
+  std::shared_ptr<Device> device(new Device(std::move(spec), std::move(*name)));
   const ControlChannel::Scope scope(channel_of(device->memif_.get()));
   for (const auto step :
        {&Device::create, &Device::configure, &Device::set_up_queues, &Device::start, &Device::open_senders}) {
@@ -85,15 +89,13 @@ Error Device::failure(const std::string& what) const {
 }
 
 Status Device::create() {
-  const bool is_pci = spec_.bus == "pci";
-  name_ = is_pci ? spec_.device : spec_.device + std::to_string(next_device_number());
   take_last_log();
   const PacketSockets sockets(spec_.queues);
   // A PCI device that was named at the EAL's start is there already.
-  if (rte_eth_dev_get_port_by_name(name_.c_str(), &id_) != 0) {
-    rte_errno = -rte_eal_hotplug_add(spec_.bus.c_str(), name_.c_str(), spec_.arguments.c_str());
-    if (rte_errno != 0 || rte_eth_dev_get_port_by_name(name_.c_str(), &id_) != 0) {
-      rte_eal_hotplug_remove(spec_.bus.c_str(), name_.c_str());
+  if (rte_eth_dev_get_port_by_name(name_.text().c_str(), &id_) != 0) {
+    rte_errno = -rte_eal_hotplug_add(spec_.bus.c_str(), name_.text().c_str(), spec_.arguments.c_str());
+    if (rte_errno != 0 || rte_eth_dev_get_port_by_name(name_.text().c_str(), &id_) != 0) {
+      rte_eal_hotplug_remove(spec_.bus.c_str(), name_.text().c_str());
       return failure("DPDK cannot open it");
     }
   }
@@ -220,7 +222,7 @@ Device::~Device() {
   if (exists_) {
     rte_eth_dev_stop(id_);
     rte_eth_dev_close(id_);
-    rte_eal_hotplug_remove(spec_.bus.c_str(), name_.c_str());
+    rte_eal_hotplug_remove(spec_.bus.c_str(), name_.text().c_str());
   }
   for (rte_mempool* pool : pools_) rte_mempool_free(pool);
 }

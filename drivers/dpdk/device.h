@@ -12,6 +12,7 @@
 #include "drivers/dpdk/interface.h"
 #include "drivers/dpdk/kernel_filter.h"
 #include "drivers/dpdk/memif.h"
+#include "drivers/dpdk/open_name.h"
 #include "drivers/dpdk/packet_sender.h"
 #include "port/port.h"
 
@@ -25,7 +26,8 @@ namespace uroce::drivers::dpdk {
 class Device {
  public:
   /// Starts the EAL if need be, creates the device and starts it.
-  /// @return as start_eal(); kSystem with DPDK's own words and the spec's hint.
+  /// @return as start_eal(); kNameInUse for a PCI device that is open here; kSystem with DPDK's own words and
+  /// the spec's hint.
   static Result<std::shared_ptr<Device>> open(DeviceSpec spec);
   ~Device();
   Device(const Device&) = delete;
@@ -54,7 +56,7 @@ class Device {
   [[nodiscard]] MemifLink* memif() const noexcept { return memif_.get(); }  ///< nullptr if it is none
 
  private:
-  explicit Device(DeviceSpec spec);
+  Device(DeviceSpec spec, OpenName name);
   Status create();
   Status configure();
   Status set_up_queues();
@@ -64,7 +66,7 @@ class Device {
   [[nodiscard]] Error failure(const std::string& what) const;
 
   DeviceSpec spec_;
-  std::string name_;  ///< DPDK's
+  OpenName name_;  ///< DPDK's; given back when the device is closed
   std::uint16_t id_ = 0;
   bool exists_ = false;
   std::unique_ptr<MemifLink> memif_;

@@ -1,4 +1,5 @@
 /// The kinds of links but memif: af_packet, af_xdp, tap, ring, virtio_user, vhost, pci.
+#include <rte_pci.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -231,7 +232,8 @@ Result<DeviceSpec> describe_vhost_user(PortSpec spec, const PortOptions& options
 
 /// "pci:0000:01:00.0[,mtu=]"
 Result<DeviceSpec> describe_pci(PortSpec spec, const PortOptions& options) {
-  if (spec.argument.size() != 12 && spec.argument.size() != 7) {
+  rte_pci_addr address{};
+  if (rte_pci_addr_parse(spec.argument.c_str(), &address) != 0) {
     return Error{Errc::kConfig,
                  "port \"" + spec.text +
                      "\" must name a PCI address, e.g. pci:0000:01:00.0; see: " + "dpdk-devbind.py --status"};
@@ -241,7 +243,9 @@ Result<DeviceSpec> describe_pci(PortSpec spec, const PortOptions& options) {
   DeviceSpec device{.text = spec.text};
   device.queues = std::min(options.queues, 64U);
   device.bus = "pci";
-  device.device = spec.argument.size() == 7 ? "0000:" + spec.argument : spec.argument;
+  char name[PCI_PRI_STR_SIZE];
+  rte_pci_device_name(&address, name, sizeof name);
+  device.device = name;  // as DPDK spells it, whatever the user does
   device.hint = "bind it first: sudo dpdk-devbind.py -b vfio-pci " + device.device;
   device.link_mtu = *link_mtu;
   device.mbuf_room = std::max((frame_bytes(*link_mtu) + 1023) / 1024 * 1024, 2048U);

@@ -14,6 +14,7 @@
 #include <fstream>
 
 #include "base/hugepage_pool.h"
+#include "drivers/dpdk/open_name.h"
 #include "eal/frames.h"
 #include "eal/requirement.h"
 #include "support/skip.h"
@@ -179,6 +180,41 @@ TEST_CASE("a memif socket that cannot be is refused with the reason", "[eal][err
     check_silent(outcome);
   }
   std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a PCI device that the process has open is refused, however it is spelt", "[eal][errors]") {
+  using drivers::dpdk::OpenName;
+  const std::string spec = GENERATE("pci:0000:ff:1f.7", "pci:0000:FF:1F.7", "pci:ff:1f.7", "pci:FF:1f.7");
+  CAPTURE(spec);
+  const Outcome outcome = outcome_of(spec, true, [] {
+    static const auto first = OpenName::take("0000:ff:1f.7");
+    if (!first) abort();
+  });
+  CHECK(outcome.code == code(Errc::kNameInUse));
+  CHECK_THAT(outcome.text, Catch::Contains("0000:ff:1f.7 is open in this process already"));
+  check_silent(outcome);
+}
+
+TEST_CASE("a device's name is taken as long as its port is open", "[eal][errors]") {
+  using drivers::dpdk::OpenName;
+  Child child([](const Report& report) {
+    const auto is_taken = [](const char* name) {
+      return OpenName::take(name) ? std::string("free") : std::string("taken");
+    };
+    {
+      const auto port = open_port("ring");
+      report.line(port ? "open" : port.error().text);
+      report.line(is_taken("net_ring0") + ' ' + is_taken("net_ring0") + ' ' + is_taken("net_ring00"));
+    }
+    report.line(is_taken("net_ring0"));
+    const auto refused = open_port("pci:0000:ff:1f.7");  // comes too late
+    report.line((refused ? "open " : "refused ") + is_taken("0000:ff:1f.7"));
+    return 0;
+  });
+  CHECK(child.next_line(in_seconds(20)) == "open");
+  CHECK(child.next_line(in_seconds(5)) == "taken taken free");
+  CHECK(child.next_line(in_seconds(5)) == "free");
+  CHECK(child.next_line(in_seconds(5)) == "refused free");
 }
 
 TEST_CASE("a memif for which there is no descriptor left says so", "[eal][errors]") {
