@@ -77,6 +77,9 @@ Result<std::shared_ptr<Device>> Device::open(DeviceSpec spec) {
     if (Status status = (device.get()->*step)(); !status) return status.error();
   }
   device->read_info();
+  // memif has no such counters, and its own are torn down with the peer.
+  if (device->memif_ == nullptr)
+    device->losses_.emplace(device->id_, device->rx_fds_, device->spec_.bus == "pci");
   device->spec_.lock = {};
   return device;
 }

@@ -14,6 +14,7 @@
 #include "drivers/dpdk/memif.h"
 #include "drivers/dpdk/open_name.h"
 #include "drivers/dpdk/packet_sender.h"
+#include "drivers/dpdk/rx_losses.h"
 #include "port/port.h"
 
 struct rte_mempool;
@@ -53,6 +54,8 @@ class Device {
   [[nodiscard]] int rx_fd(std::uint16_t queue) const noexcept {
     return queue < rx_fds_.size() ? rx_fds_[queue] : -1;
   }
+  /// nullptr: it counts none.
+  [[nodiscard]] RxLosses* losses() noexcept { return losses_.has_value() ? &*losses_ : nullptr; }
   [[nodiscard]] MemifLink* memif() const noexcept { return memif_.get(); }  ///< nullptr if it is none
 
  private:
@@ -73,6 +76,7 @@ class Device {
   std::vector<rte_mempool*> pools_;
   std::vector<int> rx_fds_;  ///< the driver's
   std::vector<PacketSender> senders_;
+  std::optional<RxLosses> losses_;
   port::PortInfo info_;
   std::optional<InterfaceWatch> watch_;  ///< of an interface that the kernel has
   GroupSocket listeners_;

@@ -40,6 +40,7 @@ QueuePort::QueuePort(std::shared_ptr<Device> device, std::uint16_t queue)
     : Port(kLendsLines),
       device_(std::move(device)),
       memif_(device_->memif()),
+      losses_(queue == 0 ? device_->losses() : nullptr),
       sender_(device_->sender(queue)),
       pool_(device_->pool(queue)),
       id_(device_->id()),
@@ -68,6 +69,7 @@ void QueuePort::disarm_rx() noexcept {
 }
 
 port::LinkState QueuePort::link_state() noexcept {
+  if (losses_ != nullptr) losses_->look();
   if (memif_ == nullptr) return device_->link_state();
   return is_up_ ? port::LinkState::kUp : port::LinkState::kDown;
 }
@@ -212,6 +214,7 @@ port::PortCounters QueuePort::known_counters() const noexcept {
   counters.rx_bytes = rx_bytes_.get();
   counters.tx_frames = tx_frames_.get();
   counters.tx_bytes = tx_bytes_.get();
+  if (losses_ != nullptr) counters.rx_missed = losses_->known();
   counters.rx_malformed = rx_malformed_.get();
   counters.tx_dropped = tx_dropped_.get();
   counters.tx_no_room = tx_no_room_.get();
@@ -220,14 +223,8 @@ port::PortCounters QueuePort::known_counters() const noexcept {
 }
 
 port::PortCounters QueuePort::counters() const noexcept {
-  port::PortCounters counters = known_counters();
-  rte_eth_stats stats{};
-  // Of the whole device, hence told once. memif has no such counters, and its own are torn down with the
-  // peer.
-  if (queue_ == 0 && memif_ == nullptr && rte_eth_stats_get(id_, &stats) == 0) {
-    counters.rx_missed = stats.imissed + stats.rx_nombuf;
-  }
-  return counters;
+  if (losses_ != nullptr) losses_->ask();
+  return known_counters();
 }
 
 }  // namespace uroce::drivers::dpdk

@@ -60,6 +60,7 @@ class QueuePort final : public port::Port {
 
   std::shared_ptr<Device> device_;
   MemifLink* memif_;
+  RxLosses* losses_;  ///< of the whole device, hence told by its first port; else nullptr
   PacketSender* sender_;
   rte_mempool* pool_;
   std::uint16_t id_;

@@ -186,11 +186,13 @@ class Port : public FrameSink {
   /// Called once by each thread that is going to poll this port, before it does.
   virtual void enter_thread() noexcept {}
 
-  /// Looks at the link; may take a system call. A port that cannot know says kUp.
+  /// Looks at the link, and for known_counters() at what its device counts; may take a few system calls. A
+  /// port that cannot know says kUp.
   [[nodiscard]] virtual LinkState link_state() noexcept { return LinkState::kUp; }
 
   [[nodiscard]] virtual PortCounters counters() const noexcept = 0;
-  /// Likewise, but only what is known without asking the device or the system: for loops.
+  /// Likewise, but only what is known without asking the device or the system: for loops. What those count is
+  /// as of the last link_state() or counters().
   [[nodiscard]] virtual PortCounters known_counters() const noexcept { return counters(); }
 };
 

@@ -18,6 +18,7 @@
 #include "eal/requirement.h"
 #include "support/cancelled.h"
 #include "support/no_descriptors.h"
+#include "wire/frame_template.h"
 
 namespace uroce::test {
 
@@ -365,6 +366,84 @@ TEST_CASE("a sleeping af_packet port is woken by a frame, and only then", "[eal]
     return 0;
   });
   CHECK(child.next_line(in_seconds(40)) == "good");
+}
+
+namespace {
+
+/// Sends up to `count` frames of one flow, which the kernel puts into one queue while that has room.
+/// @return how many the port had room for
+unsigned send_flow(port::Port& port, unsigned flow, unsigned count) {
+  constexpr std::uint32_t kData = 40;
+  Gid from = *Gid::parse("10.78.0.0");
+  from.raw.back() = static_cast<std::uint8_t>(flow);
+  const wire::FrameTemplate head(
+      {.src_mac = port.info().mac, .dst_mac = {{2, 0x99}}, .sgid = from, .dgid = *Gid::parse("10.78.1.1")});
+  unsigned sent = 0;
+  for (; sent < count; ++sent) {
+    std::byte* const frame = port.tx_claim(head.overhead() + kData);
+    if (frame == nullptr) break;
+    std::memset(head.emit_head(frame, kData), 0, kData);
+    port.tx_commit();
+  }
+  port.tx_flush();
+  return sent;
+}
+
+/// What is told of the frames that find no room in the queues of af_packet:va, while nobody takes any.
+std::string lose_frames(unsigned queues) {
+  constexpr unsigned kFlows = 8;  // with two queues one may have them all once in 128 times
+  constexpr unsigned kFrames = 500;
+  const auto run = [](const char* command) { return std::system(command) == 0; };
+  if (!run("echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 &&"  // the kernel has nothing to say
+           " ip link add va type veth peer name vb && ip link set va up && ip link set vb up"))
+    return "no interfaces";
+  auto ports = drivers::open_ports({.spec = "af_packet:va",
+                                    .link_mtu = 0,
+                                    .queues = queues,
+                                    .no_huge = true,
+                                    .fault = {},
+                                    .seed = 1,
+                                    .pcap = {}});
+  auto peer = open_port("af_packet:vb");
+  if (!ports || ports->size() != queues || !peer) return "not open";
+  port::Port& first = *ports->front();
+  std::uint64_t taken = 0;
+  std::uint64_t missed = 0;
+  for (unsigned flow = 0; flow < kFlows; ++flow) {
+    const Deadline deadline = in_seconds(10);
+    bool is_told = false;
+    // The kernel may lose some on their way, or take no more for now.
+    while (!is_told && !is_past(deadline)) {
+      const unsigned more = send_flow(**peer, flow, kFrames);
+      if (more < kFrames) sched_yield();
+      if (first.known_counters().rx_missed != missed) return "the system is asked in between";
+      (void)first.link_state();
+      is_told = first.known_counters().rx_missed > missed;
+    }
+    if (!is_told) return "a look at the link does not tell";
+    const std::uint64_t told = first.known_counters().rx_missed;
+    for (const auto& port : *ports) taken += drain(*port);
+    missed = first.counters().rx_missed;
+    if (missed < told) return "what was told is forgotten";
+    if (first.known_counters().rx_missed != missed) return "told, and not known";
+  }
+  const std::uint64_t last = ports->back()->counters().rx_missed;
+  if (last != (queues == 1 ? missed : 0)) return "told twice";
+  if (first.counters().rx_missed != missed) return "not the same without a frame";
+  return taken > 0 ? "good" : "none is taken";
+}
+
+}  // namespace
+
+TEST_CASE("frames that find no room in the rings of an af_packet port are counted", "[eal][af_packet]") {
+  const unsigned queues = GENERATE(1U, 2U);
+  CAPTURE(queues);
+  Child child([queues](const Report& report) {
+    std::system("ip link del va 2>/dev/null");
+    report.line(lose_frames(queues));
+    return 0;
+  });
+  CHECK(child.next_line(in_seconds(100)) == "good");
 }
 
 TEST_CASE("a tap port is the other end of a kernel interface, with another address", "[eal][tap]") {
