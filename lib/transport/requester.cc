@@ -426,7 +426,8 @@ void Requester::send_keepalive(TxContext& tx) noexcept {
   if (asks_tail_ || since_ack_req_ == 0 || in_flight() == 0 || qp_.has_failed()) return;
   const Gate why = gate(now);
   asks_tail_ = why == Gate::kIdle || why == Gate::kStopped || why == Gate::kFenced || why == Gate::kNoCredits;
-  if (why == Gate::kOpen) tail_due_ = now + LossTimer::kTailNs;  // what is posted may be nothing that is sent
+  if (why == Gate::kOpen || why == Gate::kPaced)
+    tail_due_ = now + LossTimer::kTailNs;  // what is posted may be nothing that is sent
 }
 
 [[gnu::cold]] bool Requester::ask_about_tail(TxContext& tx) noexcept {

@@ -137,6 +137,24 @@ TEST_CASE("after a CNP requests leave at half of what they did before", "[rc][dc
   qp.counted(Count::kCnpsHandled, 1).counted(Count::kRequesterTimeouts, 0);
 }
 
+TEST_CASE("a question about the newest message outlives what is held back and then not sent",
+          "[rc][dcqcn][ack]") {
+  ScriptConfig config = controlled();
+  config.sig_all = false;
+  config.probe_floor_ns = 100'000;
+  RcScript qp{config};
+  slow_down(qp);
+  qp.at(200us).post_write(1024).forget();
+  qp.at(210us).in({.opcode = kCnp}).in(Ack{10}).post_write(1024).forget();
+  qp.post_write(1024);
+  Sge nowhere = qp.source.sge(0, 4);
+  nowhere.lkey = Lkey{1};
+  qp.post({.sges = {&nowhere, 1}});
+  qp.at(260us).out({.opcode = kRcWriteOnly, .psn = 12, .payload = 1024}).quiet();
+  qp.at(330us).out({.opcode = kRcWriteOnly, .psn = 10, .ack_req = true}).quiet();
+  qp.in(Ack{12}).completes(14, WcStatus::kLocProtErr).is_in(QpState::kError);
+}
+
 TEST_CASE("a QP that is slowed down answers at once all the same", "[rc][dcqcn]") {
   RcScript qp{controlled()};
   slow_down(qp);
