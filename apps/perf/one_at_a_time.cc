@@ -126,7 +126,7 @@ bool OneAtATime::wait_until(const TickClock& clock, std::uint64_t due) noexcept 
 bool OneAtATime::poll() noexcept {
   if (take_completion()) return true;
   has_news_ = watch_.has_news();
-  if (watch_.silence_ns() > patience_ns_) on_silence();
+  if (watch_.still_ns() > patience_ns_) on_silence();
   return false;
 }
 

@@ -311,11 +311,13 @@ void Watch::give_way() {
   }
 }
 
-void Watch::look_for_packets() {
-  if (!came_) {
-    came_ = session_.packets_come();
-  } else if (is_silent() && session_.packets_come() != came_) {
-    heard();
+void Watch::look_for_packets(std::uint64_t now) {
+  if (!moved_) {
+    moved_ = session_.packets_moved();
+  } else if (is_silent() && session_.packets_moved() != moved_) {
+    still_since_ = now;
+    still_ns_ = 0;
+    moved_.reset();
   }
 }
 

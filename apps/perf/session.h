@@ -97,8 +97,11 @@ class Session {
   [[nodiscard]] std::uint32_t begin_run() noexcept { return run_++ << 30U; }
   /// Messages that have come by all QPs, whether they took a receive or not.
   [[nodiscard]] std::uint64_t messages_come() const;
-  /// RoCE packets that have come.
-  [[nodiscard]] std::uint64_t packets_come() const { return counted("rx_roce"); }
+  /// Request packets that have left or come, each once: what is sent again is no progress.
+  [[nodiscard]] std::uint64_t packets_moved() const {
+    return counted("requester_packets") - counted("requester_repeated_packets") +
+           counted("responder_packets");
+  }
   /// With what may be the reason.
   [[nodiscard]] Error undelivered(std::string text) const;
 
@@ -173,34 +176,39 @@ class Watch {
     if ((++polls_ & kPollsMask) != 0) return false;
     const std::uint64_t now = now_ns();
     if (silent_since_ == 0) {
-      silent_since_ = now;
-      came_.reset();
+      silent_since_ = still_since_ = now;
+      moved_.reset();
     }
     silence_ns_ = now - silent_since_;
-    if (silence_ns_ > kSilenceNs / 2) look_for_packets();
+    still_ns_ = now - still_since_;
+    if (still_ns_ > kSilenceNs / 2) look_for_packets(now);
     return is_stopped() || session_.has_news();
   }
   /// Something came.
   void heard() noexcept {
     polls_ = 0;
-    silent_since_ = silence_ns_ = 0;
+    silent_since_ = silence_ns_ = still_ns_ = 0;
   }
   [[nodiscard]] std::uint64_t silence_ns() const noexcept { return silence_ns_; }
-  [[nodiscard]] bool is_silent() const noexcept { return silence_ns_ > kSilenceNs; }
+  /// Likewise, and no packet of a long message either.
+  [[nodiscard]] std::uint64_t still_ns() const noexcept { return still_ns_; }
+  [[nodiscard]] bool is_silent() const noexcept { return still_ns_ > kSilenceNs; }
 
  private:
   static constexpr std::uint32_t kPollsMask = 0x3ff;
 
   void give_way();  // or sleeps
   /// A long message may be under way: its packets are a sign of life, too.
-  void look_for_packets();
+  void look_for_packets(std::uint64_t now);
 
   Session& session_;
   GiveWay give_way_;
   std::uint32_t polls_ = 0;  // in a row, without result
   std::uint64_t silent_since_ = 0;
   std::uint64_t silence_ns_ = 0;
-  std::optional<std::uint64_t> came_;  // packets, when half of the patience was over
+  std::uint64_t still_since_ = 0;
+  std::uint64_t still_ns_ = 0;
+  std::optional<std::uint64_t> moved_;  // packets, when half of the patience was over
 };
 
 }  // namespace uroce::apps::perf
