@@ -14,11 +14,9 @@ void RxLosses::ask() noexcept {
 }
 
 void RxLosses::look() noexcept {
-  if (++looks_ < looks_an_answer_) return;
+  if (is_slow_) return;
   const std::unique_lock lock(asking_, std::try_to_lock);
-  if (!lock.owns_lock()) return;
-  looks_ = 0;
-  update();
+  if (lock.owns_lock()) update();
 }
 
 void RxLosses::update() noexcept {
