@@ -235,12 +235,19 @@ unsigned drain(port::Port& port) {
   return all;
 }
 
+/// Two interfaces that are up, on which the kernel has nothing to say, where it can be told so.
+bool add_quiet_veth(const std::string& near, const std::string& far) {
+  const std::string commands =
+      "{ echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6; } 2> /dev/null;"
+      " ip link add " +
+      near + " type veth peer name " + far + " && ip link set " + near + " up && ip link set " + far + " up";
+  return std::system(commands.c_str()) == 0;
+}
+
 /// What becomes of a sleeper on af_packet:wa, while wb sends.
 std::string sleep_and_wake() {
   const auto run = [](const char* command) { return std::system(command) == 0; };
-  if (!run("echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 &&"  // the kernel has nothing to say
-           " ip link add wa type veth peer name wb && ip link set wa up && ip link set wb up"))
-    return "no interfaces";
+  if (!add_quiet_veth("wa", "wb")) return "no interfaces";
   auto port = open_port("af_packet:wa");
   auto peer = open_port("af_packet:wb");
   if (!port || !peer) return "not open";
@@ -310,9 +317,7 @@ bool send_one(port::Port& port, std::uint32_t len, std::uint64_t number) {
 /// One after the other on af_packet:sa: a frame; one that is lost, as the interface is down; another frame.
 std::string send_through_an_interruption(const std::string& options) {
   const auto run = [](const char* command) { return std::system(command) == 0; };
-  if (!run("echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 &&"
-           " ip link add sa type veth peer name sb && ip link set sa up && ip link set sb up"))
-    return "no interfaces";
+  if (!add_quiet_veth("sa", "sb")) return "no interfaces";
   auto port = open_port("af_packet:sa" + options);
   auto peer = open_port("af_packet:sb");
   if (!port || !peer) return "not open";
@@ -394,9 +399,7 @@ std::string lose_frames(unsigned queues) {
   constexpr unsigned kFlows = 8;  // with two queues one may have them all once in 128 times
   constexpr unsigned kFrames = 500;
   const auto run = [](const char* command) { return std::system(command) == 0; };
-  if (!run("echo 1 > /proc/sys/net/ipv6/conf/default/disable_ipv6 &&"  // the kernel has nothing to say
-           " ip link add va type veth peer name vb && ip link set va up && ip link set vb up"))
-    return "no interfaces";
+  if (!add_quiet_veth("va", "vb")) return "no interfaces";
   auto ports = drivers::open_ports({.spec = "af_packet:va",
                                     .link_mtu = 0,
                                     .queues = queues,

@@ -39,7 +39,11 @@ class Folder {
 int run_echo(const Report& report, const std::string& spec) {
   auto port = open_port(spec);
   report.line(port ? "open" : port.error().text);
-  return port && is_cancelled_after([&] { echo(**port, in_seconds(100)); }) ? 0 : 1;
+  const bool is_whole = port && is_cancelled_after([&] {
+                          (*port)->enter_thread();
+                          echo(**port, in_seconds(100));
+                        });
+  return is_whole ? 0 : 1;
 }
 
 std::uint32_t mixed_len(std::uint64_t number) {
@@ -54,8 +58,10 @@ int run_victim(const Report& report, const std::string& spec) {
     return 1;
   }
   std::string wrong;
-  const bool is_whole = is_cancelled_after(
-      [&] { wrong = ping(**port, {.frames = 300, .window = 16, .len = mixed_len}, in_seconds(20)); });
+  const bool is_whole = is_cancelled_after([&] {
+    (*port)->enter_thread();
+    wrong = ping(**port, {.frames = 300, .window = 16, .len = mixed_len}, in_seconds(20));
+  });
   report.line(!is_whole ? "cancelled" : wrong.empty() ? "pinged" : wrong);
   ping(**port, {.frames = 1'000'000'000, .window = 300, .len = mixed_len}, in_seconds(100));
   return 0;
