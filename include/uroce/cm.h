@@ -109,7 +109,8 @@ class CmChannel {
   Status establish(CmId id);
   /// The QP has had its first packet, AsyncEventType::kCommEst: the peer's word is not waited for.
   Status notify_established(CmId id);
-  /// Ends a connection; kDisconnected follows. A QP that was given goes to Error.
+  /// Ends a connection; kDisconnected follows. A QP that was given goes to Error. Where there is no
+  /// connection yet: kBadState, and nothing changes.
   Status disconnect(CmId id);
   Status resolve_service(CmId id, const CmServiceQuery& ask);
   Status reply_service(CmId id, const CmServiceReply& answer);

@@ -6,7 +6,7 @@
 namespace uroce {
 
 /// While this lives, the thread is not cancelled: what it does has locks, or functions that cannot be left by
-/// force. Calls that wait for what may never come do without; what posting and polling do at each call goes
+/// force. Calls that wait for events do without; what posting and polling do at each call goes
 /// by number (base/eventfd.h), which costs nothing.
 class NotCancelled {
  public:

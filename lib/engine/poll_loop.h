@@ -84,7 +84,7 @@ class Display {
 /// answered in the next one, after the requests that the application posts meanwhile.
 ///
 /// Threads: *loop* is whichever thread owns it at the moment (LoopRunner); ring() may be called by any. No
-/// allocation, lock or clock call inside run_once().
+/// allocation, wait for a lock or clock call inside run_once().
 class PollLoop {
  public:
   PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses, std::uint64_t ask_interval_ns,
