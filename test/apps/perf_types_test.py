@@ -117,7 +117,7 @@ class Bandwidth(Types):
     def test_a_peer_whose_ethernet_address_nobody_tells_is_named(self):
         for kind in ("UC", "UD"):
             with self.subTest(kind=kind):
-                self.fail_together(PEER, "nobody answers for the Ethernet address of 10.77.0.1",
+                self.fail_together(PEER, "nobody answers for the Ethernet address of 10.77.0.",
                                    ["send_bw", "-c", kind, "-n", 100, "-s", 64],
                                    client_words=["--fault", "drop all"])  # ARP, too
 

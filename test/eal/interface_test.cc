@@ -398,7 +398,6 @@ unsigned send_flow(port::Port& port, unsigned flow, unsigned count) {
 std::string lose_frames(unsigned queues) {
   constexpr unsigned kFlows = 8;  // with two queues one may have them all once in 128 times
   constexpr unsigned kFrames = 500;
-  const auto run = [](const char* command) { return std::system(command) == 0; };
   if (!add_quiet_veth("va", "vb")) return "no interfaces";
   auto ports = drivers::open_ports({.spec = "af_packet:va",
                                     .link_mtu = 0,
