@@ -206,21 +206,11 @@ namespace {
 
 /// A UD QP to a group: such frames leave by the port.
 struct Caster {
-  static constexpr std::uint32_t kQkey = 0x1234;
   VerbsSide side;
   ibv_ah* group = nullptr;
 
   Caster() {
-    side.take_qp(IBV_QPT_UD, side.cq);
-    ibv_qp_attr attr{};
-    attr.port_num = 1;
-    attr.qkey = kQkey;
-    attr.qp_state = IBV_QPS_INIT;
-    REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
-    attr.qp_state = IBV_QPS_RTR;
-    REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE) == 0);
-    attr.qp_state = IBV_QPS_RTS;
-    REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
+    become_datagram(side);
     ibv_ah_attr to{};
     to.is_global = 1;
     to.port_num = 1;

@@ -9,22 +9,6 @@ namespace uroce::test {
 
 namespace {
 
-constexpr std::uint32_t kQkey = 0x1234;
-
-/// A UD QP in the place of the one of a side.
-void become_datagram(VerbsSide& side) {
-  side.take_qp(IBV_QPT_UD, side.cq);
-  ibv_qp_attr attr{};
-  attr.qp_state = IBV_QPS_INIT;
-  attr.port_num = 1;
-  attr.qkey = kQkey;
-  REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
-  attr.qp_state = IBV_QPS_RTR;
-  REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE) == 0);
-  attr.qp_state = IBV_QPS_RTS;
-  REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
-}
-
 /// From the QP to itself. @return the completion of the receive, at the beginning of the memory.
 ibv_wc send_to_self(VerbsSide& side, ibv_ah* ah) {
   side.post_receive(1, side.sge(0, 100));

@@ -208,6 +208,22 @@ class VerbsSide {
   std::array<std::byte, 4096> memory{};
 };
 
+inline constexpr std::uint32_t kQkey = 0x1234;  ///< of UD QPs
+
+/// A UD QP in the place of the one of a side.
+inline void become_datagram(VerbsSide& side) {
+  side.take_qp(IBV_QPT_UD, side.cq);
+  ibv_qp_attr attr{};
+  attr.qp_state = IBV_QPS_INIT;
+  attr.port_num = 1;
+  attr.qkey = kQkey;
+  REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_QKEY) == 0);
+  attr.qp_state = IBV_QPS_RTR;
+  REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE) == 0);
+  attr.qp_state = IBV_QPS_RTS;
+  REQUIRE(ibv_modify_qp(side.qp, &attr, IBV_QP_STATE | IBV_QP_SQ_PSN) == 0);
+}
+
 /// With room for 8 receives.
 inline ibv_srq* make_srq(ibv_pd* pd) {
   ibv_srq_init_attr attr{};
