@@ -158,11 +158,17 @@ void* destroy(void* of) {
   _exit(it.error == 0 ? 0 : 4);
 }
 
+/// A page where the system puts nothing by itself: once unmapped it stays so, whatever a new thread maps.
+void* map_apart(int protection) noexcept {
+  constexpr std::uintptr_t kFarFromOthers = 0x5000'0000'0000;
+  return mmap(reinterpret_cast<void*>(kFarFromOthers), 4096, protection, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+}
+
 /// Registers a region anew where there is no memory.
 [[noreturn]] void cancel_registrar() noexcept {
   alarm(30);
   VerbsSide side;
-  void* const page = mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const page = map_apart(PROT_READ);
   if (page == MAP_FAILED || munmap(page, 4096) != 0) _exit(1);
   int error = 0;
   const bool is_whole = is_cancelled_after([&] {
@@ -239,7 +245,7 @@ struct Caster {
   alarm(30);
   const Setting mode("UROCE_MODE", "app");  // by whoever calls
   Two two;
-  void* const page = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* const page = map_apart(PROT_READ | PROT_WRITE);
   if (page == MAP_FAILED) _exit(1);
   ibv_mr* const mr = ibv_reg_mr(two.b.pd, page, 4096, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ);
   if (mr == nullptr || munmap(page, 4096) != 0) _exit(2);
