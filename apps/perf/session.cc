@@ -23,6 +23,12 @@ Error too_much(const std::string& what) {
   return {.code = Errc::kInvalid, .text = what};
 }
 
+/// 0 if there is none of that name.
+std::uint64_t counted(const std::vector<Counter>& counters, std::string_view name) {
+  const auto found = std::ranges::find(counters, name, &Counter::name);
+  return found == counters.end() ? 0 : found->value;
+}
+
 std::size_t memory_of_machine() noexcept {
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
@@ -262,14 +268,14 @@ Status Session::address_peers(const std::vector<QpAddress>& peers, const Connect
   return {};
 }
 
-std::uint64_t Session::counted(std::string_view name) const {
-  const auto all = device_->counters();
-  const auto found = std::ranges::find(all, name, &Counter::name);
-  return found == all.end() ? 0 : found->value;
+std::uint64_t Session::messages_come() const {
+  return counted(device_->counters(), "responder_messages") - control_->counted_messages();
 }
 
-std::uint64_t Session::messages_come() const {
-  return counted("responder_messages") - control_->counted_messages();
+std::uint64_t Session::packets_moved() const {
+  const auto all = device_->counters();
+  return counted(all, "requester_packets") - counted(all, "requester_repeated_packets") +
+         counted(all, "responder_packets");
 }
 
 Error Session::undelivered(std::string text) const {

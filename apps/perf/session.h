@@ -98,10 +98,7 @@ class Session {
   /// Messages that have come by all QPs, whether they took a receive or not.
   [[nodiscard]] std::uint64_t messages_come() const;
   /// Request packets that have left or come, each once: what is sent again is no progress.
-  [[nodiscard]] std::uint64_t packets_moved() const {
-    return counted("requester_packets") - counted("requester_repeated_packets") +
-           counted("responder_packets");
-  }
+  [[nodiscard]] std::uint64_t packets_moved() const;
   /// With what may be the reason.
   [[nodiscard]] Error undelivered(std::string text) const;
 
@@ -120,8 +117,6 @@ class Session {
   Session(Device device, LocalOptions local, TestSpec spec)
       : device_(std::make_unique<Device>(std::move(device))), local_(std::move(local)), spec_(spec) {}
 
-  /// That counter of the device.
-  [[nodiscard]] std::uint64_t counted(std::string_view name) const;
   /// What this side cannot do, whoever the peer is.
   [[nodiscard]] Status check() const;
   [[nodiscard]] Status check_datagram() const;
@@ -181,7 +176,7 @@ class Watch {
     }
     silence_ns_ = now - silent_since_;
     still_ns_ = now - still_since_;
-    if (still_ns_ > kSilenceNs / 2) look_for_packets(now);
+    if (session_.is_client() && still_ns_ > kSilenceNs / 2) look_for_packets(now);  // servers are patient
     return is_stopped() || session_.has_news();
   }
   /// Something came.
