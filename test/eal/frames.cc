@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "drivers/registry.h"
+#include "support/cancelled.h"
 
 namespace uroce::test {
 namespace {
@@ -133,6 +134,22 @@ std::string ping(port::Port& port, const PingPlan& plan, Deadline deadline) {
     give_way(count);
   }
   return {};
+}
+
+bool echo_and_be_cancelled(port::Port& port, Deadline deadline) {
+  return is_cancelled_after([&] {
+    port.enter_thread();
+    echo(port, deadline);
+  });
+}
+
+std::string ping_and_be_cancelled(port::Port& port, const PingPlan& plan, Deadline deadline) {
+  std::string wrong;
+  const bool is_whole = is_cancelled_after([&] {
+    port.enter_thread();
+    wrong = ping(port, plan, deadline);
+  });
+  return is_whole ? wrong : "cancelled";
 }
 
 }  // namespace uroce::test

@@ -35,4 +35,11 @@ struct PingPlan {
 /// @return empty, or what went wrong.
 std::string ping(port::Port& port, const PingPlan& plan, Deadline deadline);
 
+// Both likewise by a thread that enters the port, and is cancelled when it has done its part.
+
+/// @return false if it was cancelled before
+[[nodiscard]] bool echo_and_be_cancelled(port::Port& port, Deadline deadline);
+/// @return "cancelled" if it was before
+std::string ping_and_be_cancelled(port::Port& port, const PingPlan& plan, Deadline deadline);
+
 }  // namespace uroce::test

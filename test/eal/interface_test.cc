@@ -40,11 +40,7 @@ void check_echo(const std::string& near, const std::string& far, std::uint32_t l
   Child mirror([&](const Report& report) {
     auto port = open_port(far);
     report.line(port ? "open" : port.error().text);
-    const bool is_whole = port && is_cancelled_after([&] {
-                            (*port)->enter_thread();
-                            echo(**port, in_seconds(60));
-                          });
-    return is_whole ? 0 : 1;
+    return port && echo_and_be_cancelled(**port, in_seconds(60)) ? 0 : 1;
   });
   REQUIRE(mirror.next_line(in_seconds(20)) == "open");
   Child pinger([&](const Report& report) {
@@ -56,12 +52,8 @@ void check_echo(const std::string& near, const std::string& far, std::uint32_t l
     const auto len = [longest](std::uint64_t number) {
       return number < 4 ? longest : 60 + static_cast<std::uint32_t>(number * 37 % (longest - 59));
     };
-    std::string wrong;
-    const bool is_whole = is_cancelled_after([&] {
-      (*port)->enter_thread();
-      wrong = ping(**port, {.frames = 5000, .window = 16, .len = len}, in_seconds(50));
-    });
-    if (!is_whole) wrong = "cancelled";
+    const std::string wrong =
+        ping_and_be_cancelled(**port, {.frames = 5000, .window = 16, .len = len}, in_seconds(50));
     report.line(wrong.empty() ? "good, mtu " + std::to_string((*port)->info().link_mtu) : wrong);
     return 0;
   });

@@ -6,7 +6,6 @@
 
 #include "eal/frames.h"
 #include "eal/requirement.h"
-#include "support/cancelled.h"
 
 namespace uroce::test {
 
@@ -39,11 +38,7 @@ class Folder {
 int run_echo(const Report& report, const std::string& spec) {
   auto port = open_port(spec);
   report.line(port ? "open" : port.error().text);
-  const bool is_whole = port && is_cancelled_after([&] {
-                          (*port)->enter_thread();
-                          echo(**port, in_seconds(100));
-                        });
-  return is_whole ? 0 : 1;
+  return port && echo_and_be_cancelled(**port, in_seconds(100)) ? 0 : 1;
 }
 
 std::uint32_t mixed_len(std::uint64_t number) {
@@ -57,12 +52,9 @@ int run_victim(const Report& report, const std::string& spec) {
     report.line(port.error().text);
     return 1;
   }
-  std::string wrong;
-  const bool is_whole = is_cancelled_after([&] {
-    (*port)->enter_thread();
-    wrong = ping(**port, {.frames = 300, .window = 16, .len = mixed_len}, in_seconds(20));
-  });
-  report.line(!is_whole ? "cancelled" : wrong.empty() ? "pinged" : wrong);
+  const std::string wrong =
+      ping_and_be_cancelled(**port, {.frames = 300, .window = 16, .len = mixed_len}, in_seconds(20));
+  report.line(wrong.empty() ? "pinged" : wrong);
   ping(**port, {.frames = 1'000'000'000, .window = 300, .len = mixed_len}, in_seconds(100));
   return 0;
 }
@@ -110,12 +102,9 @@ TEST_CASE("a thread that polls a memif is not cancelled there, nor while the lin
   REQUIRE(server.next_line(in_seconds(20)) == "open");
   Child client([&](const Report& report) {
     auto port = open_port(folder.spec("client"));
-    std::string wrong = port ? "cancelled" : port.error().text;
-    const bool is_whole =
-        port && is_cancelled_after([&] {
-          wrong = ping(**port, {.frames = 1000, .window = 16, .len = mixed_len}, in_seconds(30));
-        });
-    report.line(is_whole && wrong.empty() ? "all came back" : wrong);
+    const PingPlan plan{.frames = 1000, .window = 16, .len = mixed_len};
+    const std::string wrong = port ? ping_and_be_cancelled(**port, plan, in_seconds(30)) : port.error().text;
+    report.line(wrong.empty() ? "all came back" : wrong);
     return 0;
   });
   CHECK(client.next_line(in_seconds(50)) == "all came back");
