@@ -78,8 +78,7 @@ Result<std::shared_ptr<Device>> Device::open(DeviceSpec spec) {
   }
   device->read_info();
   // memif has no such counters, and its own are torn down with the peer.
-  if (device->memif_ == nullptr)
-    device->losses_.emplace(device->id_, device->rx_fds_, device->spec_.bus == "pci");
+  if (device->memif_ == nullptr) device->losses_.emplace(device->id_, device->rx_fds_, is_pci);
   device->spec_.lock = {};
   return device;
 }
