@@ -14,7 +14,6 @@
 #include "apps/common/cli.h"
 #include "apps/common/compare.h"
 #include "apps/common/json_text.h"
-#include "apps/common/line_probe.h"
 #include "apps/common/machine_json.h"
 #include "apps/common/port_spec.h"
 #include "apps/common/progress.h"
@@ -87,10 +86,10 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
                  {"path_mtu", link->path_mtu},
                  {"cores", cores.text()},
                  {"interruptions", link->interruptions},
-                 {"line_ns", lines_json(link->lines_ns)},
                  {"tcp", {{"path", tcp->path}, {"congestion", tcp->congestion}}},
                  {"rows", rows_json(rows)},
                  {"goals", judged_json(goals_of(cores, rows))}});
+  result.update(looks_json(link->looks));
   return result;
 }
 
@@ -106,7 +105,7 @@ void print_text(const Config& config, const CorePair& cores, const Json& result,
       result.at("tcp").at("path").get<std::string>(), result.at("tcp").at("congestion").get<std::string>(),
       result.at("interruptions").get<std::uint64_t>());
   if (cores.shared) return fmt::print("On one core nobody spins, and no figure is beside a goal.\n");
-  fmt::print("{}", lines_text(result.at("line_ns")));
+  fmt::print("{}", looks_text(result));
   const auto goals = goals_of(cores, rows);
   if (!goals.empty()) fmt::print("\n{}", judged_table(goals));
 }

@@ -8,8 +8,8 @@
 
 #include "apps/common/cli.h"
 #include "apps/common/compare.h"
+#include "apps/common/core_probe.h"
 #include "apps/common/json_text.h"
-#include "apps/common/line_probe.h"
 #include "apps/common/machine_json.h"
 #include "apps/common/port_spec.h"
 #include "apps/common/progress.h"
@@ -59,10 +59,10 @@ class RateBench {
                 {"cores", cores_.text()},
                 {"rounds", options_.rounds},
                 {"sample_ms", options_.sample_ms},
-                {"line_ns", lines_json(lines_ns_)},
                 {"tcp", {{"path", tcp_.path}, {"congestion", tcp_.congestion}}},
                 {"unit", "us"},
                 {"rows", points_json(points_)}});
+    all.update(looks_json(looks_));
     return all;
   }
 
@@ -80,7 +80,7 @@ class RateBench {
       for (const auto& one : carriers()) {
         progress.step(fmt::format("{} B, {} a second: {} ({}/{})", point.bytes, point.offered, one.name,
                                   round, options_.rounds));
-        lines_ns_.push_back(line_round_trip_ns(cores_));
+        looks_.push_back(look_at_cores(cores_));
         const Sample sample = sample_of(point, one, round);
         const auto reached = take({.name = one.name,
                                    .pair = one.pair,
@@ -112,7 +112,7 @@ class RateBench {
   const RateOptions& options_;
   UroceUnderTest uroce_;
   TcpUnderTest tcp_;
-  std::vector<double> lines_ns_;
+  std::vector<CoreLook> looks_;
   std::vector<LoadPoint> points_;
 };
 
@@ -140,7 +140,7 @@ void print_text(const CorePair& cores, const Json& result) {
       result.at("tcp").at("path").get<std::string>(), result.at("tcp").at("congestion").get<std::string>(),
       result.at("rounds").get<unsigned>(), result.at("sample_ms").get<unsigned>());
   if (cores.shared) return fmt::print("On one core nobody spins.\n");
-  fmt::print("{}", lines_text(result.at("line_ns")));
+  fmt::print("{}", looks_text(result));
 }
 
 /// Of --hgrm; empty: none.

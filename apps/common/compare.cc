@@ -6,7 +6,6 @@
 #include <cmath>
 #include <utility>
 
-#include "apps/common/line_probe.h"
 #include "apps/common/table.h"
 #include "apps/common/ucx.h"
 #include "apps/common/udp.h"
@@ -116,7 +115,7 @@ Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const C
       sample.style = contender.style;
       sample.id = ++next_id;
       if (contender.pair->broken && contender.pair != &link.uroce) continue;
-      if (plan.with_all) link.lines_ns.push_back(line_round_trip_ns(plan.cores));
+      if (plan.with_all) link.looks.push_back(look_at_cores(plan.cores));
       const auto reached = take({.name = contender.name,
                                  .pair = contender.pair,
                                  .client = sample.request(true),

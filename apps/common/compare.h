@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/common/core_probe.h"
 #include "apps/common/cores.h"
 #include "apps/common/sample.h"
 #include "apps/common/turns.h"
@@ -41,7 +42,7 @@ struct LinkUnderTest {
   std::uint32_t path_mtu = 1024;     ///< bytes
   std::uint64_t interruptions = 0;   ///< of uroce's processes by other programs
   std::vector<std::string> notes{};  ///< yardsticks that failed
-  std::vector<double> lines_ns{};    ///< before each sample: a cache line's way there and back
+  std::vector<CoreLook> looks{};     ///< before each sample
 
   /// Forks four processes and connects them: uroce's, as above, and the others.
   /// @param bare_ports  of the bare ends, client's first; empty: those of uroce with "raw" in the link's name

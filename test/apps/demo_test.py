@@ -217,6 +217,8 @@ class BenchLink(unittest.TestCase):
             self.assertGreater(row["raw"], 0)
         if len(os.sched_getaffinity(0)) > 1:
             self.assertGreater(measured["line_ns"]["most"], 0)
+            self.assertEqual(set(measured["held_up"]), {"per_second", "share"})
+            self.assertTrue(0 <= measured["held_up"]["share"] < 1, measured["held_up"])
             for row in rows[:3]:
                 self.assertGreater(row["udp_spin"], 0, row)
         self.assertNotIn("udp_spin", rows[3], "no program sends 64 KiB so")
