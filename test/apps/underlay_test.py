@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """VLANs and RoCE v1 between two processes, a tagged address as the kernel sees it, processes that share an
-interface.
+interface, a server's name with an address that does not answer.
 
 Usage: underlay_test.py UROCE_PROGRAM
-The latter two need root and a network namespace of their own; without, they are skipped.
+The latter three need root and a network namespace of their own; without, they are skipped.
 """
 import contextlib
 import pathlib
@@ -115,6 +115,28 @@ for one in $clients $servers; do wait $one; echo $?; done
 """
 
 
+# A name with two addresses, of which the first one swallows all, as a firewall does. Says how many
+# milliseconds the client took, and how both ended.
+SILENT_ADDRESS = """
+ip link add ux0 type veth peer name ux1 || exit
+ip address add 2001:db8::1/64 dev ux0 nodad
+ip address add 10.9.9.1/24 dev lo
+for end in lo ux0 ux1; do ip link set $end up; done
+ip neighbour add 2001:db8::2 lladdr 02:00:00:00:00:09 dev ux0 nud permanent
+printf '%s dual\\n' 2001:db8::2 10.9.9.1 > {folder}/hosts
+mount --bind {folder}/hosts /etc/hosts
+getent ahosts dual | head -n 1 | cut -d ' ' -f 1
+common="--port {link} -p {port} --no-huge"
+{uroce} pingpong $common > {folder}/server & server=$!
+trap 'kill -9 $server 2> /dev/null' EXIT
+until [ -s {folder}/server ] || [ $SECONDS -ge {seconds} ]; do sleep 0.02; done
+begin=$(date +%s%3N)
+{uroce} pingpong $common dual > {folder}/client; echo $?
+echo $(($(date +%s%3N) - begin))
+wait $server; echo $?
+"""
+
+
 def succeeds(script):
     """Whether it does in a network namespace of its own."""
     with contextlib.suppress(OSError):
@@ -151,6 +173,16 @@ class Kernel(Case):
                 counters = pathlib.Path(folder, str(end)).read_text()
                 self.assertRegex(counters, r"\bdrop_wrong_address [1-9]")  # the other one's
                 self.assertNotIn("drop_unknown_qpn", counters)
+
+    def test_an_address_that_does_not_answer_leaves_time_for_the_next(self):
+        with tempfile.TemporaryDirectory() as folder:
+            script = SILENT_ADDRESS.format(uroce=UROCE, folder=folder, link=self.link, port=self.port,
+                                           seconds=SECONDS // 2)
+            result = subprocess.run(["unshare", "--net", "--mount", "bash", "-c", script],
+                                    capture_output=True, text=True, timeout=SECONDS, check=False)
+        first, client, took, server = result.stdout.split()
+        self.assertEqual((first, client, server), ("2001:db8::2", "0", "0"), result.stdout + result.stderr)
+        self.assertLess(int(took), 4500, "of five seconds for all addresses")
 
     @unittest.skipUnless(succeeds("ip link add ux0 type veth peer name ux1 && "
                                   "ip link add link ux0 name ux0.5 type vlan id 5"),
