@@ -114,6 +114,7 @@ Result<Pair*> Stage::loops() {
   if (auto begun = begin(name); !begun) return begun.error();
   Config config = config_;
   config.port = port_of(name, true);
+  config.pcap = capture_for_end(config.pcap, name, true);
   auto pair = Pair::spawn(
       name, cores_.client, cores_.server, [&] { return std::make_unique<LocalLoops>(config, cores_); },
       [] { return std::make_unique<NoService>(); });

@@ -217,8 +217,8 @@ class BenchLink(unittest.TestCase):
             self.assertGreater(row["raw"], 0)
         if len(os.sched_getaffinity(0)) > 1:
             self.assertGreater(measured["line_ns"]["most"], 0)
-            self.assertEqual(set(measured["held_up"]), {"per_second", "share"})
-            self.assertTrue(0 <= measured["held_up"]["share"] < 1, measured["held_up"])
+            self.assertEqual(set(measured["held_up"]), {"per_second", "percent"})
+            self.assertTrue(0 <= measured["held_up"]["percent"] < 100, measured["held_up"])
             for row in rows[:3]:
                 self.assertGreater(row["udp_spin"], 0, row)
         self.assertNotIn("udp_spin", rows[3], "no program sends 64 KiB so")
@@ -360,6 +360,12 @@ class BenchScale(unittest.TestCase):
             result = self.scale("--only", "tail", "--pcap", f"{folder}/x")
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertRegex(result.stderr, rf"(?m)^uroce: note: \d+ frames are missing in {full}:")
+
+    def test_loops_have_a_capture_of_their_own(self):
+        with tempfile.TemporaryDirectory() as folder:
+            result = self.scale("--only", "loops", "--pcap", f"{folder}/x")
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertEqual(os.listdir(folder), ["x.loops.server"])
 
     def test_text_is_one_table_that_fits_a_terminal(self):
         result = self.scale("--only", "memory,idle-qps")
