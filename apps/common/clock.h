@@ -49,15 +49,23 @@ template <typename Ns, typename Ticks>
 /// Counts ticks of the time stamp counter where it is invariant (7 ns a reading), else nanoseconds (17 ns).
 class TickClock {
  public:
-  /// Compares the counter with the clock for 10 ms.
-  [[nodiscard]] static TickClock calibrate() noexcept {
-    TickClock clock;
+  /// Whether ticks are those of the time stamp counter.
+  [[nodiscard]] static bool has_invariant_counter() noexcept {
 #if defined(__x86_64__)
     unsigned a = 0;
     unsigned b = 0;
     unsigned c = 0;
     unsigned d = 0;
-    if (__get_cpuid(0x8000'0007U, &a, &b, &c, &d) == 0 || (d & 0x100U) == 0) return clock;
+    return __get_cpuid(0x8000'0007U, &a, &b, &c, &d) != 0 && (d & 0x100U) != 0;
+#else
+    return false;
+#endif
+  }
+  /// Compares the counter with the clock for 10 ms.
+  [[nodiscard]] static TickClock calibrate() noexcept {
+    TickClock clock;
+#if defined(__x86_64__)
+    if (!has_invariant_counter()) return clock;
     const auto tsc = [] { return __rdtsc(); };
     const ClockPair begin = read_together(now_ns, tsc);
     while (now_ns() - begin.ns < 10 * kMillisecond) {

@@ -18,7 +18,7 @@ constexpr std::uint32_t kTurns = 100;  // of a series
 constexpr std::uint32_t kAll = kSeries * kTurns;
 constexpr std::uint64_t kLimitNs = 100 * kMillisecond;
 constexpr std::uint64_t kSpinNs = 2 * kMillisecond;
-constexpr std::uint64_t kHoldNs = 1000;
+constexpr std::uint64_t kHoldNs = 1000;  // twice a round trip or so
 
 struct alignas(128) Line {
   std::atomic<std::uint32_t> value{0};
@@ -30,25 +30,6 @@ bool wait_for(const Line& line, std::uint32_t wanted, std::uint64_t until_ns) no
     if (polls % 4096 == 0 && now_ns() >= until_ns) return false;
   }
   return true;
-}
-
-/// Looks for holes in the time of the core it is called on.
-void spin(CoreLook& look) noexcept {
-  const std::uint64_t begin = now_ns();
-  std::uint64_t last = begin;
-  std::uint64_t held_ns = 0;
-  std::uint32_t holds = 0;
-  while (last - begin < kSpinNs) {
-    const std::uint64_t now = now_ns();
-    if (now - last >= kHoldNs) {
-      ++holds;
-      held_ns += now - last;
-    }
-    last = now;
-  }
-  const auto all_ns = static_cast<double>(last - begin);
-  look.holds_per_s = holds * 1e9 / all_ns;
-  look.held_share = static_cast<double>(held_ns) / all_ns;
 }
 
 }  // namespace
@@ -75,7 +56,7 @@ CoreLook look_at_cores(const CorePair& cores) {
       }
       series[done] = static_cast<double>(now_ns() - begin) / kTurns;
     }
-    spin(look);
+    look.holds = look_for_hiccups(kSpinNs, kHoldNs);
   });
   one.join();
   other.join();
@@ -88,18 +69,19 @@ CoreLook look_at_cores(const CorePair& cores) {
 
 Json looks_json(const std::vector<CoreLook>& all) {
   std::vector<double> lines = {};
-  double holds = 0;
-  double share = 0;
+  Hiccups holds;
   for (const CoreLook& look : all) {
     lines.push_back(look.line_ns);
-    holds += look.holds_per_s / static_cast<double>(all.size());
-    share += look.held_share / static_cast<double>(all.size());
+    holds.seconds += look.holds.seconds;
+    holds.count += look.holds.count;
+    holds.lost_percent += look.holds.lost_percent / static_cast<double>(all.size());
   }
   if (lines.empty()) lines.push_back(0);
   std::sort(lines.begin(), lines.end());
+  const double per_second = holds.seconds > 0 ? static_cast<double>(holds.count) / holds.seconds : 0;
   return {
       {"line_ns", {{"least", lines.front()}, {"median", lines[lines.size() / 2]}, {"most", lines.back()}}},
-      {"held_up", {{"per_second", holds}, {"share", share}}}};
+      {"held_up", {{"per_second", per_second}, {"percent", holds.lost_percent}}}};
 }
 
 std::string looks_text(const Json& looks) {
@@ -110,7 +92,7 @@ std::string looks_text(const Json& looks) {
       "its\n"
       "clock stands still for over 1 us {:.0f} times a second, {:.1f} % of its time.\n",
       lines.at("median").get<double>(), lines.at("least").get<double>(), lines.at("most").get<double>(),
-      held.at("per_second").get<double>(), held.at("share").get<double>() * 100);
+      held.at("per_second").get<double>(), held.at("percent").get<double>());
 }
 
 }  // namespace uroce::apps

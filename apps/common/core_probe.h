@@ -5,22 +5,22 @@
 #include <vector>
 
 #include "apps/common/cores.h"
+#include "apps/common/machine.h"
 #include "apps/common/worker.h"
 
 namespace uroce::apps {
 
 /// One look at two cores, a few milliseconds long.
 struct CoreLook {
-  double line_ns = 0;      ///< a cache line's way there and back: the median of many short series; 0: unknown
-  double holds_per_s = 0;  ///< how often a core that only reads its clock stands still for 1 us or longer
-  double held_share = 0;   ///< of its time, 0 to 1
+  double line_ns = 0;  ///< a cache line's way there and back: the median of many short series; 0: unknown
+  Hiccups holds;       ///< of a core that only reads its clock, of 1 us or longer
 };
 
 /// All 0 if it is one core.
 [[nodiscard]] CoreLook look_at_cores(const CorePair& cores);
 
-/// Of many looks: {"line_ns": {"least", "median", "most"}, "held_up": {"per_second", "share"}}, of which the
-/// latter are means.
+/// Of many looks: {"line_ns": {"least", "median", "most"}, "held_up": {"per_second", "percent"}}, of which
+/// the latter are means.
 [[nodiscard]] Json looks_json(const std::vector<CoreLook>& all);
 /// The same as sentences, on lines of their own. @param looks  an object that has these members
 [[nodiscard]] std::string looks_text(const Json& looks);

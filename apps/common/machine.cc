@@ -119,25 +119,25 @@ Machine read_machine(const fs::path& root, std::vector<int> cores) {
   return machine;
 }
 
-Hiccups look_for_hiccups(std::uint64_t ns) {
-  constexpr double kHiccupNs = 10'000;
-  const TickClock clock = TickClock::calibrate();
-  const std::uint64_t begin = clock.ticks();
-  const std::uint64_t end = begin + clock.from_ns(ns);
-  Hiccups found;
-  double lost_ns = 0;
+Hiccups look_for_hiccups(std::uint64_t ns, std::uint64_t least_ns) {
+  const std::uint64_t begin = now_ns();
   std::uint64_t last = begin;
-  while (last < end && !is_stopped()) {
-    const std::uint64_t now = clock.ticks();
-    const double gap = clock.ns(now - last);
+  std::uint64_t lost_ns = 0;
+  std::uint64_t longest_ns = 0;
+  Hiccups found;
+  while (last - begin < ns && !is_stopped()) {
+    const std::uint64_t now = now_ns();
+    const std::uint64_t gap = now - last;
     last = now;
-    if (gap < kHiccupNs) continue;
-    ++found.over_10us;
+    if (gap < least_ns) continue;
+    ++found.count;
     lost_ns += gap;
-    found.longest_us = std::max(found.longest_us, gap / 1000);
+    longest_ns = std::max(longest_ns, gap);
   }
-  found.seconds = clock.ns(last - begin) / 1e9;
-  found.lost_percent = lost_ns / clock.ns(last - begin) * 100;
+  if (last == begin) return found;
+  found.seconds = static_cast<double>(last - begin) / 1e9;
+  found.longest_us = static_cast<double>(longest_ns) / 1000;
+  found.lost_percent = static_cast<double>(lost_ns) / static_cast<double>(last - begin) * 100;
   return found;
 }
 
@@ -235,12 +235,12 @@ std::vector<Finding> judge(const Machine& machine, bool no_huge) {
   return found;
 }
 
-Finding judge(const Hiccups& hiccups) {
+Finding judge(const Hiccups& hiccups, int core) {
   const auto found =
-      fmt::format("{} over 10 us in {:.1f} s, the longest {:.0f} us, {:.2f} % of the time", hiccups.over_10us,
-                  hiccups.seconds, hiccups.longest_us, hiccups.lost_percent);
+      fmt::format("core {}: {} over 10 us in {:.1f} s, the longest {:.0f} us, {:.2f} % of the time", core,
+                  hiccups.count, hiccups.seconds, hiccups.longest_us, hiccups.lost_percent);
   constexpr double kOftenPerSecond = 10;
-  if (static_cast<double>(hiccups.over_10us) <= kOftenPerSecond * hiccups.seconds)
+  if (static_cast<double>(hiccups.count) <= kOftenPerSecond * hiccups.seconds)
     return {"hiccups", Grade::kGood, found, ""};
   return {"hiccups", Grade::kCouldBeBetter, found,
           "p99.9 and beyond are theirs: take isolated cores, or an idle machine"};

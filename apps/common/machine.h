@@ -44,13 +44,15 @@ struct Machine {
 /// the host of a virtual machine.
 struct Hiccups {
   double seconds = 0;  ///< looked for so long
-  std::uint64_t over_10us = 0;
+  std::uint64_t count = 0;
   double longest_us = 0;
   double lost_percent = 0;  ///< of the time
 };
 
-/// Spins on the calling thread's core.
-[[nodiscard]] Hiccups look_for_hiccups(std::uint64_t ns);
+constexpr std::uint64_t kHiccupNs = 10'000;  ///< what matters to those who look at p99.9 and beyond
+
+/// Spins on the calling thread's core for `ns`. @param least_ns  what is shorter is none
+[[nodiscard]] Hiccups look_for_hiccups(std::uint64_t ns, std::uint64_t least_ns = kHiccupNs);
 
 enum class Grade : std::uint8_t { kGood, kCouldBeBetter, kWrong };
 
@@ -63,6 +65,7 @@ struct Finding {
 
 /// @param no_huge  as configured: hugepages are not asked for
 [[nodiscard]] std::vector<Finding> judge(const Machine& machine, bool no_huge);
-[[nodiscard]] Finding judge(const Hiccups& hiccups);
+/// Of kHiccupNs or longer.
+[[nodiscard]] Finding judge(const Hiccups& hiccups, int core);
 
 }  // namespace uroce::apps

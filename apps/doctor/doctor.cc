@@ -49,6 +49,14 @@ std::string findings_text(const std::vector<Finding>& findings) {
   return table.text();
 }
 
+/// All that are named; else the one that the others would take.
+Result<std::vector<int>> cores_to_judge(const std::string& list) {
+  if (list.empty()) return std::vector{choose_cores().client};
+  const auto named = parse_core_list(list);
+  if (!named) return named.error();
+  return std::vector<int>(named->begin(), named->end());
+}
+
 int examine(const SharedOptions& options, unsigned spin_ms) {
   const auto config = options.resolve();
   if (!config) return fail(config.error());
@@ -57,8 +65,12 @@ int examine(const SharedOptions& options, unsigned spin_ms) {
   std::vector<Finding> findings = {port_finding(*config, code)};
   for (auto& one : judge(machine, config->no_huge)) findings.push_back(std::move(one));
   if (spin_ms > 0) {
-    if (auto pinned = pin_to_core(choose_cores().client); !pinned) return fail(pinned.error());
-    findings.push_back(judge(look_for_hiccups(spin_ms * kMillisecond)));
+    const auto cores = cores_to_judge(config->lcores);
+    if (!cores) return fail(cores.error());
+    for (const int core : *cores) {
+      if (auto pinned = pin_to_core(core); !pinned) return fail(pinned.error());
+      findings.push_back(judge(look_for_hiccups(spin_ms * kMillisecond), core));
+    }
   }
   if (options.json()) {
     Json all = run_json("uroce.doctor/1", *config);
@@ -79,7 +91,9 @@ void add_doctor(CLI::App& program, int& exit_code) {
   CLI::App* command = program.add_subcommand(
       "doctor", "whether the port opens; what costs latency on this machine, and what mends it");
   const auto spin_ms = std::make_shared<unsigned>(500);
-  command->add_option("--spin-ms", *spin_ms, "look for so long how often a core is taken away; 0: not")
+  command
+      ->add_option("--spin-ms", *spin_ms,
+                   "look for so long how often a core is taken away, each of --lcores; 0: not")
       ->capture_default_str()
       ->check(CLI::Range(0U, 600'000U));
   const auto options = std::make_shared<SharedOptions>(*command);

@@ -20,11 +20,16 @@ Error interrupted(Session& session, const OneAtATime& test) {
   return news ? Error{.code = Errc::kPeer, .text = "the peer ended the test"} : news.error();
 }
 
+/// That are over, whether they are timed or not.
+std::uint64_t operations(const Latency& result) {
+  return result.ticks->count() + result.repeated;
+}
+
 /// What has been measured, if there is anything: the peer is told nothing more.
 /// @param ns  that it took
 Result<Latency> until_stopped(Session& session, const OneAtATime& test, Latency& result, double ns) {
   if (result.ticks->count() == 0) return stopped();
-  result.rate = achieved_rate(session.local().rate, result.ticks->count(), ns);
+  result.rate = achieved_rate(session.local().rate, operations(result), ns);
   result.data_errors = test.data_errors();
   return std::move(result);
 }
@@ -59,7 +64,7 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size, const OnSe
     }
     const bool is_over = run > 0 ? now >= start + run : result.ticks->count() >= spec.iterations;
     if (start > 0 && is_over) {
-      result.rate = achieved_rate(session.local().rate, result.ticks->count(), clock.ns(now - start));
+      result.rate = achieved_rate(session.local().rate, operations(result), clock.ns(now - start));
       break;
     }
     const std::uint64_t begin = schedule.is_fixed() ? schedule.next_due() : now;

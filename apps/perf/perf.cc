@@ -109,11 +109,25 @@ unsigned most_loops(const LocalOptions& local, const TestSpec& wish) {
   return local.is_client() ? wish.qps : std::numeric_limits<unsigned>::max();
 }
 
+/// What this processor and this mode can do of what was asked for.
+Status check_possible(const LocalOptions& local, Mode mode) {
+  if (local.sleeps && mode == Mode::kApp) {
+    return Error{.code = Errc::kInvalid,
+                 .text = "-e: in mode app nobody runs the loop while the program sleeps; take --mode auto"};
+  }
+  if (local.cycles && !TickClock::has_invariant_counter()) {
+    return Error{.code = Errc::kUnsupported,
+                 .text = "-C: the time stamp counter is not steady here, cycles tell no time; leave out -C"};
+  }
+  return {};
+}
+
 int run_test(const SharedOptions& shared, const LocalOptions& local, const TestSpec& wish) {
   Config base;
   if (local.sleeps) base.mode = Mode::kAuto;  // in mode app nobody would wake it
   const auto config = shared.resolve(base);
   if (!config) return fail(config.error());
+  if (auto possible = check_possible(local, config->mode); !possible) return fail(possible.error());
   AwaitedFiles files;
   if (auto awaited = await_results(local, files); !awaited) return fail(awaited.error());
   if (!local.is_client()) tell_of_clients_options(local);

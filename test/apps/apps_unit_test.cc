@@ -284,8 +284,8 @@ TEST_CASE("hiccups are looked for as long as one is told", "[apps][doctor]") {
   const Hiccups hiccups = look_for_hiccups(20'000'000);
   CHECK(hiccups.seconds >= 0.0199);
   CHECK(hiccups.lost_percent <= 100);
-  CHECK(judge({.seconds = 1, .over_10us = 10}).grade == Grade::kGood);
-  CHECK(judge({.seconds = 1, .over_10us = 11}).grade == Grade::kCouldBeBetter);
+  CHECK(judge({.seconds = 1, .count = 10}, 3).grade == Grade::kGood);
+  CHECK(judge({.seconds = 1, .count = 11}, 3).grade == Grade::kCouldBeBetter);
 }
 
 TEST_CASE("a rate is the median of its windows, not the mean", "[apps][rate]") {

@@ -5,6 +5,7 @@ Usage: output_test.py UROCE_PROGRAM
 """
 import datetime
 import json
+import os
 import pathlib
 import re
 import signal
@@ -203,6 +204,34 @@ def await_work(client):
         if told["devices"][0]["counters"].get("requester_messages", {"total": 0})["total"] >= 2000:
             return
     raise AssertionError("it does nothing")
+
+
+class Doctor(Case):
+    def test_the_machine_is_told(self):
+        result = uroce("doctor", "--json", "--spin-ms", 20, "--port", self.link, "--no-huge")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        told = json.loads(result.stdout)
+        self.assertEqual(told["schema"], "uroce.doctor/1")
+        result, _ = self.pair("perf", "read_lat", "-n", 10, "--json")  # figures come with it
+        self.assertEqual(json.loads(result)["machine"]["cpu"], told["machine"]["cpu"])
+        self.assertEqual(set(told["machine"]["cores"]), os.sched_getaffinity(0))
+        self.assertEqual(told["machine"]["kernel"], os.uname().release)
+        self.assertEqual([one["grade"] for one in told["findings"] if one["what"] == "port"], ["ok"])
+        self.assertIn("hiccups", [one["what"] for one in told["findings"]])
+
+    def test_hiccups_are_those_of_the_cores_that_are_named(self):
+        for core in os.sched_getaffinity(0):
+            result = uroce("doctor", "--spin-ms", 5, "--lcores", core, "--port", self.link, "--no-huge")
+            self.assertRegex(result.stdout, rf"hiccups +core {core}: ")
+
+    def test_a_port_that_does_not_open_is_told_and_counts(self):
+        words = ["--port", "af_packet:no-such-if", "--no-huge"]
+        alone = uroce("info", *words)
+        self.assertNotEqual(alone.returncode, 0)
+        result = uroce("doctor", "--spin-ms", 0, *words)
+        self.assertEqual(result.returncode, alone.returncode, result.stderr)
+        self.assertIn(alone.stderr.strip().removeprefix("uroce: "), result.stdout)
+        self.assertNotIn("hiccups", result.stdout)
 
 
 if __name__ == "__main__":

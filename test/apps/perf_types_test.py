@@ -175,6 +175,13 @@ class Latency(Types):
                 result, _ = self.both(test, "-c", kind, "-n", 100, "-s", size, "--verify", *fault)
                 self.assertEqual((result["results"][0]["n_iterations"], result["data_errors"]), (100, 0))
 
+    def test_lost_messages_do_not_make_a_rate_too_high(self):
+        fault = {"client_words": ["--fault", "tx.drop opcode=UC_WRITE_ONLY every=20"]}
+        result, _ = self.both("write_lat", "-c", "UC", "-n", 600, "--rate", 200, **fault)
+        row = result["results"][0]
+        self.assertGreaterEqual(row["n_sent_again"], 20)
+        self.assertFalse(row["saturated"], row)
+
     def test_a_test_without_any_answer_fails(self):
         self.fail_together(PEER, "no answer came", ["send_lat", "-c", "UD"],
                            client_words=["--fault", "tx.loss=100%"])
