@@ -89,7 +89,7 @@ void Requester::on_ack(const wire::PacketView& packet, Ticks now) noexcept {
   const std::uint32_t before_psn = span_from(packet.bth.psn, unacked_psn_);
   switch (wire::syndrome::classify(syndrome)) {
     case Kind::kAck:
-      acknowledge(before_psn + 1, now);
+      if (acknowledge(before_psn + 1, now) && is_selective_) look_for_dropped(now);
       break;
     case Kind::kRnrNak:
       if (acknowledge(before_psn, now, true)) on_rnr_nak(wire::syndrome::code(syndrome), now);

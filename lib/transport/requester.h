@@ -218,6 +218,7 @@ class Requester {
   [[nodiscard]] std::uint32_t end_of_hole(std::uint32_t end) const noexcept;
   void count_reads_in_flight() noexcept;
   void forget_selective() noexcept;
+  void look_for_dropped(Ticks now) noexcept;
 
   // What each message touches comes first: two cache lines. What most connections never use is behind them,
   // and a bit here says whether it is in use.

@@ -38,6 +38,7 @@ class Scoreboard {
     settled_.set(psn);
   }
   void unsettle(Psn psn) noexcept { settled_.set(psn, false); }
+  [[nodiscard]] bool has_settled(Psn psn) const noexcept { return settled_.has(psn); }
   /// Something with the PSN before `end` has arrived.
   void note_newest(Psn end) noexcept {
     if (!before(newest_, end)) return;

@@ -195,6 +195,17 @@ void Requester::repeat_unsettled() noexcept {
   begin_repeat();
 }
 
+/// Who takes a request takes what it holds behind it in the same step. One that waits for the next although
+/// it held that has let go of everything at an RNR NAK, which was lost.
+void Requester::look_for_dropped(Ticks now) noexcept {
+  const bool waits_for_held = in_flight() > 0 && !before(unacked_psn_, selective_->taken) &&
+                              selective_->board.has_settled(unacked_psn_) &&
+                              !qp_.sq.at(oldest_).is_answered();
+  if (!waits_for_held) return;
+  go_back(now);
+  recovering_ = true;
+}
+
 /// What the peer was said to hold or to have taken is worth nothing any more.
 void Requester::forget_selective() noexcept {
   repeating_ = false;

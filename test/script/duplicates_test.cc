@@ -228,6 +228,28 @@ TEST_CASE("a duplicate changes neither the NAK state nor the message in progress
   CHECK(qp.inbox.holds(0, 2049, kData));
 }
 
+TEST_CASE("duplicates are answered ahead of later READs, as they were asked for",
+          "[rc][duplicate][read][atomic]") {
+  // IBA 9.7.5.1.4 ?: the peer drops all of the later one until it has what it missed.
+  const bool is_atomic = GENERATE(false, true);
+  RcScript qp{{.mtu = 256}};
+  set_counter(qp, 3);
+  const Packet first = is_atomic ? Packet{.opcode = kRcFetchAdd, .ack_req = true, .atomic = add(qp, 1)}
+                                 : Packet{.opcode = kRcReadRequest, .ack_req = true, .reth = own(qp, 256)};
+  const Packet read{.opcode = kRcReadRequest, .psn = 1, .ack_req = true, .reth = own(qp, 1024, 512)};
+  const Packet answer =
+      is_atomic ? Packet{.opcode = kRcAtomicAck, .original = 3} : Packet{kRcReadResponseOnly, 0, 256};
+  qp.port().room = 3;
+  qp.in({first, read});
+  qp.out(answer).out({kRcReadResponseFirst, 1, 256}).out({kRcReadResponseMiddle, 2, 256}).quiet();
+  qp.port().room = 0;
+  qp.in({first, read});  // the first response was lost: the peer goes back
+  qp.port().room = 100;
+  qp.transmit();
+  qp.out(answer).out({kRcReadResponseFirst, 1, 256}).out({kRcReadResponseMiddle, 2, 256});
+  qp.out({kRcReadResponseMiddle, 3, 256}).out({kRcReadResponseLast, 4, 256}).quiet();
+}
+
 TEST_CASE("duplicate READs and atomics are answered in the order in which they come", "[rc][duplicate]") {
   RcScript qp{{.mtu = 256}};
   set_counter(qp, 3);

@@ -4,6 +4,7 @@
 
 #include "script/remote.h"
 #include "uroce/ece.h"
+#include "wire/packet.h"
 
 using namespace uroce;
 using namespace uroce::test;
@@ -38,6 +39,12 @@ Packet again(std::uint32_t psn, std::uint32_t packets) {
                 .ack_req = true};
   if (psn == 0) packet.reth = remote(packets * kMtu);
   return packet;
+}
+
+std::uint32_t psn_of(const Bytes& frame) {
+  wire::PacketView packet;
+  REQUIRE(wire::parse_packet(frame, packet) == wire::ParseResult::kRoce);
+  return packet.bth.psn.value();
 }
 
 Packet response(wire::Opcode opcode, std::uint32_t psn) {
@@ -323,6 +330,27 @@ TEST_CASE("requester sends everything again after an ack timeout, whatever was s
     qp.out(packet);
   }
   qp.in(Ack{3}).completes(1);
+}
+
+TEST_CASE("requester sends again what the peer let go of at an RNR NAK that was lost",
+          "[rc][selective][requester][rnr]") {
+  ScriptConfig config = kOn;
+  config.probe_floor_ns = 100'000;
+  config.timeout = 19;
+  RcScript qp{config};
+  qp.at(0us).post_write(4).forget();
+  qp.at(10us).in(Ack{0}).completes(1);  // a round trip takes that
+  qp.post_write(8 * kMtu).forget();     // PSN 1 to 8
+  qp.at(20us).in(SelectiveNak{1, {2, 3, 4, 5, 6, 7, 8}}).forget();
+  qp.at(200us);  // 1 was taken, and there was no receive for 2; a probe asks
+  REQUIRE(qp.waiting() == 1);
+  qp.forget();
+  qp.in(Ack{1});
+  for (std::uint32_t psn = 2; psn <= 8; qp.in(Ack{psn - 1})) {
+    REQUIRE(qp.waiting() > 0);
+    for (; qp.waiting() > 0; ++psn) CHECK(psn_of(qp.take_frame()) == psn);
+  }
+  qp.completes(2).counted(Count::kRequesterGoBacks, 1).counted(Count::kRequesterTimeouts, 0);
 }
 
 TEST_CASE("requester that did not agree does not read a selective NAK", "[rc][selective][T30]") {
