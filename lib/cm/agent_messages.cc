@@ -364,6 +364,13 @@ void Agent::on_dreq(const Received& in) {
     ++counters_.unexpected;
     return;
   }
+  if (is_asking) {  // no connection that could end
+    CmEvent event = event_of(*c, CmEventType::kRejected);
+    event.reason = CmReject::kTimeout;
+    event.text = to_string(c->remote) + " ended the connection at once";
+    tell(*c, std::move(event));
+    return finish(*c);
+  }
   if (c->state == kRepRcvd) {  // told once the application knows of a connection
     c->left = in.now;
     return;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <tuple>
 
 #include "verbs/gsi.h"
@@ -90,14 +91,16 @@ bool Gsi::post(const Handle& handle, const wire::Mad& mad) {
   return true;
 }
 
+/// Not ahead of what waits for the same peer, which may have become possible by now: a DREQ that comes before
+/// its REP belongs to no connection.
 void Gsi::send(const AhAttr& to, const wire::Mad& mad) {
+  if (waits_for(to)) send_waiting();
   Handle* handle = handle_to(to);
   if (handle == nullptr) {
     ++dropped_;
     return;
   }
-  if (!handle->resolved) handle->resolved = is_resolved(device_, handle->ah);
-  if (handle->resolved && post(*handle, mad)) return;
+  if (!waits_for(to) && is_ready(*handle) && post(*handle, mad)) return;
   if (waiting_.size() < kWaiting) {
     waiting_.push_back({to, mad, std::chrono::steady_clock::now() + kPatience});
   } else {
@@ -105,15 +108,25 @@ void Gsi::send(const AhAttr& to, const wire::Mad& mad) {
   }
 }
 
+bool Gsi::waits_for(const AhAttr& to) const {
+  return std::ranges::find(waiting_, to, &Waiting::to) != waiting_.end();
+}
+
+bool Gsi::is_ready(Handle& handle) {
+  if (!handle.resolved) handle.resolved = is_resolved(device_, handle.ah);
+  return handle.resolved;
+}
+
 void Gsi::send_waiting() {
   const auto now = std::chrono::steady_clock::now();
+  std::set<AhAttr, Order> stuck;  // nothing overtakes what stays
   std::erase_if(waiting_, [&](const Waiting& one) {
-    Handle* handle = handle_to(one.to);
-    if (handle != nullptr && !handle->resolved) handle->resolved = is_resolved(device_, handle->ah);
-    const bool goes = handle != nullptr && handle->resolved && post(*handle, one.mad);
-    const bool is_late = !goes && one.until <= now;
+    Handle* handle = stuck.contains(one.to) ? nullptr : handle_to(one.to);
+    if (handle != nullptr && is_ready(*handle) && post(*handle, one.mad)) return true;
+    stuck.insert(one.to);
+    const bool is_late = one.until <= now;
     dropped_ += is_late ? 1 : 0;
-    return goes || is_late;
+    return is_late;
   });
 }
 

@@ -76,6 +76,8 @@ class Gsi {
   bool post(const Handle& handle, const wire::Mad& mad);
   void post_receive(std::uint32_t slot);
   void receive(const Wc& wc, const OnMad& on_mad);
+  [[nodiscard]] bool waits_for(const AhAttr& to) const;
+  [[nodiscard]] bool is_ready(Handle& handle);
   void send_waiting();
 
   Device& device_;

@@ -1,10 +1,13 @@
 // Connections that end, or are to end, while they are only asked for.
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "api/cm_pair.h"
 #include "api/side.h"
+#include "cm/gsi.h"
 #include "cm/service.h"
+#include "verbs/gsi.h"
 
 namespace uroce::api {
 namespace {
@@ -89,6 +92,32 @@ TEST_CASE("of a reply that comes with the end of its connection the end alone is
   CHECK(event.reason == (is_taken_back ? CmReject::kTimeout : CmReject::kNone));
   if (!is_gone) CHECK(client->qp.query().state == QpState::kError);
   if (clients.next(event)) CHECK(event.type == CmEventType::kTimewaitExit);
+}
+
+TEST_CASE("a message that waits for an Ethernet address is not overtaken by the next to the same peer",
+          "[cm][neighbours]") {
+  Joined both(Mode::kApp);
+  const auto a = must(cm::Gsi::open(both.a.device));
+  const auto b = must(cm::Gsi::open(both.b.device));
+  const AhAttr to = must(route_to(both.a.device, both.b.gid(), {}));
+  a->send(to, {std::byte{1}});
+  REQUIRE(a->is_waiting());
+  const Ah probe = must(Ah::create(both.a.pd, to));
+  REQUIRE(within(10s, [&] {
+    run_gsi_loop(both.b.device);
+    run_gsi_loop(both.a.device);
+    return is_resolved(both.a.device, probe);
+  }));
+  a->send(to, {std::byte{2}});
+  std::vector<int> came;
+  REQUIRE(within(10s, [&] {
+    run_gsi_loop(both.a.device);
+    run_gsi_loop(both.b.device);
+    a->poll([](const auto&, auto) {});
+    b->poll([&](const auto&, auto mad) { came.push_back(std::to_integer<int>(mad[0])); });
+    return came.size() == 2;
+  }));
+  CHECK(came == std::vector{1, 2});
 }
 
 }  // namespace

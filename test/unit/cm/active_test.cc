@@ -449,7 +449,7 @@ TEST_CASE("a DREQ of a peer whose REP was lost ends the wait", "[cm]") {
   const auto drep = a.out<CmDrep>();
   CHECK(drep.local_comm_id == raw(id));
   CHECK(drep.remote_comm_id == kPeerId);
-  a.event(CmEventType::kDisconnected);
+  CHECK(a.event(CmEventType::kRejected).reason == CmReject::kTimeout);
   a.wait(100 * kSecond);
   a.quiet();
 }
