@@ -14,9 +14,11 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "drivers/dpdk/eal.h"
 #include "drivers/dpdk/packet_sockets.h"
+#include "drivers/dpdk/umem.h"
 
 namespace uroce::drivers::dpdk {
 namespace {
@@ -139,12 +141,23 @@ Status Device::set_up_queues() {
                                         std::to_string(spec_.mbuf_room) + " bytes"};
     }
     const auto on_node = static_cast<unsigned>(node);
-    rte_errno = -rte_eth_rx_queue_setup(id_, queue, spec_.rx_descriptors, on_node, nullptr, pools_[queue]);
-    if (rte_errno != 0) return failure("rx queue " + std::to_string(queue));
+    if (Status status = set_up_rx(queue, on_node); !status) return status;
     rte_errno = -rte_eth_tx_queue_setup(id_, queue, spec_.tx_descriptors, on_node, nullptr);
     if (rte_errno != 0) return failure("tx queue " + std::to_string(queue));
   }
   return {};
+}
+
+Status Device::set_up_rx(std::uint16_t queue, unsigned node) {
+  std::optional<WholeUmem> umem;
+  if (spec_.device == "net_af_xdp") umem.emplace(*pools_[queue]);
+  if (umem.has_value() && !umem->is_whole()) {
+    return Error{Errc::kNoMemory, "port \"" + spec_.text +
+                                      "\": its buffers are not in one piece of memory; " +
+                                      "more hugepages, or --no-huge, may help"};
+  }
+  rte_errno = -rte_eth_rx_queue_setup(id_, queue, spec_.rx_descriptors, node, nullptr, pools_[queue]);
+  return rte_errno == 0 ? Status() : failure("rx queue " + std::to_string(queue));
 }
 
 Status Device::start() {

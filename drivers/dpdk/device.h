@@ -63,6 +63,7 @@ class Device {
   Status create();
   Status configure();
   Status set_up_queues();
+  Status set_up_rx(std::uint16_t queue, unsigned node);
   Status start();
   Status open_senders();
   void read_info();

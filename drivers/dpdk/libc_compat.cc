@@ -1,6 +1,7 @@
 /// Functions that take the place of others in DPDK (see meson.build): two for which it would need libbsd, the
 /// source of af_packet's fanout group number, the settings of its sockets, sockets that are the kernel's in
-/// every program, memif's rings with all their pages, and system calls that a cancelled thread goes on from.
+/// every program, memif's rings with all their pages, system calls that a cancelled thread goes on from, and
+/// one that af_xdp waits in.
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
@@ -35,6 +36,7 @@ ssize_t uroce_dpdk_sendto(int fd, const void* bytes, std::size_t count, int flag
 ssize_t uroce_dpdk_recvfrom(int fd, void* bytes, std::size_t count, int flags, sockaddr* from,
                             socklen_t* size);
 int uroce_dpdk_poll(pollfd* fds, nfds_t count, int timeout_ms);
+int uroce_af_xdp_poll(pollfd* fds, nfds_t count, int timeout_ms);
 int uroce_dpdk_eventfd_write(int fd, eventfd_t count);
 }
 
@@ -117,6 +119,11 @@ int uroce_dpdk_poll(pollfd* fds, nfds_t count, int timeout_ms) {
   timespec limit{.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1'000'000L};
   return static_cast<int>(
       syscall(SYS_ppoll, fds, count, timeout_ms < 0 ? nullptr : &limit, nullptr, std::size_t{0}));
+}
+
+/// Wakes the driver and does not wait for frames: the next burst finds them.
+int uroce_af_xdp_poll(pollfd* fds, nfds_t count, int /*timeout_ms*/) {
+  return uroce_dpdk_poll(fds, count, 0);
 }
 
 int uroce_dpdk_eventfd_write(int fd, eventfd_t count) {
