@@ -53,10 +53,8 @@ transport::Path& PollLoop::path_to(const AhAttr& to, bool is_marked) {
   AhAttr spoken = to;
   if (is_marked && (to.traffic_class & wire::kEcnMask) == 0) spoken.traffic_class |= wire::kEct0;
   port::FrameSink& sink = sink_to(to.dgid, to.sgid_index);
-  transport::Path& path = paths_.acquire(spoken);
-  const bool is_inner = &sink != &port_;
-  if (path.sink == nullptr || path.is_inner != is_inner) path.sink = path.bulk = &sink;  // see address()
-  path.is_inner = is_inner;
+  transport::Path& path = paths_.acquire(spoken, &sink != &port_);
+  if (path.sink == nullptr) path.sink = path.bulk = &sink;  // see address()
   return path;
 }
 

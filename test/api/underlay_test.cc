@@ -207,6 +207,32 @@ TEST_CASE("addresses come and go while a port is open; indices and connections s
   CHECK(Ah::create(link.a.pd, {.dgid = there, .sgid_index = kIn5}).has_value());
 }
 
+TEST_CASE("a device that takes a peer's address over keeps its connections to that peer", "[api][gid]") {
+  Vlans link(Mode::kAuto);
+  Side a(link.a, QpType::kRc);
+  Side b(link.b, QpType::kRc);
+  REQUIRE(join(a, kPlain, b, kPlain));
+  const auto send = [&](std::uint64_t wr_id) {
+    b.receive(0, 0, kBytes);
+    REQUIRE(a.qp.post_send({.wr_id = wr_id, .flags = send_flag::kSignaled}));
+    REQUIRE(a.next().ok());
+    CHECK(b.next().ok());
+  };
+  send(1);
+  REQUIRE(link.a.device.add_ip("10.9.0.2/24"));
+  Side itself(link.a, QpType::kRc);
+  QpAttr attr = towards(link.a, itself.qp);
+  attr.sgid_index = kPlain;
+  attr.dgid = link.b.device.gids().at(kPlain).gid;
+  REQUIRE(itself.qp.connect(attr));
+  send(2);
+  REQUIRE(link.a.device.remove_ip("10.9.0.2/24"));
+  Side other(link.a, QpType::kRc);
+  attr.dest_qpn = b.qp.qpn();
+  REQUIRE(other.qp.connect(attr));
+  send(3);
+}
+
 TEST_CASE("an address that no host and no group has is no destination", "[api][ah]") {
   Vlans link(Mode::kApp);
   for (const char* nobodys : {"::", "0.0.0.0", "255.255.255.255"}) {

@@ -35,10 +35,14 @@ TEST_CASE("one path is made for each address vector, and kept as long as somebod
   Paths paths;
   const AhAttr to{.dgid = LoopFixture::peer_v4()};
   const AhAttr marked{.dgid = LoopFixture::peer_v4(), .traffic_class = 2};
-  transport::Path& first = paths.acquire(to);
-  CHECK(&paths.acquire(to) == &first);
-  transport::Path& other = paths.acquire(marked);
+  transport::Path& first = paths.acquire(to, false);
+  CHECK(&paths.acquire(to, false) == &first);
+  transport::Path& other = paths.acquire(marked, false);
   CHECK(&other != &first);
+  transport::Path& inner = paths.acquire(to, true);  // the same address is the device's own now
+  CHECK(&inner != &first);
+  CHECK(paths.size() == 3);
+  paths.release(inner);
   CHECK(first.to == to);
   CHECK(other.to == marked);
   CHECK(paths.size() == 2);
