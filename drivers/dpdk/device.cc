@@ -161,6 +161,7 @@ Status Device::set_up_rx(std::uint16_t queue, unsigned node) {
 }
 
 Status Device::start() {
+  if (spec_.device == "net_tap") tap_.emplace(id_, queues());
   rte_errno = -rte_eth_dev_start(id_);
   if (rte_errno != 0 && !spec_.is_client)
     return failure("it does not start");  // a client waits for its server
@@ -236,6 +237,7 @@ Device::~Device() {
   const ControlChannel::Scope scope(channel_of(memif_.get()));
   if (exists_) {
     rte_eth_dev_stop(id_);
+    tap_.reset();
     rte_eth_dev_close(id_);
     rte_eal_hotplug_remove(spec_.bus.c_str(), name_.text().c_str());
   }

@@ -15,6 +15,7 @@
 #include "drivers/dpdk/open_name.h"
 #include "drivers/dpdk/packet_sender.h"
 #include "drivers/dpdk/rx_losses.h"
+#include "drivers/dpdk/tap_trigger.h"
 #include "port/port.h"
 
 struct rte_mempool;
@@ -78,6 +79,7 @@ class Device {
   std::vector<int> rx_fds_;  ///< the driver's
   std::vector<PacketSender> senders_;
   std::optional<RxLosses> losses_;
+  std::optional<TapTrigger> tap_;
   port::PortInfo info_;
   std::optional<InterfaceWatch> watch_;  ///< of an interface that the kernel has
   GroupSocket listeners_;
