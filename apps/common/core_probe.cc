@@ -74,14 +74,16 @@ Json looks_json(const std::vector<CoreLook>& all) {
     lines.push_back(look.line_ns);
     holds.seconds += look.holds.seconds;
     holds.count += look.holds.count;
-    holds.lost_percent += look.holds.lost_percent / static_cast<double>(all.size());
+    holds.lost_percent += look.holds.lost_percent * look.holds.seconds;
   }
   if (lines.empty()) lines.push_back(0);
   std::sort(lines.begin(), lines.end());
-  const double per_second = holds.seconds > 0 ? static_cast<double>(holds.count) / holds.seconds : 0;
+  const double seconds = holds.seconds > 0 ? holds.seconds : 1;
   return {
       {"line_ns", {{"least", lines.front()}, {"median", lines[lines.size() / 2]}, {"most", lines.back()}}},
-      {"held_up", {{"per_second", per_second}, {"percent", holds.lost_percent}}}};
+      {"held_up",
+       {{"per_second", static_cast<double>(holds.count) / seconds},
+        {"percent", holds.lost_percent / seconds}}}};
 }
 
 std::string looks_text(const Json& looks) {

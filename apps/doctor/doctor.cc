@@ -57,6 +57,15 @@ Result<std::vector<int>> cores_to_judge(const std::string& list) {
   return std::vector<int>(named->begin(), named->end());
 }
 
+/// @param code  changes if the core cannot be used
+Finding hiccups_finding(int core, unsigned spin_ms, int& code) {
+  if (auto pinned = pin_to_core(core); !pinned) {
+    code = exit_code(pinned.error().code);
+    return {"hiccups", Grade::kWrong, fmt::format("core {} is not looked at", core), pinned.error().text};
+  }
+  return judge(look_for_hiccups(spin_ms * kMillisecond), core);
+}
+
 int examine(const SharedOptions& options, unsigned spin_ms) {
   const auto config = options.resolve();
   if (!config) return fail(config.error());
@@ -67,10 +76,7 @@ int examine(const SharedOptions& options, unsigned spin_ms) {
   if (spin_ms > 0) {
     const auto cores = cores_to_judge(config->lcores);
     if (!cores) return fail(cores.error());
-    for (const int core : *cores) {
-      if (auto pinned = pin_to_core(core); !pinned) return fail(pinned.error());
-      findings.push_back(judge(look_for_hiccups(spin_ms * kMillisecond), core));
-    }
+    for (const int core : *cores) findings.push_back(hiccups_finding(core, spin_ms, code));
   }
   if (options.json()) {
     Json all = run_json("uroce.doctor/1", *config);

@@ -195,7 +195,6 @@ std::size_t Session::poll(std::span<Wc> out) noexcept {
 
 /// What came before a CQ was armed brings no event: all of them are polled once more in between.
 bool Session::sleep(std::chrono::milliseconds at_most) {
-  if (config().mode == Mode::kApp) return true;  // whoever sleeps then runs no loop
   if (!std::exchange(is_armed_, true)) {
     for (Cq& cq : cqs_) cq.arm();
     empty_since_armed_ = 0;

@@ -12,8 +12,21 @@ std::uint32_t object_bytes(const rte_mempool& pool) {
   return rte_mempool_calc_obj_size(pool.elt_size, pool.flags, nullptr);
 }
 
-const rte_mempool_memhdr& memory_of(const rte_mempool& pool) {
-  return *STAILQ_FIRST(&pool.mem_list);
+std::byte* begin_of(const rte_mempool_memhdr& piece) {
+  return static_cast<std::byte*>(piece.addr);
+}
+
+/// Pieces that lie one behind the other are one to the kernel.
+std::size_t bytes_in_one_piece(const rte_mempool& pool, unsigned& pieces) {
+  std::size_t bytes = 0;
+  pieces = 0;
+  const rte_mempool_memhdr* const first = STAILQ_FIRST(&pool.mem_list);
+  for (const rte_mempool_memhdr* piece = first; piece != nullptr; piece = STAILQ_NEXT(piece, next)) {
+    if (begin_of(*piece) != begin_of(*first) + bytes) break;
+    bytes += piece->len;
+    ++pieces;
+  }
+  return bytes;
 }
 
 /// Takes all mbufs and gives back those before `end`, past the caches of threads.
@@ -29,19 +42,17 @@ void keep_back(rte_mempool& pool, const std::byte* end) {
 }  // namespace
 
 WholeUmem::WholeUmem(rte_mempool& pool) : pool_(pool), mbufs_(pool.populated_size) {
-  if (!is_whole()) return;
-  const rte_mempool_memhdr& memory = memory_of(pool);
-  const auto fitting = static_cast<std::uint32_t>(memory.len / object_bytes(pool));
-  keep_back(pool, static_cast<std::byte*>(memory.addr) + std::size_t{fitting} * object_bytes(pool));
+  unsigned pieces = 0;
+  const std::size_t bytes = bytes_in_one_piece(pool, pieces);
+  is_whole_ = pieces == pool.nb_mem_chunks;
+  if (!is_whole_) return;
+  const auto fitting = static_cast<std::uint32_t>(bytes / object_bytes(pool));
+  keep_back(pool, begin_of(*STAILQ_FIRST(&pool.mem_list)) + std::size_t{fitting} * object_bytes(pool));
   pool.populated_size = fitting;
 }
 
 WholeUmem::~WholeUmem() {
   pool_.populated_size = mbufs_;
-}
-
-bool WholeUmem::is_whole() const noexcept {
-  return pool_.nb_mem_chunks == 1;
 }
 
 }  // namespace uroce::drivers::dpdk

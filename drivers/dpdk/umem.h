@@ -23,11 +23,12 @@ class WholeUmem {
   ~WholeUmem();
 
   /// Whether the pool is one piece of memory: the driver looks at the first one only.
-  [[nodiscard]] bool is_whole() const noexcept;
+  [[nodiscard]] bool is_whole() const noexcept { return is_whole_; }
 
  private:
   rte_mempool& pool_;
   const std::uint32_t mbufs_;
+  bool is_whole_ = false;
 };
 
 }  // namespace uroce::drivers::dpdk

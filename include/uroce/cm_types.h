@@ -144,7 +144,7 @@ struct CmEvent {
   CmTerms peer;           ///< what it said: requests and replies
   AhAttr path;            ///< towards the peer
   bool is_uroce = false;  ///< the peer is a uroce engine too
-  std::string text;       ///< kUnreachable, kRejected, kDisconnected: one sentence, if more is known
+  std::string text;       ///< kUnreachable, kDisconnected: one sentence, if more is known
 
   /// Private data as the message carried them: of its full size, zeros at the end.
   [[nodiscard]] std::span<const std::byte> private_data() const noexcept {

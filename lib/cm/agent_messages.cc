@@ -367,7 +367,6 @@ void Agent::on_dreq(const Received& in) {
   if (is_asking) {  // no connection that could end
     CmEvent event = event_of(*c, CmEventType::kRejected);
     event.reason = CmReject::kTimeout;
-    event.text = to_string(c->remote) + " ended the connection at once";
     tell(*c, std::move(event));
     return finish(*c);
   }

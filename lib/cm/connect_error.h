@@ -14,7 +14,7 @@ namespace uroce {
 [[nodiscard]] inline Error connect_error(const CmEvent& event, std::string_view why = {}) {
   if (event.type == CmEventType::kUnreachable) return Error{Errc::kTimeout, event.text};
   if (!event.text.empty()) return Error{Errc::kPeer, event.text};
-  if (event.type == CmEventType::kDisconnected) {
+  if (event.reason == CmReject::kTimeout) {
     return Error{Errc::kPeer, to_string(event.remote) + " ended the connection at once"};
   }
   if (why.empty()) why = to_string(event.reason);

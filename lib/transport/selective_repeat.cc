@@ -199,8 +199,7 @@ void Requester::repeat_unsettled() noexcept {
 /// it held that has let go of everything at an RNR NAK, which was lost.
 void Requester::look_for_dropped(Ticks now) noexcept {
   const bool waits_for_held = in_flight() > 0 && !before(unacked_psn_, selective_->taken) &&
-                              selective_->board.has_settled(unacked_psn_) &&
-                              !qp_.sq.at(oldest_).is_answered();
+                              selective_->board.has_settled(unacked_psn_);
   if (!waits_for_held) return;
   go_back(now);
   recovering_ = true;

@@ -223,6 +223,11 @@ class Doctor(Case):
         for core in os.sched_getaffinity(0):
             result = uroce("doctor", "--spin-ms", 5, "--lcores", core, "--port", self.link, "--no-huge")
             self.assertRegex(result.stdout, rf"hiccups +core {core}: ")
+        result = uroce("doctor", "--spin-ms", 1, "--lcores", 1023, "--port", self.link, "--no-huge", "--json")
+        found = [one for one in json.loads(result.stdout)["findings"] if one["what"] == "hiccups"]
+        self.assertEqual([one["grade"] for one in found], ["WRONG"])
+        self.assertIn("--lcores", found[0]["mend"])
+        self.assertNotEqual(result.returncode, 0)
 
     def test_a_port_that_does_not_open_is_told_and_counts(self):
         words = ["--port", "af_packet:no-such-if", "--no-huge"]

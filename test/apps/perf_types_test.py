@@ -176,11 +176,11 @@ class Latency(Types):
                 self.assertEqual((result["results"][0]["n_iterations"], result["data_errors"]), (100, 0))
 
     def test_lost_messages_do_not_make_a_rate_too_high(self):
-        fault = {"client_words": ["--fault", "tx.drop opcode=UC_WRITE_ONLY every=20"]}
-        result, _ = self.both("write_lat", "-c", "UC", "-n", 600, "--rate", 200, **fault)
+        fault = {"client_words": ["--fault", "tx.drop opcode=UC_WRITE_ONLY every=4"]}
+        result, _ = self.both("write_lat", "-c", "UC", "-n", 60, "--rate", 50, **fault)
         row = result["results"][0]
-        self.assertGreaterEqual(row["n_sent_again"], 20)
-        self.assertFalse(row["saturated"], row)
+        self.assertGreaterEqual(row["n_sent_again"], 15)
+        self.assertGreaterEqual(row["rate_achieved"], 0.9 * 50)
 
     def test_a_test_without_any_answer_fails(self):
         self.fail_together(PEER, "no answer came", ["send_lat", "-c", "UD"],

@@ -115,8 +115,7 @@ for one in $clients $servers; do wait $one; echo $?; done
 """
 
 
-# A name with two addresses, of which the first one swallows all, as a firewall does. Says how many
-# milliseconds the client took, and how both ended.
+# A name with two addresses, of which the first one swallows all, as a firewall does. Says how both ended.
 SILENT_ADDRESS = """
 ip link add ux0 type veth peer name ux1 || exit
 ip address add 2001:db8::1/64 dev ux0 nodad
@@ -130,9 +129,7 @@ common="--port {link} -p {port} --no-huge"
 {uroce} pingpong $common > {folder}/server & server=$!
 trap 'kill -9 $server 2> /dev/null' EXIT
 until [ -s {folder}/server ] || [ $SECONDS -ge {seconds} ]; do sleep 0.02; done
-begin=$(date +%s%3N)
 {uroce} pingpong $common dual > {folder}/client; echo $?
-echo $(($(date +%s%3N) - begin))
 wait $server; echo $?
 """
 
@@ -180,9 +177,7 @@ class Kernel(Case):
                                            seconds=SECONDS // 2)
             result = subprocess.run(["unshare", "--net", "--mount", "bash", "-c", script],
                                     capture_output=True, text=True, timeout=SECONDS, check=False)
-        first, client, took, server = result.stdout.split()
-        self.assertEqual((first, client, server), ("2001:db8::2", "0", "0"), result.stdout + result.stderr)
-        self.assertLess(int(took), 4500, "of five seconds for all addresses")
+        self.assertEqual(result.stdout.split(), ["2001:db8::2", "0", "0"], result.stderr)
 
     @unittest.skipUnless(succeeds("ip link add ux0 type veth peer name ux1 && "
                                   "ip link add link ux0 name ux0.5 type vlan id 5"),

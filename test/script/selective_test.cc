@@ -334,23 +334,35 @@ TEST_CASE("requester sends everything again after an ack timeout, whatever was s
 
 TEST_CASE("requester sends again what the peer let go of at an RNR NAK that was lost",
           "[rc][selective][requester][rnr]") {
+  const bool are_atomics = GENERATE(false, true);
   ScriptConfig config = kOn;
   config.probe_floor_ns = 100'000;
   config.timeout = 19;
   RcScript qp{config};
   qp.at(0us).post_write(4).forget();
   qp.at(10us).in(Ack{0}).completes(1);  // a round trip takes that
-  qp.post_write(8 * kMtu).forget();     // PSN 1 to 8
+  if (are_atomics) {                    // PSN 1 to 8
+    qp.post_send(4);
+    for (int i = 0; i < 7; ++i) qp.post_add(1);
+    qp.forget();
+  } else {
+    qp.post_write(8 * kMtu).forget();
+  }
   qp.at(20us).in(SelectiveNak{1, {2, 3, 4, 5, 6, 7, 8}}).forget();
   qp.at(200us);  // 1 was taken, and there was no receive for 2; a probe asks
   REQUIRE(qp.waiting() == 1);
   qp.forget();
   qp.in(Ack{1});
-  for (std::uint32_t psn = 2; psn <= 8; qp.in(Ack{psn - 1})) {
+  for (std::uint32_t psn = 2; psn <= 8;) {
     REQUIRE(qp.waiting() > 0);
+    const std::uint32_t first = psn;
     for (; qp.waiting() > 0; ++psn) CHECK(psn_of(qp.take_frame()) == psn);
+    for (std::uint32_t each = first; are_atomics && each < psn; ++each)
+      qp.in({.opcode = kRcAtomicAck, .psn = each});
+    if (!are_atomics) qp.in(Ack{psn - 1});
   }
-  qp.completes(2).counted(Count::kRequesterGoBacks, 1).counted(Count::kRequesterTimeouts, 0);
+  for (std::uint64_t wr = 2; wr <= (are_atomics ? 9U : 2U); ++wr) qp.completes(wr);
+  qp.counted(Count::kRequesterGoBacks, 1).counted(Count::kRequesterTimeouts, 0);
 }
 
 TEST_CASE("requester that did not agree does not read a selective NAK", "[rc][selective][T30]") {
