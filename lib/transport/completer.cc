@@ -44,12 +44,24 @@ void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept 
     if (take_credits(packet) && is_ghost) return;
   }
   if (is_ghost) {
+    if (refuses_rest_of_read(packet)) return on_bad_response(fault_of_nak(packet.aeth().syndrome));
     qp_.counters.add(Count::kRequesterGhostResponses);
     return;
   }
   take_response(packet, now);
   if (is_selective_ && before(unacked_psn_, selective_->taken)) [[unlikely]]
     take_held_responses(now);
+}
+
+/// Soft-RoCE names a READ by the PSN of its request also when it refuses what is left of it.
+bool Requester::refuses_rest_of_read(const wire::PacketView& packet) const noexcept {
+  if (!packet.op->is_ack || in_flight() == 0 || !qp_.sq.at(oldest_).is_read()) return false;
+  const std::uint32_t answered = packets_answered();
+  const std::uint32_t of_request = answered % read_chunk();
+  const std::uint8_t syndrome = packet.aeth().syndrome;
+  return of_request != 0 && packet.bth.psn + of_request == unacked_psn_ &&
+         wire::syndrome::classify(syndrome) == wire::syndrome::Kind::kNak &&
+         syndrome != wire::syndrome::kNakPsnSequence;
 }
 
 void Requester::take_response(const wire::PacketView& packet, Ticks now) noexcept {

@@ -177,6 +177,7 @@ class Requester {
   void on_progress(Ticks now) noexcept;
   void take_response(const wire::PacketView& packet, Ticks now) noexcept;
   void on_ack(const wire::PacketView& packet, Ticks now) noexcept;
+  [[nodiscard]] bool refuses_rest_of_read(const wire::PacketView& packet) const noexcept;
   void on_nak(std::uint8_t syndrome, Ticks now) noexcept;
   void on_bad_response(Fault fault) noexcept;
   void on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept;

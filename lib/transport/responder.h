@@ -1,6 +1,7 @@
 /// The receiving half of an RC QP: request packets -> memory, receive queue, responses.
 #pragma once
 
+#include <bit>
 #include <cstdint>
 #include <memory>
 #include <utility>
@@ -33,8 +34,12 @@ class Responder : private MessageSink {
   void reset() noexcept;
   /// Takes the attributes of the move to RTR.
   void start();
-  /// Makes room for attr.max_dest_rd_atomic requests; called whenever that changes.
-  void resize_resources() { resources_.resize(qp_.max_dest_rd_atomic); }
+  /// Makes room for attr.max_dest_rd_atomic requests; called whenever that changes. Up to a power of two:
+  /// Soft-RoCE and NICs round the depth of their requesters up to one.
+  void resize_resources() {
+    const std::uint32_t depth = qp_.max_dest_rd_atomic;
+    resources_.resize(depth == 0 ? 0 : std::bit_ceil(depth));
+  }
 
   /// A request packet whose ICRC, addresses and P_Key are right.
   void on_request(const wire::PacketView& packet) noexcept;

@@ -51,13 +51,15 @@ ResponderResource* ResponderResources::find(Psn psn) noexcept {
 void ResponderResources::queue(ResponderResource& entry) noexcept {
   if (entry.queued) return;
   entry.queued = true;
+  const auto index = static_cast<std::uint32_t>(&entry - entries_.data());
+  const auto age = [this](std::uint32_t of) { return (of + entries_.size() - newest_) % entries_.size(); };
   std::size_t place = queued_++;
   for (; place > 0; --place) {
     const std::uint32_t other = order_[(order_head_ + place - 1) % order_.size()];
-    if (!before(entry.first_psn, entries_[other].first_psn)) break;
+    if (age(other) < age(index)) break;
     order_[(order_head_ + place) % order_.size()] = other;
   }
-  order_[(order_head_ + place) % order_.size()] = static_cast<std::uint32_t>(&entry - entries_.data());
+  order_[(order_head_ + place) % order_.size()] = index;
 }
 
 bool ResponderResources::add_part(const ResponderResource& entry, std::uint32_t next,

@@ -59,9 +59,8 @@ class ResponderResources {
   /// The remembered request that owns `psn`: the newest, since PSNs come round again.
   [[nodiscard]] ResponderResource* find(Psn psn) noexcept;
 
-  /// Puts `entry` among those to be answered, unless it is there, by its PSN. Responses have the order of
-  /// their requests: a peer that has gone back takes no later one, and has asked for it only once more.
-  /// IBA 9.7.5.1.4 ?
+  /// Puts `entry` among those to be answered, unless it is there, in the order of the requests: a peer that
+  /// has gone back takes no later response, and has asked for it only once more. IBA 9.7.5.1.4 ?
   void queue(ResponderResource& entry) noexcept;
   /// A READ that is being answered is also to be answered again from packet `next` up to `end`, with a gap to
   /// what it is being answered now: that is done next.

@@ -228,6 +228,22 @@ TEST_CASE("a duplicate changes neither the NAK state nor the message in progress
   CHECK(qp.inbox.holds(0, 2049, kData));
 }
 
+TEST_CASE("a depth that is no power of two has room for a peer that rounds it up", "[rc][duplicate][read]") {
+  // Soft-RoCE and NICs do so with max_rd_atomic.
+  RcScript qp{{.mtu = 256, .max_dest_rd_atomic = 3}};
+  std::vector<Packet> reads;
+  for (std::uint32_t psn = 0; psn < 4; ++psn)
+    reads.push_back({.opcode = kRcReadRequest, .psn = psn, .ack_req = true, .reth = own(qp, 256, 256 * psn)});
+  for (int time = 0; time < 2; ++time) {  // all under way at once; all answers were lost
+    qp.port().room = 0;
+    for (const Packet& read : reads) qp.in(read);
+    qp.port().room = 100;
+    qp.transmit();
+    for (std::uint32_t psn = 0; psn < 4; ++psn) qp.out({kRcReadResponseOnly, psn, 256});
+    qp.quiet();
+  }
+}
+
 TEST_CASE("duplicates are answered ahead of later READs, as they were asked for",
           "[rc][duplicate][read][atomic]") {
   // IBA 9.7.5.1.4 ?: the peer drops all of the later one until it has what it missed.

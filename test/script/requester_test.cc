@@ -349,3 +349,20 @@ TEST_CASE("requester speaks IPv6 as it speaks IPv4", "[rc][v6]") {
   qp.post_send(300).out({kRcSendFirst, 0, 256}).out({kRcSendLast, 1, 44, true});
   qp.in(Ack{1}).completes(1);
 }
+
+TEST_CASE("a READ of which a part has come is refused by the PSN of its request, too", "[rc][read][fault]") {
+  // As Soft-RoCE does when the region goes meanwhile. The peer is in Error then, and says no more.
+  RcScript qp{{.mtu = 256}};
+  qp.post_read(1024).forget();
+  qp.in({kRcReadResponseFirst, 0, 256}).in(Nak{0, 0x62});
+  qp.completes(1, WcStatus::kRemAccessErr).is_in(QpState::kError);
+}
+
+TEST_CASE("other NAKs of what has been answered say nothing", "[rc][read][fault]") {
+  RcScript qp{{.mtu = 256}};
+  qp.post_write(4).post_read(1024).forget();
+  qp.in(Ack{0}).completes(1).in({kRcReadResponseFirst, 1, 256});
+  qp.in(Nak{0, 0x62}).in(NakSequence{1}).quiet().is_in(QpState::kRts);
+  qp.counted(Count::kRequesterGhostResponses, 2);
+  qp.forget();
+}
