@@ -329,4 +329,18 @@ TEST_CASE("a send queue says that it drains, and that it is drained to who has a
   }
 }
 
+TEST_CASE("events are told after setuid(), which interrupts all threads", "[abi][events]") {
+  VerbsSide a;
+  REQUIRE(setuid(getuid()) == 0);
+  ibv_srq_init_attr wanted{};
+  wanted.attr = {.max_wr = 8, .max_sge = 1, .srq_limit = 0};
+  ibv_srq* const srq = ibv_create_srq(a.pd, &wanted);
+  REQUIRE(srq != nullptr);
+  ibv_srq_attr limit{};
+  limit.srq_limit = 4;  // above what is posted
+  REQUIRE(ibv_modify_srq(srq, &limit, IBV_SRQ_LIMIT) == 0);
+  CHECK(event_of(a.context).event_type == IBV_EVENT_SRQ_LIMIT_REACHED);
+  CHECK(ibv_destroy_srq(srq) == 0);
+}
+
 }  // namespace uroce::test

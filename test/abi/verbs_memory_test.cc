@@ -1,5 +1,6 @@
 // Registration of memory that is not there, or not all of it, or not any more.
 #include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <catch2/catch.hpp>
@@ -148,6 +149,28 @@ class OwnHandler {
   struct sigaction before_ {};
 };
 
+/// How a child ends that installs this handler of SIGSEGV, opens a device and goes on with `then`.
+template <typename Then>
+int end_of_child(void (*handler)(int), int flags, Then&& then) {
+  const pid_t child = fork();
+  if (child == 0) {
+    struct sigaction action {};
+    action.sa_handler = handler;
+    action.sa_flags = flags;
+    sigaction(SIGSEGV, &action, nullptr);
+    const VerbsSide side;
+    then();
+    _exit(0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return status;
+}
+
+void look_nowhere() {
+  [[maybe_unused]] const std::byte seen = *const_cast<const volatile std::byte*>(kNowhere);
+}
+
 }  // namespace
 
 TEST_CASE("registered memory that is unmapped is as if nobody saw it any more", "[abi][mr][unmapped]") {
@@ -184,6 +207,31 @@ TEST_CASE("a handler that the program installed later stays before the engine's"
     CHECK(OwnHandler::gets_fault(kNowhere));
   }
   CHECK(GonePages().access(IBV_WR_RDMA_WRITE).status == IBV_WC_SUCCESS);
+}
+
+TEST_CASE("a handler of SIGSEGV that is to be called once is, and the program then ends by the fault",
+          "[abi][mr][unmapped]") {
+  static int calls = 0;
+  const int status = end_of_child(
+      [](int) {
+        if (++calls == 2) _exit(2);
+      },
+      static_cast<int>(SA_RESETHAND), look_nowhere);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGSEGV);
+}
+
+TEST_CASE("a handler of SIGSEGV that jumps out with the signal unblocked is called each time",
+          "[abi][mr][unmapped]") {
+  static std::jmp_buf back;
+  static int faults = 0;
+  const int status = end_of_child([](int) { std::longjmp(back, 1); }, SA_NODEFER,
+                                  [] {
+                                    for (; faults < 3; ++faults) {
+                                      if (setjmp(back) == 0) look_nowhere();
+                                    }
+                                  });
+  CHECK(WIFEXITED(status));
 }
 
 TEST_CASE("the handler of SIGSEGV that a program had is there again without a device",

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdlib>
 #include <system_error>
@@ -238,7 +239,10 @@ void Engine::close() {
 void Engine::run_events() {
   pollfd fds[2] = {{.fd = device_->async_fd(), .events = POLLIN, .revents = 0},
                    {.fd = stop_fd_, .events = POLLIN, .revents = 0}};
-  while (poll(fds, 2, -1) >= 0 && fds[1].revents == 0) {
+  while (true) {
+    const int ready = poll(fds, 2, -1);
+    if (ready < 0 && errno != EINTR) break;  // setuid() and its like interrupt all threads
+    if (ready > 0 && fds[1].revents != 0) break;
     AsyncEvent event;
     while (device_->next_async_event(event)) dispatch(event);
   }

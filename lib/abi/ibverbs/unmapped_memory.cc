@@ -54,9 +54,18 @@ bool is_mended(const siginfo_t& fault) noexcept {
   return true;
 }
 
+bool is_handler(const struct sigaction& action) noexcept {
+  return (action.sa_flags & SA_SIGINFO) != 0 ||
+         (action.sa_handler != SIG_DFL && action.sa_handler != SIG_IGN);
+}
+
 void pass_on(int signal, siginfo_t* fault, void* context) noexcept {
-  if ((before.sa_flags & SA_SIGINFO) != 0) return before.sa_sigaction(signal, fault, context);
-  if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) return before.sa_handler(signal);
+  if (is_handler(before)) {
+    const struct sigaction handler = before;
+    if ((handler.sa_flags & static_cast<int>(SA_RESETHAND)) != 0) before = {};  // it is called once
+    if ((handler.sa_flags & SA_SIGINFO) != 0) return handler.sa_sigaction(signal, fault, context);
+    return handler.sa_handler(signal);
+  }
   sigaction(signal, &before, nullptr);  // the instruction is executed again
   if (fault->si_code <= 0) (void)raise(signal);
 }
@@ -86,6 +95,10 @@ UnmappedMemory::UnmappedMemory(const Device& device) noexcept {
   struct sigaction action {};
   action.sa_sigaction = on_fault;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+  if (is_handler(before)) {  // which runs inside ours
+    action.sa_flags |= before.sa_flags & SA_NODEFER;
+    action.sa_mask = before.sa_mask;
+  }
   sigaction(SIGSEGV, &action, nullptr);
 }
 
