@@ -28,7 +28,8 @@ class Connection {
   static Result<Connection> connect(Cm& cm, Qp& qp, const CmConnect& ask,
                                     const std::function<bool()>& gives_up);
   Connection(Connection&&) noexcept = default;
-  Connection& operator=(Connection&&) noexcept = default;
+  /// Ends the one that was here.
+  Connection& operator=(Connection&& other) noexcept;
   ~Connection();
 
   /// What the peer said when it was asked, or asked: addresses, terms, private data.

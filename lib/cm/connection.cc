@@ -50,6 +50,17 @@ Result<Connection> Connection::connect(Cm& cm, Qp& qp, const CmConnect& ask,
   return Connection(std::move(*channel), *id, std::move(event));
 }
 
+Connection& Connection::operator=(Connection&& other) noexcept {
+  if (this == &other) return *this;
+  if (channel_ != nullptr) disconnect();
+  channel_ = std::move(other.channel_);
+  id_ = other.id_;
+  peer_ = std::move(other.peer_);
+  ended_ = other.ended_;
+  end_text_ = std::move(other.end_text_);
+  return *this;
+}
+
 Connection::~Connection() {
   if (channel_ != nullptr) disconnect();
 }

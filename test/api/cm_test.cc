@@ -373,6 +373,23 @@ TEST_CASE("a time without measure is one without end", "[cm][limits]") {
   CHECK(accepted);
 }
 
+TEST_CASE("a connection ends where another takes its place, and its QP with it", "[cm]") {
+  Pair pair(Mode::kAuto);
+  Side client(pair.a, QpType::kRc);
+  Side server(pair.b, QpType::kRc);
+  Side next_client(pair.a, QpType::kRc);
+  Side next_server(pair.b, QpType::kRc);
+  Joint first = join(pair, client, server);
+  Joint next = join(pair, next_client, next_server);
+  client.receive(3, 0, 64);
+  first.connection = std::move(next.connection);
+  CHECK(client.qp.query().state == QpState::kError);
+  CHECK(client.next().status == WcStatus::kWrFlushErr);
+  CHECK(first.served.wait_end(kLong));
+  CHECK(first.connection.is_connected());
+  send_one(next_client, next_server);
+}
+
 TEST_CASE("a time of less than nothing is over at once", "[cm][limits]") {
   Pair pair(Mode::kAuto, "", {.keepalive = std::chrono::milliseconds::max()});
   Side client(pair.a, QpType::kRc);
