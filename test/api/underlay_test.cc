@@ -49,15 +49,21 @@ Status join(Side& a, std::uint32_t index_a, Side& b, std::uint32_t index_b, std:
   return b.qp.connect(attr);
 }
 
+/// One message, between QPs that are connected.
+void send_one(Side& from, Side& to) {
+  to.receive(0, 0, kBytes);
+  REQUIRE(from.qp.post_send({.wr_id = 1, .flags = send_flag::kSignaled}));
+  REQUIRE(from.next().ok());
+  CHECK(to.next().ok());
+}
+
 /// One message, by the addresses of this index. Each end has learned the other one's Ethernet address then,
 /// as one in their VLAN.
 void pass_one(Vlans& link, std::uint32_t index) {
   Side a(link.a, QpType::kRc);
   Side b(link.b, QpType::kRc);
   REQUIRE(join(a, index, b, index));
-  b.receive(0, 0, kBytes);
-  REQUIRE(a.qp.post_send({.wr_id = 1, .flags = send_flag::kSignaled}));
-  REQUIRE(a.next().ok());
+  send_one(a, b);
 }
 
 }  // namespace
@@ -165,13 +171,7 @@ TEST_CASE("addresses come and go while a port is open; indices and connections s
   Side a(link.a, QpType::kRc);
   Side b(link.b, QpType::kRc);
   REQUIRE(join(a, kIn5, b, kIn5));
-  const auto send = [&](std::uint64_t wr_id) {
-    b.receive(0, 0, kBytes);
-    REQUIRE(a.qp.post_send({.wr_id = wr_id, .flags = send_flag::kSignaled}));
-    CHECK(a.next().ok());
-    CHECK(b.next().ok());
-  };
-  send(1);  // each learns where the other one is, which nobody tells once the address is gone
+  send_one(a, b);  // each learns where the other one is, which nobody tells once the address is gone
   const auto count = [&] { return link.a.device.gids().size(); };
 
   REQUIRE(link.a.device.add_ip("10.9.1.1/24"));
@@ -199,7 +199,7 @@ TEST_CASE("addresses come and go while a port is open; indices and connections s
   CHECK_FALSE(Ah::create(link.a.pd, {.dgid = there, .sgid_index = kIn5}).has_value());
   Side refused(link.a, QpType::kRc);
   CHECK_FALSE(join(refused, kIn5, b, kIn5).has_value());
-  send(2);  // what was connected before goes on
+  send_one(a, b);  // what was connected before goes on
 
   REQUIRE(link.a.device.add_ip("10.9.0.1/24@5"));
   CHECK(count() == kCount + 2);
@@ -212,25 +212,19 @@ TEST_CASE("a device that takes a peer's address over keeps its connections to th
   Side a(link.a, QpType::kRc);
   Side b(link.b, QpType::kRc);
   REQUIRE(join(a, kPlain, b, kPlain));
-  const auto send = [&](std::uint64_t wr_id) {
-    b.receive(0, 0, kBytes);
-    REQUIRE(a.qp.post_send({.wr_id = wr_id, .flags = send_flag::kSignaled}));
-    REQUIRE(a.next().ok());
-    CHECK(b.next().ok());
-  };
-  send(1);
+  send_one(a, b);
   REQUIRE(link.a.device.add_ip("10.9.0.2/24"));
   Side itself(link.a, QpType::kRc);
   QpAttr attr = towards(link.a, itself.qp);
   attr.sgid_index = kPlain;
   attr.dgid = link.b.device.gids().at(kPlain).gid;
   REQUIRE(itself.qp.connect(attr));
-  send(2);
+  send_one(a, b);
   REQUIRE(link.a.device.remove_ip("10.9.0.2/24"));
   Side other(link.a, QpType::kRc);
   attr.dest_qpn = b.qp.qpn();
   REQUIRE(other.qp.connect(attr));
-  send(3);
+  send_one(a, b);
 }
 
 TEST_CASE("an address that no host and no group has is no destination", "[api][ah]") {
