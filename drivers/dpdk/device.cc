@@ -161,7 +161,8 @@ Status Device::set_up_rx(std::uint16_t queue, unsigned node) {
 }
 
 Status Device::start() {
-  if (spec_.device == "net_tap") tap_.emplace(id_, queues());
+  if (spec_.device == "net_tap" && !tap_.emplace(id_, queues()).is_whole())
+    return failure("nothing would read its queues");
   rte_errno = -rte_eth_dev_start(id_);
   if (rte_errno != 0 && !spec_.is_client)
     return failure("it does not start");  // a client waits for its server

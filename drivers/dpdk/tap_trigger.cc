@@ -4,6 +4,7 @@
 #include <rte_ethdev.h>
 #include <rte_malloc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 
@@ -32,6 +33,10 @@ TapTrigger::~TapTrigger() {
     (void)rte_eth_remove_rx_callback(id_, queue, callbacks_[queue]);
     rte_free(const_cast<rte_eth_rxtx_callback*>(callbacks_[queue]));
   }
+}
+
+bool TapTrigger::is_whole() const noexcept {
+  return std::ranges::find(callbacks_, nullptr) == callbacks_.end();
 }
 
 }  // namespace uroce::drivers::dpdk

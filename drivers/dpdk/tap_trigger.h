@@ -21,6 +21,9 @@ class TapTrigger {
   TapTrigger& operator=(const TapTrigger&) = delete;
   ~TapTrigger();
 
+  /// Whether all queues will be read.
+  [[nodiscard]] bool is_whole() const noexcept;
+
  private:
   std::uint16_t id_;
   std::vector<const rte_eth_rxtx_callback*> callbacks_;  // by queue

@@ -53,13 +53,14 @@ void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept 
     take_held_responses(now);
 }
 
-/// Soft-RoCE names a READ by the PSN of its request also when it refuses what is left of it.
+/// Soft-RoCE names a READ by the PSN of its request, or of the last one for a part of it, also when it
+/// refuses what is left of it.
 bool Requester::refuses_rest_of_read(const wire::PacketView& packet) const noexcept {
   if (!packet.op->is_ack || in_flight() == 0 || !qp_.sq.at(oldest_).is_read()) return false;
-  const std::uint32_t answered = packets_answered();
-  const std::uint32_t of_request = answered % read_chunk();
+  const std::uint32_t of_request = packets_answered() % read_chunk();
+  const std::uint32_t back = span_from(unacked_psn_, packet.bth.psn);
   const std::uint8_t syndrome = packet.aeth().syndrome;
-  return of_request != 0 && packet.bth.psn + of_request == unacked_psn_ &&
+  return back != 0 && back <= of_request &&
          wire::syndrome::classify(syndrome) == wire::syndrome::Kind::kNak &&
          syndrome != wire::syndrome::kNakPsnSequence;
 }

@@ -36,8 +36,8 @@ struct ResponderResource {
   [[nodiscard]] bool is_atomic() const noexcept { return wire::info(opcode).is_atomic_request; }
 };
 
-/// The last max_dest_rd_atomic requests, and the order in which they are to be answered. Entries are evicted
-/// only by newer requests. IBA 9.4.4, 9.4.5, 9.7.5.1.1 ?
+/// The last requests, as many as resize() was told, and the order in which they are to be answered. Entries
+/// are evicted only by newer requests. IBA 9.4.4, 9.4.5, 9.7.5.1.1 ?
 ///
 /// Threads: loop.
 class ResponderResources {

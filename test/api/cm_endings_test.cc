@@ -5,6 +5,7 @@
 
 #include "api/cm_pair.h"
 #include "api/side.h"
+#include "cm/connect_error.h"
 #include "cm/gsi.h"
 #include "cm/service.h"
 #include "verbs/gsi.h"
@@ -92,6 +93,16 @@ TEST_CASE("of a reply that comes with the end of its connection the end alone is
   CHECK(event.reason == (is_taken_back ? CmReject::kTimeout : CmReject::kNone));
   if (!is_gone) CHECK(client->qp.query().state == QpState::kError);
   if (clients.next(event)) CHECK(event.type == CmEventType::kTimewaitExit);
+}
+
+TEST_CASE("who has no connection is told that it ended at once, not that it was refused", "[cm]") {
+  CmEvent event;
+  event.type = GENERATE(CmEventType::kDisconnected, CmEventType::kRejected);  // of who accepted, of who asked
+  event.reason = event.type == CmEventType::kRejected ? CmReject::kTimeout : CmReject::kNone;
+  CHECK(connect_error(event).text.ends_with(" ended the connection at once"));
+  event.type = CmEventType::kRejected;
+  event.reason = CmReject::kConsumer;
+  CHECK(connect_error(event).text.find(" refused the connection: ") != std::string::npos);
 }
 
 TEST_CASE("a message that waits for an Ethernet address is not overtaken by the next to the same peer",

@@ -125,11 +125,12 @@ ip neighbour add 2001:db8::2 lladdr 02:00:00:00:00:09 dev ux0 nud permanent
 printf '%s dual\\n' 2001:db8::2 10.9.9.1 > {folder}/hosts
 mount --bind {folder}/hosts /etc/hosts
 getent ahosts dual | head -n 1 | cut -d ' ' -f 1
-common="--port {link} -p {port} --no-huge --give-up {seconds}"
+common="--port {link} -p {port} --no-huge"
 {uroce} pingpong $common > {folder}/server & server=$!
 trap 'kill -9 $server 2> /dev/null' EXIT
 until [ -s {folder}/server ] || [ $SECONDS -ge {seconds} ]; do sleep 0.02; done
-{uroce} pingpong $common dual > {folder}/client; echo $?
+{uroce} pingpong $common dual > {folder}/client; status=$?; echo $status
+[ $status = 0 ] || kill $server
 wait $server; echo $?
 """
 

@@ -352,9 +352,11 @@ TEST_CASE("requester speaks IPv6 as it speaks IPv4", "[rc][v6]") {
 
 TEST_CASE("a READ of which a part has come is refused by the PSN of its request, too", "[rc][read][fault]") {
   // As Soft-RoCE does when the region goes meanwhile. The peer is in Error then, and says no more.
+  const std::uint32_t request =
+      GENERATE(0U, 1U);  // of all of it, of what was missing behind the first packet
   RcScript qp{{.mtu = 256}};
   qp.post_read(1024).forget();
-  qp.in({kRcReadResponseFirst, 0, 256}).in(Nak{0, 0x62});
+  qp.in({kRcReadResponseFirst, 0, 256}).in({kRcReadResponseMiddle, 1, 256}).in(Nak{request, 0x62});
   qp.completes(1, WcStatus::kRemAccessErr).is_in(QpState::kError);
 }
 

@@ -20,7 +20,7 @@ std::atomic<const Device*> guarded{nullptr};  // pairs with lookers
 std::atomic<unsigned> lookers{0};             // handlers that look at the device
 std::atomic<bool> is_told{false};
 std::uintptr_t page_bytes = 4096;
-struct sigaction before {};      // whom other faults go to; set while ours is not the handler
+struct sigaction before {};      // whom other faults go to
 bool is_behind_another = false;  // the program has installed a handler after ours
 
 /// Once for a device: it may be all pages of a large region.
