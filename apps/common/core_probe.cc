@@ -69,30 +69,29 @@ CoreLook look_at_cores(const CorePair& cores) {
 
 Json looks_json(const std::vector<CoreLook>& all) {
   std::vector<double> lines = {};
-  Hiccups holds;
+  double seconds = 0;
+  double holds = 0;
+  double lost = 0;  // percent of a second
   for (const CoreLook& look : all) {
     lines.push_back(look.line_ns);
-    holds.seconds += look.holds.seconds;
-    holds.count += look.holds.count;
-    holds.lost_percent += look.holds.lost_percent * look.holds.seconds;
+    seconds += look.holds.seconds;
+    holds += static_cast<double>(look.holds.count);
+    lost += look.holds.lost_percent * look.holds.seconds;
   }
   if (lines.empty()) lines.push_back(0);
   std::sort(lines.begin(), lines.end());
-  const double seconds = holds.seconds > 0 ? holds.seconds : 1;
+  if (seconds == 0) seconds = 1;
   return {
       {"line_ns", {{"least", lines.front()}, {"median", lines[lines.size() / 2]}, {"most", lines.back()}}},
-      {"held_up",
-       {{"per_second", static_cast<double>(holds.count) / seconds},
-        {"percent", holds.lost_percent / seconds}}}};
+      {"held_up", {{"per_second", holds / seconds}, {"percent", lost / seconds}}}};
 }
 
 std::string looks_text(const Json& looks) {
   const Json& lines = looks.at("line_ns");
   const Json& held = looks.at("held_up");
   return fmt::format(
-      "Before each sample: a cache line there and back {:.0f} ns, {:.0f} to {:.0f}; a core that only reads "
-      "its\n"
-      "clock stands still for over 1 us {:.0f} times a second, {:.1f} % of its time.\n",
+      "Before each sample: a cache line there and back {:.0f} ns, {:.0f} to {:.0f}; a core that only reads\n"
+      "its clock stands still for over 1 us {:.0f} times a second, {:.1f} % of its time.\n",
       lines.at("median").get<double>(), lines.at("least").get<double>(), lines.at("most").get<double>(),
       held.at("per_second").get<double>(), held.at("percent").get<double>());
 }

@@ -150,7 +150,7 @@ Status Device::set_up_queues() {
 
 Status Device::set_up_rx(std::uint16_t queue, unsigned node) {
   std::optional<WholeUmem> umem;
-  if (spec_.device == "net_af_xdp") umem.emplace(*pools_[queue]);
+  if (spec_.lends_mbufs) umem.emplace(*pools_[queue]);
   if (umem.has_value() && !umem->is_whole()) {
     return Error{Errc::kNoMemory, "port \"" + spec_.text +
                                       "\": its buffers are not in one piece of memory; " +
@@ -161,7 +161,7 @@ Status Device::set_up_rx(std::uint16_t queue, unsigned node) {
 }
 
 Status Device::start() {
-  if (spec_.device == "net_tap" && !tap_.emplace(id_, queues()).is_whole())
+  if (spec_.waits_for_trigger && !tap_.emplace(id_, queues()).is_whole())
     return failure("nothing would read its queues");
   rte_errno = -rte_eth_dev_start(id_);
   if (rte_errno != 0 && !spec_.is_client)

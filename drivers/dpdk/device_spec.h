@@ -35,8 +35,10 @@ struct DeviceSpec {
   Sends sends = Sends::kEthdev;
   bool is_two_ended = false;
   bool is_memif = false;
-  bool is_client = false;  ///< of memif: connects, and again after each loss
-  bool sets_mtu = false;   ///< tell the device its MTU
+  bool is_client = false;          ///< of memif: connects, and again after each loss
+  bool sets_mtu = false;           ///< tell the device its MTU
+  bool lends_mbufs = false;        ///< to the kernel: WholeUmem
+  bool waits_for_trigger = false;  ///< before it reads a queue: TapTrigger
   bool no_huge = false;
   bool is_exclusive = false;  ///< RoCE frames to the port's addresses are not for the kernel's stack
   bool has_own_mac = false;   ///< the port's address must differ from the device's

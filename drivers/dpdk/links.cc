@@ -114,6 +114,7 @@ Result<DeviceSpec> describe_af_xdp(PortSpec spec, const PortOptions& options) {
   DeviceSpec device{.text = spec.text};
   device.queues = queues;
   device.device = "net_af_xdp";
+  device.lends_mbufs = true;
   device.netdev = spec.argument;
   device.arguments = "iface=" + spec.argument + ",start_queue=" + number(*start) +
                      ",queue_count=" + number(device.queues) + ",busy_budget=" + number(*budget) +
@@ -163,6 +164,7 @@ Result<DeviceSpec> describe_tap(PortSpec spec, const PortOptions& options) {
   DeviceSpec device{.text = spec.text};
   device.queues = std::min(options.queues, kMaxQueues);
   device.device = "net_tap";
+  device.waits_for_trigger = true;
   device.netdev = spec.argument;
   device.arguments = "iface=" + spec.argument + (*is_persistent ? ",persist" : "");
   device.link_mtu = *link_mtu;
