@@ -340,8 +340,11 @@ void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
   const Ticks due = as_rc(qp, [](auto& one) { return one.deadline(); });
   // A later deadline is left to the wheel, which asks again when the earlier one comes up.
   const Ticks armed = qp.context().wheel_due;
-  if (due.is_set() && (!armed.is_set() || due < armed)) [[unlikely]]
+  if (due.is_set() && (!armed.is_set() || due < armed)) [[unlikely]] {
     arm(qp, due < now ? now : due);
+  } else if (has_many_qps() && armed.is_set() && comes_for_nothing(armed, due, now)) {
+    disarm(qp, due);
+  }
   wake(qp.context().send_cq);
   wake(*qp.context().recv_cq);
   report_events(qp);
@@ -350,6 +353,13 @@ void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
 [[gnu::noinline]] void PollLoop::arm(QueuePair& qp, Ticks due) noexcept {
   qp.context().wheel_due = due;
   wheel_.arm(qp, due);
+}
+
+/// The wheel is not to come to it before `due`, if that is set.
+[[gnu::noinline]] void PollLoop::disarm(QueuePair& qp, Ticks due) noexcept {
+  if (due.is_set()) return arm(qp, due);
+  qp.context().wheel_due = Ticks{};
+  wheel_.cancel(qp);
 }
 
 /// Likewise, of a request: its responder has no timer.

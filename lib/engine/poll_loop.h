@@ -338,6 +338,14 @@ class PollLoop {
   void make_ready(transport::QueuePair& qp) noexcept;
   void make_ready_to_answer(transport::QueuePair& qp) noexcept;
   void arm(transport::QueuePair& qp, Ticks due) noexcept;
+  /// Whether the wheel comes soon to one of many QPs, `armed`, that has nothing to do before `due` or at all.
+  /// It would find them by way of each other, each out of the cache by then; the QP is in it now. Measured,
+  /// 10 000 QPs with one WRITE of 64 B each in turns: 5.7 -> 7.0 million/s.
+  [[nodiscard]] static constexpr bool comes_for_nothing(Ticks armed, Ticks due, Ticks now) noexcept {
+    constexpr std::uint64_t kSoonNs = 1'000'000;
+    return armed < now + kSoonNs && (!due.is_set() || due >= armed + kSoonNs);
+  }
+  void disarm(transport::QueuePair& qp, Ticks due) noexcept;
   void wake(transport::CqRing& cq) noexcept {
     if (cq.has_news()) [[unlikely]]
       take_news(cq);

@@ -148,7 +148,7 @@ class QueuePairOf final : public QueuePair {
     const auto bring = [](const void* object, std::initializer_list<std::size_t> offsets) {
       for (const std::size_t offset : offsets) uroce::prefetch(static_cast<const char*>(object) + offset);
     };
-    bring(&qp, {kSender, kSender + 64, kReceiver});
+    bring(&qp, {0, kSender, kSender + 64, kReceiver});
     bring(&ctx, {0});
     bring(&ctx.sq, {0, 64});
   }

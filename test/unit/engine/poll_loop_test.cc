@@ -637,6 +637,35 @@ TEST_CASE("ten thousand idle QPs cost the busy one nothing", "[engine][loop][R9]
   f.loop.remove(*qp, f.now());
 }
 
+TEST_CASE("the timer of one of many QPs waits for an answer, and no longer", "[engine][loop][timer]") {
+  LoopFixture f;
+  const bool are_many = GENERATE(false, true);
+  std::vector<std::unique_ptr<transport::RcQp>> others;
+  for (std::uint32_t i = 0; are_many && i < 300; ++i) others.push_back(f.make_qp(0x1000 + i));
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp, f.peer_v4(), 1, 7));  // ack timeout 0.524288 ms
+  introduce(f);
+  for (std::uint32_t psn = 0; psn < 3; ++psn) {
+    f.post_send(*qp, psn);
+    f.run(1000);
+    REQUIRE(roce(f.taken()).size() == 1);
+    CHECK(qp->context().wheel_due.is_set());
+    f.give(frame_of({.opcode = wire::Opcode::kRcAck, .psn = psn, .aeth = wire::Aeth{}, .dest_qpn = Qpn{0x10}},
+                    f.from_peer(), {}));
+    f.run(1000);
+    CHECK(qp->context().wheel_due.is_set() == !are_many);
+  }
+  f.post_send(*qp, 3);
+  f.run(1000);
+  REQUIRE(roce(f.taken()).size() == 1);
+  const std::uint64_t sent = f.now_ns;
+  while (f.taken().empty() && f.now_ns < sent + 3'000'000) f.run(1000);
+  CHECK(f.now_ns - sent >= 524'288 - 2000);
+  CHECK(f.now_ns - sent <= 524'288 + 12'000);
+  for (auto& each : others) f.loop.remove(*each, f.now());
+  f.loop.remove(*qp, f.now());
+}
+
 TEST_CASE("frames are given back after the application's turn, before others are asked for",
           "[engine][loop]") {
   GivingPort port;
