@@ -395,9 +395,7 @@ void PollLoop::wake_moderated(Ticks now) noexcept {
 
 void PollLoop::arm_limit(transport::SharedReceives& shared, std::uint32_t limit) noexcept {
   shared.arm(limit);
-  if (shared.take_limit_event()) {
-    report_or_count({.type = AsyncEventType::kSrqLimitReached, .srq = shared.number});
-  }
+  report_limit(shared, Qpn{});
 }
 
 ReadyList& PollLoop::ready_list_of(const QueuePair& qp) noexcept {
