@@ -305,9 +305,10 @@ bool PollLoop::judge(QueuePair& qp, const wire::PacketView& packet, Ticks now) n
   };
   for (std::size_t i = 0; i < kAhead; ++i) foresee(i);
   const transport::Path* judged = nullptr;
+  wire::PacketView ack = packet.first_of_joint_acks();
   for (std::size_t i = 0; i < count; ++i) {
     foresee(i + kAhead);
-    const wire::PacketView ack = packet.joint_ack(i);
+    if (i > 0) packet.show_joint_ack(i, ack);
     if (owner_of(ack.bth.dest_qpn) != place_.index) continue;
     if (qps[i] == nullptr) {
       count_unknown(ack);

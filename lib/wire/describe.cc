@@ -56,8 +56,9 @@ void append_extension_headers(Line line, const PacketView& packet) {
     }
   }
   if (op.is_joint_ack()) {
+    PacketView ack = packet.first_of_joint_acks();
     for (std::size_t i = 1; i < packet.joint_acks(); ++i) {
-      const PacketView ack = packet.joint_ack(i);
+      packet.show_joint_ack(i, ack);
       const Aeth aeth = ack.aeth();
       fmt::format_to(line, " and qpn {:#08x} psn {:#08x} aeth {} msn {}", raw(ack.bth.dest_qpn),
                      ack.bth.psn.value(), describe_syndrome(aeth.syndrome), aeth.msn);

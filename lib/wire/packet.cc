@@ -188,18 +188,20 @@ bool icrc_ok(const PacketView& packet, FetchAhead* ahead) noexcept {
   return compute_icrc(packet.icrc_covered(), packet.is_v6, ahead) == packet.icrc();
 }
 
-PacketView PacketView::joint_ack(std::size_t i) const noexcept {
+PacketView PacketView::first_of_joint_acks() const noexcept {
   PacketView one = *this;
   one.bth.opcode = op->transport == Transport::kXrc ? xrc(Opcode::kRcAck) : Opcode::kRcAck;
   one.op = &info(one.bth.opcode);
   one.payload = {};
-  if (i == 0) return one;
+  return one;
+}
+
+void PacketView::show_joint_ack(std::size_t i, PacketView& one) const noexcept {
   const std::byte* const at = payload.data() + (i - 1) * AckEth::kSize;
   const auto ack = parse_at<AckEth>(at);
   one.bth.dest_qpn = ack.dest_qpn;
   one.bth.psn = ack.psn;
   one.ext = at + AckEth::kAethAt;
-  return one;
 }
 
 Gid PacketView::src_gid() const noexcept {

@@ -113,8 +113,10 @@ struct PacketView {
   [[nodiscard]] Qpn joint_ack_qpn(std::size_t i) const noexcept {
     return i == 0 ? bth.dest_qpn : parse_at<AckEth>(payload.data() + (i - 1) * AckEth::kSize).dest_qpn;
   }
-  /// The ACK for it, as if it had come alone but for its length.
-  [[nodiscard]] PacketView joint_ack(std::size_t i) const noexcept;
+  /// The ACK for the first of them, as if it had come alone but for its length.
+  [[nodiscard]] PacketView first_of_joint_acks() const noexcept;
+  /// Makes of `one`, an ACK of theirs, that for number `i`, not the first.
+  void show_joint_ack(std::size_t i, PacketView& one) const noexcept;
   /// ImmDt and IETH are always the last header.
   [[nodiscard]] ImmDt imm() const noexcept { return parse_at<ImmDt>(last_header(ImmDt::kSize)); }
   [[nodiscard]] Ieth ieth() const noexcept { return parse_at<Ieth>(last_header(Ieth::kSize)); }
