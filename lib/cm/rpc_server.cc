@@ -60,7 +60,6 @@ struct RpcServer::Impl {
   void forget(CmId id) noexcept;
   void lose(Peer& peer) noexcept;
   void let_go() noexcept;
-  void make_room(std::size_t taken, bool is_empty) noexcept;
   bool take(const Wc& wc, RpcRequest& request) noexcept;
   Sent claim(const RpcRequest& request, std::size_t bytes, std::span<std::byte>& to) noexcept;
   Sent send(const RpcRequest& request, std::size_t bytes, RpcKind kind) noexcept;
@@ -76,11 +75,7 @@ struct RpcServer::Impl {
   std::unordered_map<std::uint32_t, std::unique_ptr<Peer>> peers;  // by their CmId
   std::unordered_map<std::uint32_t, Peer*> by_qpn;
   std::vector<Peer*> lost;  // with room for all
-  // Clients whose completions may still take room in `arrivals`: of late, and those before.
-  std::uint64_t gone = 0;
-  std::uint64_t gone_before = 0;
-  std::uint64_t taken_since = 0;  // completions
-  CmChannel events;               // its ids end before the QPs
+  CmChannel events;         // its ids end before the QPs
   RpcServerCounts counts;
   // Of poll(), made once:
   CmEvent event;
@@ -144,8 +139,7 @@ std::string_view RpcServer::Impl::admit() {
   if (!is_rpc_greeting(event.private_data())) return "it serves calls only, in its own version";
   if (peers.size() >= cfg.clients) return kFull;
   const MessageChannelAttr attr = rpc_channel(cfg.message_bytes, cfg.requests, cfg.loop);
-  const std::uint64_t completions =
-      (peers.size() + gone + gone_before + 1) * std::uint64_t{attr.completions()};
+  const std::uint64_t completions = (peers.size() + 1) * std::uint64_t{attr.completions()};
   if (completions > cm.device().limits().max_cqe) return kFull;
   if (completions > arrivals.entries() && !arrivals.resize(static_cast<std::uint32_t>(completions)))
     return kNoMemory;
@@ -201,16 +195,6 @@ void RpcServer::Impl::forget(CmId id) noexcept {
   if (known == peers.end()) return;
   by_qpn.erase(raw(known->second->channel.qp().qpn()));
   peers.erase(known);
-  ++gone;
-}
-
-/// What is left in `arrivals` of a client that is gone has been taken once all of it is empty, or once as
-/// much has been taken as it holds.
-void RpcServer::Impl::make_room(std::size_t taken, bool is_empty) noexcept {
-  taken_since += taken;
-  if (!is_empty && taken_since < arrivals.entries()) return;
-  gone_before = is_empty ? 0 : gone;
-  gone = taken_since = 0;
 }
 
 // Requests
@@ -335,7 +319,6 @@ std::size_t RpcServer::poll(std::span<RpcRequest> out) noexcept {
     const std::size_t taken = own.arrivals.poll(std::span(own.wcs).first(most));
     for (const Wc& wc : std::span(own.wcs).first(taken)) filled += own.take(wc, out[filled]) ? 1U : 0U;
     looked_at += taken;
-    own.make_room(taken, taken < most);
     if (taken < most) break;
   }
   return filled;

@@ -29,7 +29,8 @@ struct CqSize {
 /// another core waits for one cache line only.
 ///
 /// Threads: push() by the loop; poll() and is_empty() by one application thread; arm() by any; resize(),
-/// moderate() and set_event_fd() while nobody else uses the ring.
+/// moderate() and set_event_fd() while nobody else uses the ring, remove_if() while nobody calls more than
+/// is_empty().
 class CqRing {
  public:
   /// @param event_fd  eventfd that a wake-up writes; -1: none
@@ -139,6 +140,21 @@ class CqRing {
     return true;
   }
 
+  /// Takes out those of which `is_gone(qpn, index)` says so, and keeps the others in their order; so there is
+  /// room for as many. is_empty() may be asked meanwhile: the places that are left are the last ones, and
+  /// none of these looks empty at any time.
+  template <typename IsGone>
+  void remove_if(IsGone&& is_gone) noexcept {
+    std::uint32_t kept = tail_;
+    const std::uint32_t head = head_.load(std::memory_order_relaxed);
+    for (std::uint32_t i = tail_; i != head; --i) {
+      const Cqe& cqe = slots_[(i - 1) & mask_];
+      if (!is_gone(cqe.qpn(), i - 1)) slots_[--kept & mask_].become(cqe);
+    }
+    head_.store(kept, std::memory_order_release);  // pairs with push()
+    cached_head_ = kept;
+  }
+
   /// Completions that may be outstanding at once: what entries() should be.
   void add_demand(std::uint32_t completions) noexcept {
     demand_.fetch_add(completions, std::memory_order_relaxed);
@@ -175,8 +191,15 @@ class CqRing {
       }
     }
     void take(const Cqe& other, std::uint32_t index) noexcept {
-      words_ = other.words_;
+      become(other);
       sequence.store(index, std::memory_order_relaxed);
+    }
+    /// In its own place.
+    void become(const Cqe& other) noexcept {
+      words_ = other.words_;
+    }
+    [[nodiscard]] Qpn qpn() const noexcept {
+      return Qpn{static_cast<std::uint32_t>(words_[3])};
     }
 
    private:

@@ -67,34 +67,34 @@ Error no_memory(std::uint32_t entries) {
 
 }  // namespace
 
-std::size_t Cq::Impl::take_some(std::span<Wc> out) noexcept {
-  std::uint32_t first = ring.head();
-  std::size_t count = ring.poll(out);
-  if (count == 0 || !has_purges_.load(std::memory_order_acquire)) return count;
+[[gnu::noinline]] std::size_t Cq::Impl::take_others(std::span<Wc> out) noexcept {
+  is_taking_.store(false, std::memory_order_release);  // pairs with purge()
+  const std::lock_guard lock(purge_mutex_);
   // Fewer than wanted means that the CQ is empty, also where completions of QPs that are gone were in it.
   std::size_t kept = 0;
-  while (count != 0) {
+  std::uint32_t first = ring.head();
+  while (const std::size_t count = ring.poll(out.subspan(kept))) {
     kept += filter(out.subspan(kept, count), first);
     first = ring.head();
-    count = ring.poll(out.subspan(kept));
   }
   return kept;
 }
 
+bool Cq::Impl::is_gone(Qpn qpn, std::uint32_t index) const noexcept {
+  return std::any_of(purges_.begin(), purges_.end(), [&](const Purge& purge) {
+    return purge.qpn == qpn && static_cast<std::int32_t>(purge.until - index) > 0;
+  });
+}
+
 std::size_t Cq::Impl::filter(std::span<Wc> taken, std::uint32_t first) noexcept {
-  const std::lock_guard lock(purge_mutex_);
   std::size_t kept = 0;
   for (std::size_t i = 0; i < taken.size(); ++i) {
-    const auto index = first + static_cast<std::uint32_t>(i);
-    const bool gone = std::any_of(purges_.begin(), purges_.end(), [&](const Purge& purge) {
-      return purge.qpn == taken[i].qpn && static_cast<std::int32_t>(purge.until - index) > 0;
-    });
-    if (!gone) taken[kept++] = taken[i];
+    if (!is_gone(taken[i].qpn, first + static_cast<std::uint32_t>(i))) taken[kept++] = taken[i];
   }
   const auto head = first + static_cast<std::uint32_t>(taken.size());
   std::erase_if(purges_,
                 [&](const Purge& purge) { return static_cast<std::int32_t>(purge.until - head) <= 0; });
-  has_purges_.store(!purges_.empty(), std::memory_order_relaxed);
+  has_purges_.store(!purges_.empty(), std::memory_order_release);  // pairs with take_some()
   return kept;
 }
 
@@ -119,7 +119,15 @@ void Cq::Impl::purge(Qpn qpn) noexcept {
   } else {
     purges_.push_back({qpn, ring.tail()});  // there is room
   }
-  has_purges_.store(true, std::memory_order_release);  // pairs with take()
+  has_purges_.store(true, std::memory_order_release);  // pairs with take_some()
+  heavy_barrier();
+  // Whoever takes is through in no time, unless he has lost his core.
+  for (int looks = 0; is_taking_.load(std::memory_order_acquire); ++looks) {
+    if (looks == 1000) return;
+  }
+  ring.remove_if([this](Qpn of, std::uint32_t index) { return is_gone(of, index); });
+  purges_.clear();
+  has_purges_.store(false, std::memory_order_release);  // pairs with take_some()
 }
 
 Cq::Cq(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}

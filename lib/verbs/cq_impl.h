@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "base/asymmetric_barrier.h"
 #include "engine/loop_runner.h"
 #include "transport/cq_ring.h"
 #include "uroce/cq.h"
@@ -34,7 +35,8 @@ struct Cq::Impl {
   /// One more QP, or one less, can be purged. The former may throw bad_alloc.
   void add_qp();
   void remove_qp() noexcept;
-  /// Removes the completions of `qpn` that are in the ring now. The caller owns the loop.
+  /// Removes the completions of `qpn` that are in the ring now. The caller owns the loop. While another
+  /// thread takes completions they may keep their room, until those behind them are taken.
   void purge(Qpn qpn) noexcept;
 
  private:
@@ -45,9 +47,20 @@ struct Cq::Impl {
     Qpn qpn;
     std::uint32_t until;  // ring index
   };
-  std::size_t take_some(std::span<Wc> out) noexcept;
+  std::size_t take_some(std::span<Wc> out) noexcept {
+    is_taking_.store(true, std::memory_order_relaxed);
+    light_barrier();  // pairs with purge(): it sees that, or this the purge
+    if (has_purges_.load(std::memory_order_acquire)) [[unlikely]]
+      return take_others(out);
+    const std::size_t count = ring.poll(out);
+    is_taking_.store(false, std::memory_order_release);  // pairs with purge()
+    return count;
+  }
+  std::size_t take_others(std::span<Wc> out) noexcept;
   std::size_t filter(std::span<Wc> taken, std::uint32_t first) noexcept;
+  [[nodiscard]] bool is_gone(Qpn qpn, std::uint32_t index) const noexcept;
 
+  std::atomic<bool> is_taking_{false};  // the application, without the mutex
   std::atomic<bool> has_purges_{false};
   std::mutex purge_mutex_;
   std::vector<Purge> purges_;  // one for a QP, with room for those of all

@@ -1,4 +1,7 @@
 // Completion queues through the public API: another size, moderated events, timestamps, what overflows say.
+#include <array>
+#include <atomic>
+#include <thread>
 #include <vector>
 
 #include "api/ends.h"
@@ -42,6 +45,15 @@ struct Line {
   Qp sender;
   Qp receiver;
 };
+
+/// Ends a QP that is in Reset, and `count` receives of it.
+void flush(Qp& qp, std::uint64_t first, std::uint64_t count) {
+  if (!qp.modify({.state = QpState::kInit}, qp_attr::kInitMask)) FAIL("not in Reset");
+  for (std::uint64_t i = 0; i < count; ++i) {
+    if (!qp.post_recv({.wr_id = first + i})) FAIL("no room for a receive");
+  }
+  if (!qp.modify({.state = QpState::kError}, qp_attr::kState)) FAIL("not in Error");
+}
 
 }  // namespace
 
@@ -127,6 +139,65 @@ TEST_CASE("a QP that goes takes its completions along, also after a resize", "[a
   line.send(3);
   line.take(1, 1);
   line.take(3, 1);
+}
+
+TEST_CASE("completions of a QP that is gone, or was reset, take up no room", "[api][cq][overflow]") {
+  Joined link(GENERATE(Mode::kAuto, Mode::kApp));
+  Cq cq = must(Cq::create(link.b.device, 8));
+  Qp other = must(Qp::create(link.b.pd, cq, cq, {}));
+  Qp ends = must(Qp::create(link.b.pd, cq, cq, {}));
+  flush(other, 0, 4);
+  flush(ends, 10, 4);
+  SECTION("it is gone") {
+    ends = must(Qp::create(link.b.pd, cq, cq, {}));
+  }
+  SECTION("it was reset") {
+    REQUIRE(ends.modify({.state = QpState::kReset}, qp_attr::kState));
+  }
+  CHECK_FALSE(cq.resize(2));
+  REQUIRE(cq.resize(4));
+  REQUIRE(cq.resize(8));
+  flush(ends, 20, 4);
+  std::array<Wc, 16> wcs;
+  REQUIRE(cq.poll(wcs) == 8);
+  for (std::uint64_t i = 0; i < 8; ++i) {
+    CHECK(wcs.at(i).wr_id == (i < 4 ? i : 16 + i));
+    CHECK(wcs.at(i).qpn == (i < 4 ? other : ends).qpn());
+  }
+  AsyncEvent event;
+  CHECK_FALSE(link.b.device.next_async_event(event));
+}
+
+TEST_CASE("what is polled while other QPs of the CQ end is all that is left", "[api][cq][threads]") {
+  constexpr std::uint64_t kRounds = 2000;
+  Joined link(Mode::kAuto);
+  Cq cq = must(Cq::create(link.b.device, 64));
+  Qp stays = must(Qp::create(link.b.pd, cq, cq, {}));
+  flush(stays, 0, 0);
+  std::atomic<std::uint64_t> taken{0};
+  std::uint64_t wrong = 0;
+  std::thread poller([&] {
+    std::array<Wc, 3> wcs;
+    const auto look = [&] {
+      const std::size_t count = cq.poll(wcs);
+      for (std::size_t i = 0; i < count; ++i) {
+        if (wcs.at(i).qpn == stays.qpn()) wrong += wcs.at(i).wr_id == taken++ ? 0U : 1U;
+      }
+      return taken == kRounds;
+    };
+    (void)within(60s, look);
+  });
+  bool keeps_up = true;
+  for (std::uint64_t i = 0; i < kRounds && keeps_up; ++i) {
+    Qp ends = must(Qp::create(link.b.pd, cq, cq, {}));
+    flush(ends, kRounds, 4);
+    (void)stays.post_recv({.wr_id = i});
+    keeps_up = within(5s, [&] { return taken + 8 > i; });
+  }
+  poller.join();
+  CHECK(keeps_up);
+  CHECK(wrong == 0);
+  CHECK(taken == kRounds);
 }
 
 TEST_CASE("a moderated CQ has its event after so many completions", "[api][cq][moderation]") {
