@@ -31,6 +31,7 @@ class Qp {
   ///   others is of another device; kUnsupported for a type that there is not; kOtherLoop if its CQs and SRQ
   ///   are not of one loop; kLimit if the device has Config::max_qp QPs, or the loop no number left;
   ///   kNoMemory if memory ran out.
+  ///   Of an XRC_SEND QP max_recv_wr and max_recv_sge mean nothing: it receives nothing.
   static Result<Qp> create(Pd& pd, Cq& send_cq, Cq& recv_cq, const QpInitAttr& attr);
   /// Likewise, with receives from `srq`; max_recv_wr and max_recv_sge mean nothing then, and post_recv()
   /// takes nothing.

@@ -338,7 +338,10 @@ std::shared_ptr<QpWhereabouts> whereabouts_of(Qp& qp) {
   return known;
 }
 
-Result<std::unique_ptr<Qp::Impl>> Qp::Impl::make(const Parts& parts, const QpInitAttr& init) {
+Result<std::unique_ptr<Qp::Impl>> Qp::Impl::make(const Parts& parts, const QpInitAttr& asked) {
+  QpInitAttr init = asked;
+  // It has no receives of its own, and what is said of them means nothing. ibv_create_qp(3).
+  if (parts.srq != nullptr || init.type == QpType::kXrcSend) init.max_recv_wr = init.max_recv_sge = 0;
   if (Status fits = check_capacities(init, parts.device.limits); !fits) return fits.error();
   try {
     auto qpn = parts.qpn.has_value() ? parts.device.take_qpn(*parts.qpn) : parts.device.take_qpn(parts.loop);

@@ -337,6 +337,62 @@ TEST_CASE("a shared receive queue takes on all that is asked for, or nothing", "
   CHECK(ibv_destroy_srq(srq) == 0);
 }
 
+TEST_CASE("a QP on a shared receive queue may say anything of its own receives", "[abi][srq]") {
+  // ibv_create_qp(3): "ignored"
+  const VerbsSide side;
+  ibv_srq* srq = make_srq(side.pd);
+  for (const ibv_qp_type type : {IBV_QPT_RC, IBV_QPT_XRC_SEND}) {
+    ibv_qp_init_attr attr{};
+    attr.send_cq = attr.recv_cq = side.cq;
+    attr.srq = type == IBV_QPT_RC ? srq : nullptr;
+    attr.cap = {.max_send_wr = 4,
+                .max_recv_wr = UINT32_MAX,
+                .max_send_sge = 1,
+                .max_recv_sge = UINT32_MAX,
+                .max_inline_data = 0};
+    attr.qp_type = type;
+    ibv_qp* qp = ibv_create_qp(side.pd, &attr);
+    REQUIRE(qp != nullptr);
+    CHECK(attr.cap.max_recv_wr == 0);
+    CHECK(attr.cap.max_recv_sge == 0);
+    CHECK(ibv_destroy_qp(qp) == 0);
+  }
+  CHECK(ibv_destroy_srq(srq) == 0);
+}
+
+TEST_CASE("the raw clock counts as the timestamps of completions do", "[abi][cq][timestamp]") {
+  VerbsSide side;
+  ibv_cq_init_attr_ex wanted{};
+  wanted.cqe = 4;
+  wanted.wc_flags = IBV_WC_EX_WITH_COMPLETION_TIMESTAMP;
+  ibv_cq_ex* cq = ibv_create_cq_ex(side.context, &wanted);
+  REQUIRE(cq != nullptr);
+  const auto raw_clock = [&side] {
+    ibv_values_ex values{};
+    values.comp_mask = IBV_VALUES_MASK_RAW_CLOCK;
+    REQUIRE(ibv_query_rt_values_ex(side.context, &values) == 0);
+    CHECK(values.raw_clock.tv_sec == 0);  // so that who reads one field and who reads both find the same
+    return static_cast<std::uint64_t>(values.raw_clock.tv_nsec);
+  };
+  side.take_qp(IBV_QPT_RC, ibv_cq_ex_to_cq(cq));
+  ibv_qp_attr failed{};
+  failed.qp_state = IBV_QPS_ERR;
+  REQUIRE(ibv_modify_qp(side.qp, &failed, IBV_QP_STATE) == 0);
+  const std::uint64_t before = raw_clock();
+  ibv_poll_cq_attr attr{};
+  REQUIRE(ibv_start_poll(cq, &attr) == ENOENT);  // the loop's time is that of its last turn
+  side.post(1, side.sge(0, 8));                  // is flushed
+  while (ibv_start_poll(cq, &attr) == ENOENT) {
+    if (raw_clock() - before > 5'000'000'000) FAIL("nothing has completed");
+  }
+  const std::uint64_t completed = ibv_wc_read_completion_ts(cq);
+  ibv_end_poll(cq);
+  CHECK(before <= completed + 1'000'000);
+  CHECK(completed <= raw_clock());
+  side.take_qp(IBV_QPT_RC, side.cq);
+  CHECK(ibv_destroy_cq(ibv_cq_ex_to_cq(cq)) == 0);
+}
+
 TEST_CASE("no CQ is to be had whose overruns are ignored", "[abi][cq]") {
   const VerbsSide side;
   ibv_cq_init_attr_ex attr{};

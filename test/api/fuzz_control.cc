@@ -17,9 +17,9 @@ bool same(const QpAttr& a, const QpAttr& b) {
          a.max_dest_rd_atomic == b.max_dest_rd_atomic && a.min_rnr_timer == b.min_rnr_timer;
 }
 
-bool is_within(const QpInitAttr& attr, const Limits& limits) {
-  return attr.max_send_wr <= limits.max_qp_wr && attr.max_recv_wr <= limits.max_qp_wr &&
-         attr.max_send_sge <= limits.max_sge && attr.max_recv_sge <= limits.max_sge &&
+bool is_within(const QpInitAttr& attr, bool has_receives, const Limits& limits) {
+  return attr.max_send_wr <= limits.max_qp_wr && attr.max_send_sge <= limits.max_sge &&
+         (!has_receives || (attr.max_recv_wr <= limits.max_qp_wr && attr.max_recv_sge <= limits.max_sge)) &&
          attr.max_inline_data <= limits.max_inline && !to_string(attr.type).starts_with('?') &&
          attr.type != QpType::kXrcRecv && (!attr.block_own_multicast || attr.type == QpType::kUd);
 }
@@ -184,17 +184,19 @@ void World::create_qp(Side& on) {
   if (uses.pd == nullptr || uses.send_cq == nullptr || uses.recv_cq == nullptr) return;
   const QpInitAttr attr = random_capacities();
   const bool full = on.qps.size() >= on.device.limits().max_qp;
+  const bool has_receives = uses.srq == nullptr && attr.type != QpType::kXrcSend;
   auto qp = uses.srq == nullptr
                 ? Qp::create(uses.pd->pd, uses.send_cq->cq, uses.recv_cq->cq, attr)
                 : Qp::create(uses.pd->pd, uses.send_cq->cq, uses.recv_cq->cq, uses.srq->srq, attr);
-  expect(qp.has_value() == (is_within(attr, on.device.limits()) && !foreign && !full),
+  expect(qp.has_value() == (is_within(attr, has_receives, on.device.limits()) && !foreign && !full),
          "Qp::create judges its arguments wrongly");
   if (!qp) {
     ++totals_.errors;
     return expect_error(
         qp.error(), {full ? Errc::kLimit : Errc::kInvalid, Errc::kInvalid, Errc::kUnsupported}, "Qp::create");
   }
-  expect(qp->attr().max_send_wr >= attr.max_send_wr && qp->attr().max_recv_wr >= attr.max_recv_wr,
+  expect(qp->attr().max_send_wr >= attr.max_send_wr &&
+             (!has_receives || qp->attr().max_recv_wr >= attr.max_recv_wr),
          "a QP was granted less than was asked for");
   const std::uint32_t qpn = raw(qp->qpn());
   expect(qpn > 1 && qpn < 0xff'ffff && on.find(qp->qpn()) == nullptr,

@@ -184,6 +184,12 @@ TEST_CASE("an SRQ has limits like a QP, and its QPs have no receives of their ow
   const auto qp = Qp::create(link.b.pd, crowd.recv_cq, crowd.recv_cq, foreign, {});
   REQUIRE_FALSE(qp.has_value());
   CHECK(qp.error().code == Errc::kInvalid);
+  // ibv_create_qp(3): what is said of them is ignored.
+  QpInitAttr none{.max_recv_wr = UINT32_MAX, .max_recv_sge = UINT32_MAX};
+  CHECK_FALSE(Qp::create(link.b.pd, crowd.recv_cq, crowd.recv_cq, none).has_value());
+  CHECK(Qp::create(link.b.pd, crowd.recv_cq, crowd.recv_cq, crowd.srq, none).has_value());
+  none.type = QpType::kXrcSend;
+  CHECK(Qp::create(link.b.pd, crowd.recv_cq, crowd.recv_cq, none).has_value());
   std::uint64_t posted = 0;
   while (crowd.srq.post_recv({.wr_id = posted})) ++posted;
   CHECK(posted == 64);
