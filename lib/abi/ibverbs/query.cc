@@ -128,7 +128,7 @@ int query_rt_values(ibv_context* context, ibv_values_ex* values) {
   if ((values->comp_mask & ~std::uint32_t{IBV_VALUES_MASK_RAW_CLOCK}) != 0) return EINVAL;
   const auto now = static_cast<std::int64_t>(Context::of(context).device().now_ns());
   if (values->comp_mask != 0) {
-    values->raw_clock = {.tv_sec = now / 1'000'000'000, .tv_nsec = now % 1'000'000'000};
+    values->raw_clock = {.tv_sec = 0, .tv_nsec = now};  // in the unit of completions' timestamps, undivided
   }
   return 0;
 }
