@@ -12,6 +12,7 @@
 #include "verbs/counters_file.h"
 #include "verbs/cq_impl.h"
 #include "verbs/device_impl.h"
+#include "verbs/gsi.h"
 #include "verbs/loop_counters.h"
 
 namespace uroce {
@@ -149,7 +150,7 @@ Device::Impl::~Impl() {
 
 Result<Qpn> Device::Impl::take_qpn(unsigned loop) {
   const std::lock_guard lock(control);
-  if (qpns.size() >= config.max_qp) {
+  if (qpns.size() - qpns.count(raw(kGsiQpn)) >= config.max_qp) {
     return Error{Errc::kLimit, "all " + std::to_string(config.max_qp) + " QPs are in use: raise max_qp"};
   }
   const auto loop_mask = static_cast<std::uint32_t>(loops.size() - 1);

@@ -8,6 +8,7 @@
 
 #include "api/ends.h"
 #include "verbs/device_impl.h"
+#include "verbs/gsi.h"
 
 namespace uroce::api {
 namespace {
@@ -273,6 +274,17 @@ TEST_CASE("a loop that has no QP numbers left says so, and others still have the
   device.release_qpn(Qpn{5 + 64 * 1000});
   CHECK(device.take_qpn(5).has_value());
   CHECK_FALSE(device.take_qpn(5).has_value());
+}
+
+TEST_CASE("the QP of connection management is none of the application's", "[limits][qps]") {
+  End end = End::open("shm:one-qp" + std::to_string(getpid()), Mode::kApp, 2);
+  Device::Impl& device = end.device.impl();
+  REQUIRE(device.take_qpn(kGsiQpn).has_value());
+  CHECK(device.take_qpn(0).has_value());
+  CHECK(device.take_qpn(0).has_value());
+  const auto third = device.take_qpn(0);
+  REQUIRE_FALSE(third.has_value());
+  CHECK(third.error().code == Errc::kLimit);
 }
 
 }  // namespace uroce::api
