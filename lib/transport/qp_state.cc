@@ -235,7 +235,7 @@ void QueuePair::apply(const QpAttr& attr, std::uint32_t mask) {
     own.sl = attr.sl;
   }
   ctx_.take_attributes();
-  resize_halves();
+  take_attributes(mask);
   if ((mask & kAv) != 0) ctx_.resolved = false;
 }
 

@@ -146,7 +146,8 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
   virtual void reset_halves() noexcept = 0;
   virtual void start_sending() noexcept = 0;
   virtual void start_receiving() = 0;
-  virtual void resize_halves() = 0;
+  /// The attributes of these bits have changed.
+  virtual void take_attributes(std::uint32_t mask) = 0;
   virtual void flush_sends() noexcept = 0;
   virtual void flush_receives() noexcept = 0;
   virtual void drop_responses() noexcept = 0;

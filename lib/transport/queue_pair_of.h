@@ -216,8 +216,8 @@ class QueuePairOf final : public QueuePair {
   }
   void start_sending() noexcept override { sender_.start(); }
   void start_receiving() override { receiver_.start(); }
-  void resize_halves() override {
-    sender_.resize_read_window();
+  void take_attributes(std::uint32_t mask) override {
+    sender_.take_attributes(mask);
     receiver_.resize_resources();
   }
   void flush_sends() noexcept override { sender_.flush(); }

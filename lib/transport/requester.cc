@@ -79,7 +79,9 @@ void Requester::start() noexcept {
   if (selective_ != nullptr) forget_selective();
 }
 
-void Requester::resize_read_window() {
+void Requester::take_attributes(std::uint32_t mask) {
+  if ((mask & qp_attr::kRetryCnt) != 0) retries_left_ = qp_.retry_cnt;
+  if ((mask & qp_attr::kRnrRetry) != 0) rnr_retries_left_ = qp_.rnr_retry;
   if (read_ends_.size() < qp_.max_rd_atomic) {
     std::vector<Psn> larger(qp_.max_rd_atomic);
     for (std::uint32_t i = 0; i < reads_in_flight_; ++i)

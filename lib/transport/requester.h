@@ -50,8 +50,9 @@ class Requester {
   void reset() noexcept;
   /// Takes the attributes of the move to RTS.
   void start() noexcept;
-  /// Makes room for attr.max_rd_atomic READs in flight; called whenever that changes.
-  void resize_read_window();
+  /// The attributes of these bits have changed: makes room for attr.max_rd_atomic READs in flight, and has as
+  /// many retries as it is told.
+  void take_attributes(std::uint32_t mask);
   /// The peer's Ethernet address is known now: time spent waiting for it does not count as retries.
   void on_resolved() noexcept;
 

@@ -25,7 +25,10 @@ class UnreliableSender {
   void reset() noexcept;
   /// Takes the attributes of the move to RTS.
   void start() noexcept { psn_ = qp_.attr.sq_psn; }
-  void resize_read_window() noexcept {}
+  /// Another peer is waited for as the first one was.
+  void take_attributes(std::uint32_t mask) noexcept {
+    if ((mask & qp_attr::kAv) != 0) give_up_ = peer_patience_ = Ticks{};
+  }
   void on_resolved() noexcept { give_up_ = peer_patience_ = Ticks{}; }
 
   [[nodiscard]] Gate gate(Ticks now) const noexcept;

@@ -16,7 +16,7 @@ class NoSender {
 
   void reset() noexcept {}
   void start() noexcept {}
-  void resize_read_window() noexcept {}
+  void take_attributes(std::uint32_t) noexcept {}
   void on_resolved() noexcept {}
   [[nodiscard]] Gate gate(Ticks) const noexcept { return Gate::kIdle; }
   Gate transmit(TxContext&) noexcept { return Gate::kIdle; }

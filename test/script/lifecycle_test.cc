@@ -194,6 +194,22 @@ TEST_CASE("more READs may be in flight as soon as a draining QP is told so", "[r
   qp.in(answer(1)).completes(2).out(read(4)).quiet();
 }
 
+TEST_CASE("a drained QP has as many retries as it is told", "[rc][sqd][rnr]") {
+  // IBA 10.3.1.6 ?: both may change in SQD
+  RcScript qp{{.retry_cnt = 0, .rnr_retry = 0}};
+  qp.move_to(QpState::kSqd).raises(AsyncEventType::kSqDrained);
+  REQUIRE(qp.modify({.state = QpState::kSqd, .retry_cnt = 1, .rnr_retry = 1},
+                    qp_attr::kState | qp_attr::kRetryCnt | qp_attr::kRnrRetry));
+  qp.move_to(QpState::kRts).post_send(4).out(send_only(0));
+  SECTION("for a receive that is missing") {
+    qp.in(RnrNak{0, 1, 0}).quiet();
+    qp.at(10us).out(send_only(0)).in(Ack{0}).completes(1);
+  }
+  SECTION("for a packet that is lost") {
+    qp.at(100ms).out(send_only(0)).in(Ack{0}).completes(1);
+  }
+}
+
 TEST_CASE("a draining QP still serves the peer", "[rc][sqd]") {
   RcScript qp;
   qp.move_to(QpState::kSqd).raises(AsyncEventType::kSqDrained);

@@ -178,4 +178,16 @@ TEST_CASE("UC messages to a peer whose Ethernet address nobody tells are lost af
   qp.at(1001ms).completes(1).counted(Count::kRequesterUnresolved, 1).quiet();
 }
 
+TEST_CASE("UC messages to another peer wait for its Ethernet address as those to the first did",
+          "[uc][sqd][timeout]") {
+  // IBA 10.3.1.6 ?: the address may change in SQD
+  RcScript qp{uc({.resolved = false})};
+  qp.at(0us).post_send(4).at(1001ms).completes(1);
+  qp.move_to(QpState::kSqd).raises(AsyncEventType::kSqDrained);
+  REQUIRE(qp.modify({.state = QpState::kSqd, .dgid = Gid::from_v4({10, 0, 0, 9}), .sgid_index = 0},
+                    qp_attr::kState | qp_attr::kAv));
+  qp.move_to(QpState::kRts).post_send(4).post_send(4).at(2000ms).quiet();
+  qp.at(2002ms).completes(2).completes(3);
+}
+
 }  // namespace uroce::test
