@@ -345,6 +345,8 @@ void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
   } else if (has_many_qps() && armed.is_set() && comes_for_nothing(armed, due, now)) {
     disarm(qp, due);
   }
+  if (qp.context().congestion != nullptr) [[unlikely]]
+    paced_until_ = std::max(paced_until_, qp.context().congestion->rate.deadline());
   wake(qp.context().send_cq);
   wake(*qp.context().recv_cq);
   report_events(qp);

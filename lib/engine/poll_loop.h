@@ -164,9 +164,11 @@ class PollLoop {
 
   /// Work was posted that no iteration has taken yet.
   [[nodiscard]] bool has_doorbells() const noexcept { return !doorbells_.looks_empty(); }
+  /// Or is due so soon that it must not be slept over: a pause between two packets of a QP that is slowed
+  /// down would be the longer one of both.
   [[nodiscard]] bool has_work() const noexcept {
     return !ready_.empty() || !inner_ready_.empty() || !bulk_ready_.empty() || owing_ != nullptr ||
-           !joint_acks_.empty() || has_doorbells() || has_frames();
+           !joint_acks_.empty() || has_doorbells() || has_frames() || now_ < paced_until_;
   }
   /// When an iteration is due although nothing arrives; unset: never.
   [[nodiscard]] Ticks deadline(Ticks now) const noexcept;
@@ -395,6 +397,7 @@ class PollLoop {
   UndatedPosts undated_;                             // since now_
   Ticks crowded_until_;                              // bulk transfers do not have the loop to themselves
   const transport::QueuePair* prompt_qp_ = nullptr;  // because of this QP, or others besides
+  Ticks paced_until_;                                // a QP that is slowed down may send before long
   Ticks asked_until_;                                // nor may they hold up what was sent last, no bulk
   const transport::QueuePair* bulk_qp_ = nullptr;    // of the last long frame
   Ticks came_until_;                                 // nor what came last

@@ -40,6 +40,7 @@ TEST_CASE("what waits for its time leaves then, whatever the QP has answered mea
   f.post_send(*qp, 2);
   f.run(2000);
   REQUIRE(psns_of(f.taken(), kRcSendOnly) == std::vector<std::uint32_t>{0});  // the second must wait 46 us
+  CHECK(f.loop.has_work());  // whoever runs the loop does not sleep meanwhile
   give({.opcode = kRcAck, .psn = 0, .aeth = wire::Aeth{.syndrome = 0x1f, .msn = 1}});
   give({.opcode = kRcWriteOnly, .psn = 0, .ack_req = true, .reth = wire::Reth{}});
   f.run(20'000);
@@ -48,4 +49,6 @@ TEST_CASE("what waits for its time leaves then, whatever the QP has answered mea
   CHECK(psns_of(early, kRcSendOnly).empty());
   f.run(150'000);
   CHECK(psns_of(f.taken(), kRcSendOnly) == std::vector<std::uint32_t>{1});
+  f.run(1'000'000);
+  CHECK_FALSE(f.loop.has_work());
 }
