@@ -136,6 +136,13 @@ std::optional<Neighbours::Change> Neighbours::learn(const NextHop& hop, const Ma
   return Change{hop, mac};
 }
 
+/// Nothing else is done about it: which of the two is to give way only those know who gave out the addresses.
+/// RFC 5227 2.4, RFC 4862 5.4.4
+void Neighbours::watch_claim(const NextHop& claimed, const MacAddress& by) noexcept {
+  if (by != port_.info().mac && addresses_.is_own(claimed.gid, claimed.vlan))
+    counters_.add(Count::kAddressConflicts);
+}
+
 void Neighbours::answer(const wire::Arp& question, std::uint16_t vlan) noexcept {
   const wire::LinkAddress link = link_to(question.sender_mac, vlan);
   std::byte* reply = port_.tx_claim(wire::arp_frame_len(link));
@@ -158,7 +165,9 @@ std::optional<Neighbours::Change> Neighbours::on_arp(std::span<const std::byte> 
   const bool asks_us = arp->operation == wire::Arp::Operation::kRequest &&
                        addresses_.is_own(Gid::from_v4(arp->target_ip), vlan);
   if (asks_us && answers) answer(*arp, vlan);
-  return learn({.gid = Gid::from_v4(arp->sender_ip), .vlan = vlan}, arp->sender_mac, now);
+  const NextHop sender{.gid = Gid::from_v4(arp->sender_ip), .vlan = vlan};
+  if (answers) watch_claim(sender, arp->sender_mac);
+  return learn(sender, arp->sender_mac, now);
 }
 
 void Neighbours::answer(const wire::NeighbourMessage& question, const wire::PacketView& view) noexcept {
@@ -182,7 +191,9 @@ std::optional<Neighbours::Change> Neighbours::on_icmp6(const wire::PacketView& v
   const std::uint16_t vlan = view.vlan_id();
   if (message->is_advertisement) {
     const MacAddress mac = message->link_address.value_or(view.src_mac());
-    return learn({.gid = message->target, .vlan = vlan}, mac, now);
+    const NextHop target{.gid = message->target, .vlan = vlan};
+    if (answers) watch_claim(target, mac);
+    return learn(target, mac, now);
   }
   if (answers && addresses_.is_own(message->target, vlan)) answer(*message, view);
   if (message->src.is_zero() || !message->link_address.has_value()) return std::nullopt;

@@ -53,7 +53,8 @@ class Neighbours {
     NextHop hop;
     MacAddress mac;
   };
-  /// @param answers  questions about our addresses: one loop of a device is enough for that
+  /// @param answers  questions about our addresses, and counts who else has one: one loop of a device is
+  ///                 enough for that
   /// @return what changed, if anything.
   std::optional<Change> on_arp(std::span<const std::byte> frame, const wire::PacketView& view, bool answers,
                                Ticks now) noexcept;
@@ -80,6 +81,7 @@ class Neighbours {
   [[nodiscard]] std::uint64_t ask_interval(std::uint8_t asked) const noexcept;
   void ask(const Entry& entry) noexcept;
   std::optional<Change> learn(const NextHop& hop, const MacAddress& mac, Ticks now) noexcept;
+  void watch_claim(const NextHop& claimed, const MacAddress& by) noexcept;
   void answer(const wire::Arp& question, std::uint16_t vlan) noexcept;
   void answer(const wire::NeighbourMessage& question, const wire::PacketView& view) noexcept;
   [[nodiscard]] wire::LinkAddress link_to(const MacAddress& mac, std::uint16_t vlan) const noexcept;

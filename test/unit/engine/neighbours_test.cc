@@ -397,6 +397,62 @@ TEST_CASE("an address is kept for whoever still needs it", "[engine][neighbours]
   f.loop.remove(*second, f.now());
 }
 
+namespace {
+
+/// "`target` is at `mac`", unasked.
+Bytes advertisement(const MacAddress& mac, const Gid& target, std::uint16_t vlan = 0) {
+  const wire::NeighbourMessage message{.is_advertisement = true,
+                                       .override_old = true,
+                                       .src = target,
+                                       .dst = *Gid::parse("ff02::1"),
+                                       .target = target,
+                                       .link_address = mac};
+  const wire::LinkAddress link{
+      .src = mac, .dst = wire::multicast_mac(message.dst), .vlan_tci = wire::vlan_tag(vlan)};
+  Bytes frame(wire::neighbour_frame_len(link, message));
+  wire::emit_neighbour_frame(frame.data(), link, message);
+  return frame;
+}
+
+}  // namespace
+
+TEST_CASE("another station that has an address of ours is counted", "[engine][neighbours]") {
+  // C3; RFC 5227 2.4, RFC 4862 5.4.4
+  const Gid own_v6 = *Gid::parse("fd99::1");
+  LoopFixture f({{*Gid::parse("fe80::1"), 64}, {LoopFixture::local_v4(), 24}, {own_v6, 64, 5}});
+  const auto conflicts_after = [&](const Bytes& frame) {
+    const std::uint64_t before = f.loop.counters().get(Count::kAddressConflicts);
+    f.give(frame);
+    f.run(10'000);
+    return f.loop.counters().get(Count::kAddressConflicts) - before;
+  };
+  const MacAddress own_mac = f.port->info().mac;
+  CHECK(conflicts_after(arp_reply(kOther, f.local_v4())) == 1);
+  CHECK(conflicts_after(arp_frame(kOther, wire::make_arp_request(kOther, f.local_v4(), f.peer_v4()))) == 1);
+  CHECK(conflicts_after(arp_reply(own_mac, f.local_v4())) == 0);  // our own, by some way round
+  CHECK(conflicts_after(arp_reply(kOther, f.peer_v4())) == 0);
+  CHECK(conflicts_after(arp_frame(kOther, wire::make_arp_request(kOther, Gid::from_v4({}), f.local_v4()))) ==
+        0);  // a probe, which is answered
+  CHECK(conflicts_after(advertisement(kOther, own_v6, 5)) == 1);
+  CHECK(conflicts_after(advertisement(kOther, own_v6)) == 0);  // in another VLAN than ours
+  CHECK(conflicts_after(advertisement(own_mac, own_v6, 5)) == 0);
+  CHECK(conflicts_after(advertisement(kOther, *Gid::parse("fd99::2"), 5)) == 0);
+  engine::Addresses addresses = f.addresses;
+  REQUIRE(addresses.remove(f.local_v4(), 0));
+  f.loop.set_addresses(addresses, f.now());
+  CHECK(conflicts_after(arp_reply(kOther, f.local_v4())) == 0);  // no longer ours
+}
+
+TEST_CASE("another station that has an address of ours is counted by one loop of the device",
+          "[engine][neighbours]") {
+  TwoLoops both;
+  both.give(arp_reply(kOther, LoopFixture::local_v4()));
+  both.run(4);
+  CHECK(both.loops[0]->counters().get(Count::kAddressConflicts) == 1);
+  CHECK(both.loops[1]->counters().get(Count::kRxArp) == 1);
+  CHECK(both.loops[1]->counters().get(Count::kAddressConflicts) == 0);
+}
+
 TEST_CASE("what is heard of one peer is not believed of another", "[engine][neighbours]") {
   LoopFixture f;
   const AhId first{1ULL << 32};
