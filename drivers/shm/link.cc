@@ -8,10 +8,12 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 
+#include "base/held_back_signal.h"
 #include "drivers/shm/abandoned.h"
 #include "drivers/shm/file_lock.h"
 
@@ -113,7 +115,7 @@ std::optional<Link::Holder> holder_of(int file, unsigned side) noexcept {
 
 /// @return 0 or what went wrong; not EINTR, be it that the program has signals a thousand times a second:
 /// what was taken before one of them stays taken.
-int take_room(int file, off_t bytes) noexcept {
+int take_pages(int file, off_t bytes) noexcept {
   constexpr off_t kPiece = 1 << 20;
   for (off_t at = 0; at < bytes;) {
     const int error = ::posix_fallocate(file, at, std::min(kPiece, bytes - at));
@@ -122,6 +124,25 @@ int take_room(int file, off_t bytes) noexcept {
     at += kPiece;
   }
   return 0;
+}
+
+/// Makes the file that long, of zeros. Pages are taken now: a full file system shall be an error here, not a
+/// SIGBUS later.
+/// @return 0 or what went wrong
+int take_room(int file, off_t bytes) noexcept {
+  const HeldBackSignal no_limit(SIGXFSZ);
+  if (::ftruncate(file, 0) != 0 || ::ftruncate(file, bytes) != 0) return errno;
+  return take_pages(file, bytes);
+}
+
+Error no_room(const std::string& path, off_t bytes, int error) {
+  const std::string said =
+      "shm: " + std::to_string(bytes) + " bytes for " + path + " are not to be had (" + std::strerror(error);
+  if (error == EFBIG)
+    return {Errc::kNoMemory, said + "); raise ulimit -f or give a smaller ring=, e.g. ring=256K"};
+  return {Errc::kNoMemory, said +
+                               "); give a smaller ring, e.g. ring=256K, or more room: "
+                               "mount -o remount,size=1G /dev/shm"};
 }
 
 Result<int> open_file(const std::string& path) {
@@ -253,15 +274,7 @@ Status Link::initialise(const LinkConfig& config) {
   if (Preamble former; read_preamble(file_, former))
     remove_bells(geometry_.queues, std::min(former.header.queues, kMaxQueues));
   const auto total = static_cast<off_t>(geometry_.total_bytes());
-  if (::ftruncate(file_, 0) != 0 || ::ftruncate(file_, total) != 0)
-    return system_error("shm: cannot size " + path_);
-  // Pages are taken now: a full file system shall be an error here, not a SIGBUS later.
-  if (const int error = take_room(file_, total); error != 0) {
-    return Error{Errc::kNoMemory, "shm: " + std::to_string(total) + " bytes for " + path_ +
-                                      " are not to be had (" + std::strerror(error) +
-                                      "); give a smaller ring, e.g. ring=256K, or more room: " +
-                                      "mount -o remount,size=1G /dev/shm"};
-  }
+  if (const int error = take_room(file_, total); error != 0) return no_room(path_, total, error);
   const LinkHeader header{.magic = kMagic,
                           .version = kLayoutVersion,
                           .queues = geometry_.queues,

@@ -5,8 +5,13 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <string_view>
+
+#include "base/eventfd.h"
+#include "base/held_back_signal.h"
 
 namespace uroce {
 
@@ -18,12 +23,22 @@ int open_to_append(const std::string& path) noexcept {
 }
 
 /// @return 0 or errno
+int write_all(int fd, std::string_view text) noexcept {
+  while (!text.empty()) {
+    const long written = write_uncancelled(fd, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return errno;
+    if (written == 0) return ENOSPC;
+    text.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return 0;
+}
+
+/// @return 0 or errno
 int append(const std::string& path, std::string_view text) noexcept {
   const int fd = open_to_append(path);
   if (fd < 0) return errno;
-  const ssize_t written = ::write(fd, text.data(), text.size());
-  int error = written < 0 ? errno : 0;
-  if (error == 0 && static_cast<std::size_t>(written) < text.size()) error = ENOSPC;
+  int error = write_all(fd, text);
   if (::close(fd) != 0 && error == 0) error = errno;  // of file systems that write late
   return error;
 }
@@ -56,6 +71,8 @@ void append_counters(const std::string& path, const std::string& what, std::span
   for (const Counter& one : counters) {
     if (one.value != 0) text += one.name + " " + std::to_string(one.value) + "\n";
   }
+  const HeldBackSignal no_limit(SIGXFSZ);
+  const HeldBackSignal no_pipe(SIGPIPE);  // nor of stderr
   if (const int error = append(path, text); error != 0) tell_once(path, error);
 }
 

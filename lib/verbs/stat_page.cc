@@ -10,8 +10,10 @@
 #include <atomic>
 #include <bit>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 
+#include "base/held_back_signal.h"
 #include "verbs/loop_counters.h"
 
 namespace uroce {
@@ -97,6 +99,7 @@ bool StatPage::map() noexcept {
   const std::uint64_t blocks = block_at(header_, header_.loops);
   const std::uint64_t rows = row_at(header_, 0);
   const std::uint64_t end = row_at(header_, header_.rows);
+  const HeldBackSignal no_limit(SIGXFSZ);
   fd_ = ::memfd_create(stat_layout::kFileName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (fd_ < 0 || ::ftruncate(fd_, static_cast<off_t>(end)) != 0 ||
       ::posix_fallocate(fd_, 0, static_cast<off_t>(blocks)) != 0 ||

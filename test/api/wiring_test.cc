@@ -1,8 +1,13 @@
 // What a Config says reaches the QPs of its device, and one that makes no sense opens none.
+#include <fcntl.h>
+
+#include <array>
 #include <fstream>
 #include <iterator>
 
 #include "api/side.h"
+#include "support/full_at.h"
+#include "verbs/counters_file.h"
 
 namespace uroce::api {
 namespace {
@@ -197,6 +202,27 @@ TEST_CASE("a device that closes adds its counters to the file that is named", "[
   const auto device = Device::open(config);
   REQUIRE_FALSE(device.has_value());
   CHECK_THAT(device.error().text, Catch::Contains("counters: '/no/such/folder/x'"));
+}
+
+TEST_CASE("counters that find no room, or nobody who reads them, end no program", "[api][config]") {
+  const std::array counters{Counter{.name = "completions", .value = 1}};
+  const std::string path = "/tmp/uroce-wiring-" + std::to_string(getpid()) + ".full";
+  std::ofstream(path) << "0123456789";
+  CHECK(test::end_of_full_at(10, [&] {
+          append_counters(path, "shm:x", counters);
+          return true;
+        }) == "good");
+  std::ifstream in(path);
+  CHECK(std::string(std::istreambuf_iterator<char>(in), {}) == "0123456789");
+  unlink(path.c_str());
+
+  CHECK(test::end_of([&] {  // nor does what is told about it
+          std::array<int, 2> pipe{};
+          if (::pipe2(pipe.data(), O_CLOEXEC) != 0 || dup2(pipe[1], STDERR_FILENO) < 0) return false;
+          close(pipe[0]);
+          append_counters("/dev/stderr", "shm:x", counters);
+          return true;
+        }) == "good");
 }
 
 TEST_CASE("what is for other networks goes to the gateway", "[api][config][neighbours]") {

@@ -9,6 +9,7 @@
 
 #include "api/side.h"
 #include "apps/stat/report.h"
+#include "support/full_at.h"
 #include "verbs/stat_page.h"
 
 namespace uroce::apps {
@@ -241,4 +242,23 @@ TEST_CASE("QPs are told with their peers, those that have counted most first", "
 }
 
 }  // namespace
+TEST_CASE("a device that a limit of file sizes leaves no room for its rows opens and shows nothing",
+          "[stat]") {
+  // 12 MiB for the rows, less than 1 for the link
+  constexpr std::uintmax_t kBytes = 4U << 20;
+  CHECK(test::end_of_full_at(kBytes, [] {
+          return uroce::StatPage::make(
+                     1, 65536,
+                     {.port = "shm:x", .addresses = "", .names = "rx_roce", .qp_names = "cnps naks"}) ==
+                 nullptr;
+        }) == "good");
+  Config config;
+  config.port = "shm:limited" + std::to_string(getpid()) + ",ring=64K";
+  config.no_huge = true;
+  CHECK(test::end_of_full_at(kBytes, [&] {
+          const auto device = Device::open(config);
+          return device && own().empty();
+        }) == "good");
+}
+
 }  // namespace uroce::apps

@@ -1,7 +1,6 @@
 #include <catch2/catch.hpp>
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include "drivers/loopback/loopback.h"
 #include "drivers/pcap/pcap_port.h"
 #include "port_helpers.h"
+#include "support/full_at.h"
 
 using namespace uroce;
 using namespace uroce::drivers;
@@ -24,22 +24,6 @@ struct TemporaryFile {
   ~TemporaryFile() { std::filesystem::remove(path); }
   std::string path =
       std::filesystem::temp_directory_path() / ("uroce-" + std::to_string(::getpid()) + ".pcapng");
-};
-
-/// Files end at so many bytes, as if there were no more room: nothing is to be said about it meanwhile.
-class FullAt {
- public:
-  explicit FullAt(std::uintmax_t bytes) {
-    REQUIRE(getrlimit(RLIMIT_FSIZE, &before_) == 0);
-    const rlimit limit{.rlim_cur = bytes, .rlim_max = before_.rlim_max};
-    REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
-  }
-  ~FullAt() { setrlimit(RLIMIT_FSIZE, &before_); }
-  FullAt(const FullAt&) = delete;
-  FullAt& operator=(const FullAt&) = delete;
-
- private:
-  rlimit before_{};
 };
 
 Bytes contents(const std::string& path) {

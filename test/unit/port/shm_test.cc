@@ -15,6 +15,7 @@
 #include "drivers/shm/open.h"
 #include "port_helpers.h"
 #include "shared_bytes.h"
+#include "support/full_at.h"
 
 using namespace uroce;
 using namespace uroce::drivers;
@@ -189,6 +190,18 @@ TEST_CASE("a link whose file or bell is something else is refused, and what was 
   CHECK(refused.error().code == Errc::kPermission);
   CHECK(::access(path.c_str(), F_OK) != 0);
   ::unlink((path + "~0.0").c_str());
+}
+
+TEST_CASE("a link that a limit of file sizes has no room for is refused, and nothing of it stays",
+          "[shm][open]") {
+  const std::string name = unique_name("limited");
+  CHECK(end_of_full_at(100'000, [&] {
+          const auto refused = open_shm(options_for(name, ",ring=256K"));
+          return !refused && refused.error().code == Errc::kNoMemory &&
+                 refused.error().text.find("raise ulimit -f or give a smaller ring=") != std::string::npos;
+        }) == "good");
+  for (const char* suffix : {"", "~0.0", "~1.0"})
+    CHECK(::access((shm::link_path(name) + suffix).c_str(), F_OK) != 0);
 }
 
 TEST_CASE("a forked child that closes its copy leaves the link to its parent", "[shm][open]") {
