@@ -215,7 +215,7 @@ void Device::listen(std::span<const MacAddress> groups) noexcept {
   if (info_.ends != 0) return;
   rte_eth_dev_info facts{};
   if (rte_eth_dev_info_get(id_, &facts) == 0 && facts.if_index != 0) {
-    listeners_ = GroupSocket(facts.if_index, groups);
+    listeners_.listen(facts.if_index, groups);
     return;
   }
   constexpr std::size_t kMost = 64;
@@ -231,7 +231,10 @@ void Device::listen(std::span<const MacAddress> groups) noexcept {
 }
 
 void Device::keep_from_kernel(std::span<const Gid> addresses) noexcept {
-  if (spec_.is_exclusive) filter_ = KernelFilter(if_nametoindex(spec_.netdev.c_str()), addresses);
+  if (!spec_.is_exclusive) return;
+  KernelFilter next(if_nametoindex(spec_.netdev.c_str()), addresses);
+  // Without a descriptor for another one, what there is goes on.
+  if (next.works() || addresses.empty()) filter_ = std::move(next);
 }
 
 Device::~Device() {

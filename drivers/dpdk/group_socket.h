@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "drivers/dpdk/owned_fd.h"
 #include "uroce/types.h"
@@ -14,12 +15,17 @@ namespace uroce::drivers::dpdk {
 /// Threads: one at a time.
 class GroupSocket {
  public:
-  GroupSocket() noexcept = default;
-  /// Where the kernel refuses, the interface filters as before.
-  GroupSocket(unsigned interface_index, std::span<const MacAddress> groups) noexcept;
+  /// To these groups and no others. Where the kernel refuses one, or there is no memory, the interface
+  /// filters as before; it needs a descriptor only the first time.
+  /// @param interface_index  the same each time
+  void listen(unsigned interface_index, std::span<const MacAddress> groups) noexcept;
 
  private:
+  /// @param what  PACKET_ADD_MEMBERSHIP or PACKET_DROP_MEMBERSHIP
+  bool change(int what, unsigned interface_index, const MacAddress& group) const noexcept;
+
   OwnedFd fd_;
+  std::vector<MacAddress> heard_;  ///< in order
 };
 
 }  // namespace uroce::drivers::dpdk

@@ -5,14 +5,18 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <optional>
+#include <sstream>
 #include <thread>
 
 #include "drivers/dpdk/interface.h"
@@ -231,6 +235,62 @@ TEST_CASE("a lack of descriptors changes nothing about an interface", "[eal][lin
   CHECK(watch->state() == kUp);
   CHECK(run("ip link del kb"));
   CHECK(watch->state() == kGone);
+}
+
+namespace {
+
+/// Which of some group addresses the kernel lets into an interface. @param groups  as the kernel writes them
+std::string heard_on(const std::string& interface, const std::vector<std::string>& groups) {
+  std::ifstream in("/proc/net/dev_mcast");
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  std::string heard;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string index, name, users, ours, group;
+    words >> index >> name >> users >> ours >> group;
+    for (std::size_t i = 0; name == interface && i < groups.size(); ++i)
+      heard += group == groups[i] ? std::to_string(i) : "";
+  }
+  std::ranges::sort(heard);
+  return heard;
+}
+
+/// What af_packet:ga hears, step by step, where nothing can be opened but at first.
+std::string join_and_leave_without_descriptors() {
+  if (std::system("ip link add ga type veth peer name gb && ip link set ga up && ip link set gb up") != 0)
+    return "no interfaces";
+  const std::vector<std::string> names{"01005e010101", "01005e010102", "01005e010103"};
+  const std::array<MacAddress, 3> macs{
+      {{{1, 0, 0x5e, 1, 1, 1}}, {{1, 0, 0x5e, 1, 1, 2}}, {{1, 0, 0x5e, 1, 1, 3}}}};
+  auto port = open_port("af_packet:ga");
+  if (!port) return port.error().text;
+  const auto listen_to = [&](std::span<const MacAddress> groups) {
+    (*port)->listen(groups);
+    return true;
+  };
+  listen_to(std::array{macs[0], macs[2]});
+  std::string heard = heard_on("ga", names);
+  (void)errno_without_descriptors([&] { return listen_to(macs); });
+  heard += ' ' + heard_on("ga", names);
+  (void)errno_without_descriptors([&] { return listen_to(std::array{macs[2], macs[1]}); });
+  heard += ' ' + heard_on("ga", names);
+  (void)errno_without_descriptors([&] { return listen_to({}); });
+  heard += ' ' + heard_on("ga", names);
+  listen_to(macs);
+  port->reset();
+  return heard + ' ' + heard_on("ga", names) + '.';
+}
+
+}  // namespace
+
+TEST_CASE("a port without descriptors goes on hearing its groups, joins and leaves others",
+          "[eal][af_packet]") {
+  Child child([](const Report& report) {
+    report.line(join_and_leave_without_descriptors());
+    return 0;
+  });
+  CHECK(child.next_line(in_seconds(30)) == "02 012 12  .");
 }
 
 namespace {

@@ -16,6 +16,7 @@
 #include "drivers/dpdk/kernel_filter.h"
 #include "eal/frames.h"
 #include "eal/requirement.h"
+#include "support/no_descriptors.h"
 #include "wire/frame_template.h"
 
 namespace uroce::test {
@@ -153,6 +154,28 @@ TEST_CASE("what is no address of the port any more is the kernel's again", "[eal
           stage.send(kKept4, kRoce, 'b');
           return "port " + stage.seen(2) + " kernel " + stage.roce.next();
         }) == "port ab kernel b");
+}
+
+TEST_CASE("what is kept from the kernel stays so where no descriptor is left for another address",
+          "[eal][af_packet]") {
+  CHECK(said_by([] {
+          Stage stage("af_packet:fa");
+          if (!stage.is_ready()) return std::string("not ready");
+          (*stage.port)->keep_from_kernel(std::array{kKept4});
+          (void)errno_without_descriptors([&] {
+            (*stage.port)->keep_from_kernel(std::array{kKept4, kOther4});
+            return true;
+          });
+          stage.send(kKept4, kRoce, 'a');
+          stage.send(kOther4, kRoce, 'b');
+          std::string said = "port " + stage.seen(2) + " kernel " + stage.roce.next();
+          (void)errno_without_descriptors([&] {
+            (*stage.port)->keep_from_kernel({});
+            return true;
+          });
+          stage.send(kKept4, kRoce, 'c');
+          return said + stage.roce.next();
+        }) == "port ab kernel bc");
 }
 
 TEST_CASE("what was kept from the kernel is its own again when the process has been killed",
