@@ -87,25 +87,16 @@ bool capture_logs() {
   return rte_openlog_stream(stream) == 0;
 }
 
-/// "0@(2,5-7)": one lcore, which may run wherever this process may.
-std::string lcore_argument() {
+/// Those where this process may run; none if the system does not say.
+cpu_set_t allowed_cpus() noexcept {
   cpu_set_t cpus;
-  CPU_ZERO(&cpus);
-  std::string list = "--lcores=0@(";
-  const std::size_t empty = list.size();
-  if (sched_getaffinity(0, sizeof cpus, &cpus) == 0) {
-    for (std::size_t cpu = 0; cpu < CPU_SETSIZE && cpu < RTE_MAX_LCORE; ++cpu) {
-      if (CPU_ISSET(cpu, &cpus)) list.append(list.size() > empty ? "," : "").append(std::to_string(cpu));
-    }
-  }
-  if (list.size() == empty) list += '0';
-  list += ')';
-  return list;
+  if (sched_getaffinity(0, sizeof cpus, &cpus) != 0) CPU_ZERO(&cpus);
+  return cpus;
 }
 
 std::vector<std::string> eal_arguments(const EalNeeds& needs) {
-  std::vector<std::string> arguments = {"uroce", lcore_argument(), "--no-telemetry", "--no-shconf",
-                                        "--file-prefix=uroce"};
+  std::vector<std::string> arguments = {"uroce", lcore_argument(allowed_cpus()), "--no-telemetry",
+                                        "--no-shconf", "--file-prefix=uroce"};
   if (needs.no_huge) {
     const std::uint64_t wanted_mib = ((needs.bytes + kEalBytes) >> 20) * 2;
     arguments.insert(arguments.end(), {"--no-huge", "-m", std::to_string(std::max(kNoHugeMib, wanted_mib))});
@@ -169,6 +160,17 @@ struct ThreadRegistration {
 };
 
 }  // namespace
+
+std::string lcore_argument(const cpu_set_t& cpus) {
+  std::string list = "--lcores=0@(";
+  const std::size_t empty = list.size();
+  for (std::size_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &cpus)) list.append(list.size() > empty ? "," : "").append(std::to_string(cpu));
+  }
+  if (list.size() == empty) list += '0';
+  list += ')';
+  return list;
+}
 
 Status start_eal(const EalNeeds& needs) {
   static std::mutex mutex;

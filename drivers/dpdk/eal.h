@@ -1,6 +1,8 @@
 /// Starts DPDK's environment abstraction layer, once per process, on first use.
 #pragma once
 
+#include <sched.h>
+
 #include <cstdint>
 #include <string>
 
@@ -24,6 +26,10 @@ struct EalNeeds {
 /// PCI,
 ///         kSystem with the EAL's own words.
 Status start_eal(const EalNeeds& needs);
+
+/// What tells the EAL that it has one lcore, which may run on any of these CPUs: "--lcores=0@(2,5,6)". CPU 0
+/// if there are none. RTE_MAX_LCORE bounds lcores, not CPUs.
+[[nodiscard]] std::string lcore_argument(const cpu_set_t& cpus);
 
 /// Makes the calling thread known to the EAL, which gives it mbuf caches. Undone when the thread ends.
 void enter_eal_thread() noexcept;
