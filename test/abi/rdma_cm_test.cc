@@ -17,6 +17,9 @@
 #include "test/abi/rdma_cm_side.h"
 #include "test/support/no_descriptors.h"
 
+/// Of <infiniband/marshall.h>.
+extern "C" void ibv_copy_qp_attr_from_kern(ibv_qp_attr* to, ib_uverbs_qp_attr* from);
+
 namespace uroce::test {
 namespace {
 
@@ -282,6 +285,39 @@ TEST_CASE("what the kernel refuses is refused", "[abi][rdmacm]") {
   CHECK(file.set_option(id, RDMA_OPTION_ID_ACK_TIMEOUT, &value, 1) == 0);
   const std::uint32_t datagrams = file.create(2, RDMA_PS_UDP);
   CHECK(file.set_option(datagrams, RDMA_OPTION_ID_ACK_TIMEOUT, &value, 1) == EINVAL);
+}
+
+TEST_CASE("an ACK timeout that is set is the QP's, 0 too: none", "[abi][rdmacm]") {
+  const auto [set, timeout] = GENERATE(table<int, int>({{-1, 16}, {0, 0}, {20, 20}}));  // -1: not set
+  CAPTURE(set);
+  const Own own;
+  const VerbsSide peer;
+  const File file;
+  (void)listening(file, 1, own.ip, 7000);
+  const std::uint32_t id = file.create(2);
+  const auto code = static_cast<std::uint8_t>(set);
+  if (set >= 0) REQUIRE(file.set_option(id, RDMA_OPTION_ID_ACK_TIMEOUT, &code, sizeof code) == 0);
+  REQUIRE(file.resolve(id, own.ip, 7000) == 0);
+  CHECK(file.next().event == kAddrResolved);
+  REQUIRE(file.resolve_route(id) == 0);
+  CHECK(file.next().event == kRouteResolved);
+  REQUIRE(connect(file, id, own.side.qp->qp_num, "") == 0);
+  REQUIRE(accept(file, file.next().id, 3, peer.qp->qp_num) == 0);
+  CHECK(file.next().event == kConnectResponse);
+  for (const auto state : {IBV_QPS_INIT, IBV_QPS_RTR, IBV_QPS_RTS}) {
+    rdma_ucm_init_qp_attr init{};
+    init.id = id;
+    init.qp_state = state;
+    auto told = file.ask<ib_uverbs_qp_attr>(RDMA_USER_CM_CMD_INIT_QP_ATTR, init);
+    ibv_qp_attr attr{};
+    ibv_copy_qp_attr_from_kern(&attr, &told);
+    attr.qp_state = state;
+    REQUIRE(ibv_modify_qp(own.side.qp, &attr, static_cast<int>(told.qp_attr_mask)) == 0);
+  }
+  ibv_qp_attr attr{};
+  ibv_qp_init_attr made{};
+  REQUIRE(ibv_query_qp(own.side.qp, &attr, IBV_QP_TIMEOUT, &made) == 0);
+  CHECK(attr.timeout == timeout);
 }
 
 TEST_CASE("whoever has asked, or is asked, has nothing to end before there is a connection, and no error",

@@ -62,7 +62,8 @@ ib_user_path_rec route_of(const UcmId& id, PathMtu mtu) noexcept {
   route.mtu_selector = route.rate_selector = route.packet_life_time_selector = kExactly;
   route.mtu = raw(mtu);
   route.rate = k100Gbps;
-  route.packet_life_time = id.ack_timeout == 0 ? kLifetime : static_cast<__u8>(id.ack_timeout - 1);
+  const std::uint8_t ack_timeout = id.ack_timeout.value_or(0);
+  route.packet_life_time = ack_timeout == 0 ? kLifetime : static_cast<__u8>(ack_timeout - 1);
   route.hop_limit = id.path.hop_limit;
   route.traffic_class = id.traffic_class;
   route.numb_path = 1;
@@ -259,7 +260,7 @@ int Ucm::init_qp_attr(const Call& call) {
     auto attr = id->cm.has_value() ? channel_->qp_attr(*id->cm)
                                    : Result<QpAttr>(Error{Errc::kBadState, "not connected"});
     if (!attr && state != IBV_QPS_INIT) return EINVAL;
-    if (attr && id->ack_timeout != 0) attr->timeout = id->ack_timeout;
+    if (attr) attr->timeout = id->ack_timeout.value_or(attr->timeout);
     response = attributes_of<ib_uverbs_qp_attr>(attr ? *attr : QpAttr{});
     response.qp_attr_mask = mask_of(state, id->type);
   }

@@ -60,7 +60,7 @@ int Ucm::connect(const Call& call) {
                                                          .to = *id->remote,
                                                          .terms = terms_of(cmd.conn_param, cmd.ece, id->type),
                                                          .traffic_class = id->traffic_class,
-                                                         .ack_timeout = id->ack_timeout,
+                                                         .ack_timeout = id->ack_timeout.value_or(0),
                                                          .private_data = bytes,
                                                          .timeout = kTimeout,
                                                          .patience = kPatience});

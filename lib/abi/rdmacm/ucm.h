@@ -45,8 +45,8 @@ struct UcmId {
   bool shares_port = false;
   bool tells_ece = false;  ///< the program named options; else the peer's are not its business
   std::uint8_t traffic_class = 0;
-  std::uint8_t ack_timeout = 0;  ///< code; 0: the manager's
-  unsigned backlog = 0;          ///< listener: requests that may be unread
+  std::optional<std::uint8_t> ack_timeout;  ///< of its QP, code; 0: none; unset: the manager's
+  unsigned backlog = 0;                     ///< listener: requests that may be unread
 
   [[nodiscard]] bool is_datagram() const noexcept { return type == QpType::kUd; }
 };
