@@ -161,6 +161,11 @@ bool MessageChannel::Impl::take_arrival(const Wc& wc, Message& message) noexcept
     ended = true;
     return false;
   }
+  if ((wc.flags & wc_flag::kWithImm) == 0) {
+    breach = "the peer has sent without immediate data, which a channel always sends";
+    ended = true;
+    return false;
+  }
   const auto slot = static_cast<std::uint32_t>(wc.wr_id);
   const std::span<const std::byte> data = memory.memory().subspan(receive_at(slot), wc.byte_len);
   const std::uint32_t word = network_order(wc.imm_data);

@@ -309,6 +309,27 @@ TEST_CASE("what is no message does not keep a poll from its end", "[messages]") 
   CHECK(text_of(message[0]) == "x");
 }
 
+TEST_CASE("a peer that sends what no channel does ends the channel, and is granted nothing", "[messages]") {
+  const auto [opcode, why] = GENERATE(table<WrOpcode, std::string>(
+      {{WrOpcode::kSend, "the peer has sent without immediate data, which a channel always sends"},
+       {WrOpcode::kRdmaWriteWithImm,
+        "the peer has written elsewhere, with immediate data, where messages are sent"}}));
+  Channels channels({.message_bytes = 64});
+  channels.meet();
+  const std::uint32_t credits = channels.b.credits();
+  REQUIRE(channels.a.qp().post_send(SendWr{.opcode = opcode}));
+  std::array<Message, 1> message;
+  CHECK(within(10s, [&] {
+    channels.joined.a.device.progress();
+    return channels.b.poll(message) > 0 || channels.b.has_ended();
+  }));
+  CHECK(channels.b.has_ended());
+  CHECK(channels.b.credits() == credits);
+  CHECK(channels.b.counts().received == 0);
+  CHECK(channels.b.end_text() == why);
+  CHECK(channels.b.send(bytes_of("x")) == Sent::kEnded);
+}
+
 TEST_CASE("channels that no device can have are refused", "[messages]") {
   End end = lone(Mode::kApp);
   for (const auto& attr : {MessageChannelAttr{.sends = 0}, MessageChannelAttr{.receives = 0},
