@@ -191,15 +191,17 @@ void Agent::on_req(const Received& in) {
   tell(*c, std::move(event));
 }
 
-/// IBA 12.9.8.3.1 ?: what was said is said again.
+/// IBA 12.9.8.3.1 ?: what was said is said again. The REP also where only the QP is known to have heard
+/// something: a peer that still asks may not have it.
 void Agent::on_duplicate_req(Conversation& c, Ticks) {
   ++counters_.duplicates;
+  const bool is_unconfirmed = c.state == State::kEstablished && !c.is_active && !c.has_rtu;
   if (c.state == State::kReqRcvd) {
     say(c, wire::make_cm_mad(c.transaction, wire::CmMra{.local_comm_id = raw(c.id),
                                                         .remote_comm_id = c.remote_id,
                                                         .about = wire::CmAbout::kReq,
                                                         .service_timeout = kBusyTimeout}));
-  } else if (c.state == State::kRepSent || (c.state == State::kTimewait && c.refused)) {
+  } else if (c.state == State::kRepSent || is_unconfirmed || (c.state == State::kTimewait && c.refused)) {
     repeat(c);
   }
 }
@@ -265,7 +267,9 @@ void Agent::on_rep(const Received& in) {
 void Agent::on_rtu(const Received& in) {
   const auto rtu = wire::CmRtu::parse(in.body);
   Conversation* c = addressed(rtu.remote_comm_id, in.from);
-  if (c == nullptr || c->remote_id != rtu.local_comm_id || c->state != State::kRepSent) {
+  const bool is_peer = c != nullptr && c->remote_id == rtu.local_comm_id;
+  if (is_peer) c->has_rtu = true;
+  if (!is_peer || c->state != State::kRepSent) {
     ++(c != nullptr && c->state == State::kEstablished ? counters_.duplicates : counters_.unexpected);
     return;
   }

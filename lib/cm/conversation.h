@@ -58,6 +58,7 @@ struct Conversation {
   CmTerms mine;
   CmTerms theirs;
   bool is_active = false;
+  bool has_rtu = false;   ///< the peer has said that it has our REP
   bool is_uroce = false;  ///< the peer
   PathMtu path_mtu = PathMtu::k1024;
   std::uint8_t ack_timeout = 0;

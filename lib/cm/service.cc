@@ -184,7 +184,7 @@ bool Cm::Impl::is_own(const Gid& gid) const {
 
 bool Cm::Impl::has_heard(CmId id) {
   const cm::Conversation* c = agent.find(id);
-  return c != nullptr && uroce::has_heard(device, c->mine.qpn, c->mine.psn);
+  return c != nullptr && uroce::has_heard(device, c->mine.qpn);
 }
 
 // What the agent tells.

@@ -191,6 +191,7 @@ void QueuePair::reset() noexcept {
   reset_halves();
   ctx_.fatal = ctx_.send_fault = Fault::kNone;
   ctx_.fatal_blames_wr = false;
+  ctx_.attr.rq_psn = Psn{};  // as the halves: has_heard()
   ctx_.full_cq = {};
   ctx_.lost_bytes = ctx_.carried_bytes = 0;
   ctx_.own_counters.clear();

@@ -47,6 +47,10 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
   /// Moves the state machine or changes attributes. Changes nothing on failure.
   Status modify(const QpAttr& attr, std::uint32_t mask, const QpBounds& bounds);
   [[nodiscard]] QpAttr query() const noexcept;
+  /// Whether a connected QP has taken anything that its peer sent since it was to receive.
+  [[nodiscard]] bool has_heard() const noexcept {
+    return state() >= QpState::kRtr && expected_psn() != ctx_.attr.rq_psn;
+  }
   /// Switches on what the QP can do of these options of ece::kVendor, and nothing else; in Reset or Init.
   /// @return what that is
   std::uint32_t grant(std::uint32_t options);

@@ -73,11 +73,11 @@ std::string unresolved_text(Device& device, const Ah& ah) {
   return is_resolved(device, ah) ? "" : describe_unresolved(device.impl().address_table(), ah.attr());
 }
 
-bool has_heard(Device& device, Qpn qpn, Psn first) {
+bool has_heard(Device& device, Qpn qpn) {
   bool heard = false;
   runner_of(device, qpn).execute([&](engine::PollLoop& loop, Ticks) {
     const transport::QueuePair* qp = loop.find(qpn);
-    heard = qp != nullptr && qp->state() >= QpState::kRtr && qp->query().rq_psn != first;
+    heard = qp != nullptr && qp->has_heard();
   });
   return heard;
 }

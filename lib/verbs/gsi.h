@@ -69,8 +69,8 @@ class QpWhereabouts {
 /// That of a QP, from now on. By its owner.
 std::shared_ptr<QpWhereabouts> whereabouts_of(Qp& qp);
 
-/// Whether a QP has received anything since it was to expect `first`.
-[[nodiscard]] bool has_heard(Device& device, Qpn qpn, Psn first);
+/// Whether a connected QP has heard from its peer, whatever PSN the application made it expect first.
+[[nodiscard]] bool has_heard(Device& device, Qpn qpn);
 /// PollLoop::keep_alive() of a QP of the device.
 void keep_alive(Device& device, Qpn qpn, std::chrono::nanoseconds silence);
 /// PollLoop::watch_failures() of all loops; -1: no more.

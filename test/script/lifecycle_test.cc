@@ -125,6 +125,24 @@ TEST_CASE("a QP in RTR reports the first packet once, even if it has to refuse i
   qp.in(send_only(0)).out(RnrNak{0, 12, 0});
 }
 
+TEST_CASE("a QP has heard from its peer once it has taken something, until it is reset", "[rc][state]") {
+  const QpState state = GENERATE(QpState::kRtr, QpState::kRts);
+  RcScript qp{{.expected_psn = 200, .state = state}};
+  qp.post_recv(8);
+  CHECK_FALSE(qp.qp().has_heard());
+  qp.in(send_only(201)).forget();
+  CHECK_FALSE(qp.qp().has_heard());
+  qp.in(send_only(200)).forget();
+  CHECK(qp.qp().has_heard());
+  qp.move_to(QpState::kError).forget();
+  CHECK(qp.qp().has_heard());
+  qp.move_to(QpState::kReset);
+  CHECK_FALSE(qp.qp().has_heard());
+  REQUIRE(qp.modify({.state = QpState::kInit}, qp_attr::kInitMask));
+  qp.move_to(QpState::kError).forget();
+  CHECK_FALSE(qp.qp().has_heard());
+}
+
 TEST_CASE("a QP drains: started messages end, the rest waits", "[rc][sqd][T16]") {
   // IBA 10.3.1.6 ?
   RcScript qp{{.mtu = 256, .max_unacked = 4}};

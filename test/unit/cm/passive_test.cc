@@ -176,6 +176,32 @@ TEST_CASE("data instead of the RTU: established", "[cm]") {
   CHECK(a.state(id) == State::kEstablished);
 }
 
+TEST_CASE("established without an RTU: a REQ that comes again brings the REP again, until the RTU comes",
+          "[cm]") {
+  Station a;
+  a.listener();
+  const auto req = peer_req();
+  const CmId id = a.asked(req);
+  a.accept(id, "reply");
+  a.out<CmRep>();
+  const auto rep = a.last_mad;
+  REQUIRE(a.agent.notify_established(id));
+  a.event(CmEventType::kEstablished);
+  for (unsigned i = 0; i < 2; ++i) {
+    a.in(req);
+    a.out<CmRep>();
+    CHECK((a.last_mad == rep));
+  }
+  a.in(rtu_to(id, kPeerId + 1));  // of somebody else
+  a.in(req);
+  a.out<CmRep>();
+  a.in(rtu_to(id));
+  a.in(req);
+  a.wait(100 * kSecond);
+  a.quiet();
+  CHECK(a.state(id) == State::kEstablished);
+}
+
 TEST_CASE("a REQ that comes again is answered by what was said: state by state", "[cm]") {
   Station a;
   a.listener();
