@@ -22,6 +22,7 @@ class Connection {
   /// Connects `qp`, which is in Reset or Init, to a listener; receives can be posted before in Init. Options
   /// that both ends asked for with Qp::set_ece() are switched on. Blocks for `ask.timeout` at most.
   /// @return kNotFound if no address reaches it, kTimeout if nobody answers, kPeer if the listener refuses.
+  /// `qp` is as it was then, or in Error.
   static Result<Connection> connect(Cm& cm, Qp& qp, const CmConnect& ask);
   /// The same for those who may have to give up before: asks so ten times a second.
   /// @return kTimeout, too, once `gives_up`.
@@ -75,7 +76,7 @@ class ConnectionRequest {
   /// Addresses, terms and private data.
   [[nodiscard]] const CmEvent& peer() const noexcept { return event_; }
   /// Connects `qp`, which is in Reset or Init. Blocks until the peer is ready, `timeout` at most.
-  /// @return kTimeout, kPeer if it gave up.
+  /// @return kTimeout, kPeer if it gave up: `qp` is in Error then.
   Result<Connection> accept(Qp& qp, const CmAccept& answer,
                             std::chrono::milliseconds timeout = std::chrono::seconds(5));
   void reject(std::span<const std::byte> private_data = {});

@@ -5,6 +5,7 @@
 
 #include "base/bounded_time.h"
 #include "cm/connect_error.h"
+#include "cm/service.h"
 
 namespace uroce {
 
@@ -20,6 +21,15 @@ Result<std::unique_ptr<CmChannel>> new_channel(Cm& cm) {
   auto channel = CmChannel::create(cm);
   if (!channel) return channel.error();
   return std::make_unique<CmChannel>(std::move(*channel));
+}
+
+/// Of one that is given up, though it may have come about just now: its QP stops.
+Error give_up(CmChannel& channel, CmId id, std::string text) {
+  channel.impl().cm.call([id, &cm = channel.impl().cm](cm::Agent&, Ticks) {
+    cm.abandon(id);
+    return true;
+  });
+  return Error{Errc::kTimeout, std::move(text)};
 }
 
 }  // namespace
@@ -43,8 +53,8 @@ Result<Connection> Connection::connect(Cm& cm, Qp& qp, const CmConnect& ask,
   while (true) {
     const std::chrono::nanoseconds left = end - std::chrono::steady_clock::now();
     if ((*channel)->wait(event, std::min(left, kLook))) break;
-    if (left <= kLook) return Error{Errc::kTimeout, to_string(ask.to) + " did not answer in time"};
-    if (gives_up()) return Error{Errc::kTimeout, "gave up before " + to_string(ask.to) + " answered"};
+    if (left <= kLook) return give_up(**channel, *id, to_string(ask.to) + " did not answer in time");
+    if (gives_up()) return give_up(**channel, *id, "gave up before " + to_string(ask.to) + " answered");
   }
   if (event.type != CmEventType::kEstablished) return connect_error(event);
   return Connection(std::move(*channel), *id, std::move(event));
@@ -97,7 +107,7 @@ Result<Connection> ConnectionRequest::accept(Qp& qp, const CmAccept& answer,
   if (Status accepted = (*own)->accept(id, answer, &qp); !accepted) return accepted.error();
   CmEvent event;
   if (!(*own)->wait(event, bounded(timeout)))
-    return Error{Errc::kTimeout, to_string(event_.remote) + " is not ready in time"};
+    return give_up(**own, id, to_string(event_.remote) + " is not ready in time");
   if (event.type != CmEventType::kEstablished) return connect_error(event);
   event_.id = CmId{};
   CmEvent peer = event_;

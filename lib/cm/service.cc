@@ -326,6 +326,12 @@ void Cm::Impl::close(CmId id) {
   for (const CmId request : waiting) close(request);
 }
 
+void Cm::Impl::abandon(CmId id) {
+  const auto found = holders.find(raw(id));
+  if (found != holders.end() && agent.may_disconnect(id)) release(found->second);
+  close(id);
+}
+
 void Cm::Impl::close_all(CmChannel::Impl& channel) noexcept {
   for (auto next = holders.begin(); next != holders.end();) {
     const auto found = next++;

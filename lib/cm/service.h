@@ -69,6 +69,8 @@ struct Cm::Impl final : cm::AgentHost {
   Status connect(CmId id, const CmConnect& ask, Qp* qp);
   Status accept(CmId id, const CmAccept& answer, Qp* qp);
   void close(CmId id);
+  /// close(); a QP that was given goes to Error if it is connected.
+  void abandon(CmId id);
   /// The channel goes: its ids too.
   void close_all(CmChannel::Impl& channel) noexcept;
   /// Where there is no memory for it, the peer is not told.
