@@ -3,6 +3,8 @@
 
 Usage: config_test.py [SOURCE_ROOT]
 """
+import collections
+import itertools
 import os
 import pathlib
 import re
@@ -159,6 +161,39 @@ class Check(Scripts):
         result = self.run_script("config/check", "--suite", "unit", SETUP="1")
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertEqual(result.stdout.splitlines()[-1], "0 passed, 1 failed, 0 skipped")
+
+    def seeds_of_soak(self, seconds):
+        """{program and its kind: ranges of seeds of its runs}; each has at most as many as it shall do."""
+        stub = 'echo "$0 $*" >>runs\n'
+        programs = [f"build-asan/test/{name}" for name in (
+            "sim/rc_sim", "sim/cm_sim", "sim/congestion_sim", "fuzz/random_mads", "fuzz/random_packets",
+            "api/api_fuzz")]
+        for program in [*programs, "build/test/soak/mixed_ops"]:
+            self.put(program, stub)
+        (self.folder / "runs").write_text("")
+        result = self.run_script("config/check", "--soak", seconds)
+        self.assertEqual(result.returncode, 0, result.stdout + result.stderr)
+        found = collections.defaultdict(list)
+        for line in (self.folder / "runs").read_text().splitlines():
+            said = dict(re.findall(r"--(\w+) (\d+)", line))
+            counts = [said[name] for name in ("schedules", "mads", "packets", "sequences") if name in said]
+            kind = " ".join([pathlib.Path(line.split()[0]).name, *re.findall(r"--\w+(?= --)", line)])
+            first = int(said["seed"])
+            found[kind].append(range(first, first + int([*counts, 1][0])))
+        return found
+
+    def test_rounds_of_a_soak_share_no_seed(self):
+        for seconds in (2, 4, 8):  # as many as a busy machine needs for two rounds
+            found = self.seeds_of_soak(seconds)
+            if min(map(len, found.values())) >= 2:
+                break
+        for program, runs in found.items():
+            self.assertGreaterEqual(len(runs), 2, program)
+            for one, next_one in itertools.pairwise(runs):
+                self.assertLessEqual(one.stop, next_one.start, program)
+        self.assertEqual(sorted(found), sorted(
+            ["rc_sim", "rc_sim --mixed", "rc_sim --multicast", "rc_sim --selective", "cm_sim",
+             "congestion_sim", "random_mads", "random_packets", "api_fuzz", "mixed_ops"]))
 
     def test_tests_that_were_cut_off_have_failed(self):
         log = '{"name": "uroce:unit / wire", "result": "OK", "stdout": "3 passed, 0 failed"}'
