@@ -8,8 +8,11 @@ import time
 
 import links
 
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import wrong_data
+
 SKIPPED = 77
-# What Runner.finish() says of a process. Neither is the doing of a busy machine...
+# What Runner.finish() says of a process, beside wrong data. None is the doing of a busy machine...
 CRASH = re.compile(r"^ended by signal \d+$", re.M)
 HANG = re.compile(r"^hangs$", re.M)
 # ... but these wait for ever for a datagram that was lost.
@@ -33,9 +36,10 @@ def arguments_of(description, *flags):
 
 
 def may_again(name, why):
-    """Whether a busy machine may be what was wrong: these programs have bounds of their own. A crash and a
-    hang never are."""
-    return not CRASH.search(why) and not (HANG.search(why) and not LOSES.search(name))
+    """Whether a busy machine may be what was wrong: these programs have bounds of their own. Wrong data, a
+    crash and a hang never are its doing."""
+    is_bad = wrong_data.is_told(why) or CRASH.search(why) or (HANG.search(why) and not LOSES.search(name))
+    return not is_bad
 
 
 def tried_twice(name, run):

@@ -20,6 +20,7 @@ import time
 import cases
 import links
 import programs_test
+import wrong_data
 
 SECONDS = 60  # for one pair
 LINES = 12  # of what each says, where it fails
@@ -139,7 +140,7 @@ class Runner(programs_test.Runner):
             why = self.finish_both(client, server, end, LINES)
         if why is None and "{folder}/received" in pair[1]:
             same = filecmp.cmp(self.folder / "sent", received, shallow=False)
-            return None if same else "what was received is not what was sent"
+            return None if same else wrong_data.NOT_WHAT_WAS_SENT
         return why
 
     def finish_first(self, client, server, end):

@@ -20,9 +20,8 @@ import time
 
 import cases
 import links
-
-sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import tcp_ports
+import wrong_data
 
 SECONDS = 60  # for one pair
 LONG_SECONDS = 240
@@ -93,7 +92,8 @@ class Runner:
 
     @staticmethod
     def finish(process, end, other=None):
-        """@return whether it ended well; what it said, and last how it ended if it crashed or hangs"""
+        """@return whether it ended well; what it said, and last what is wrong if its data are, if it crashed
+        or hangs"""
         try:
             output, _ = process.communicate(timeout=max(0.1, end - time.monotonic()))
         except subprocess.TimeoutExpired:
@@ -103,7 +103,8 @@ class Runner:
         number = -code if code < 0 else code - 128  # as env and others pass it on
         if number in signal.valid_signals() and number != signal.SIGKILL:  # which is sent from here
             output += f"\nended by signal {number}"
-        return code == 0, output
+        is_wrong = wrong_data.is_told(output)
+        return code == 0 and not is_wrong, output + is_wrong * f"\n{wrong_data.NOT_WHAT_WAS_SENT}"
 
     def finish_both(self, client, server, end, lines):
         """@return what went wrong, with so many last lines of what each said, or None"""

@@ -1,6 +1,7 @@
 """Test cases that share one lab: counted, timed and told one by one."""
 import argparse
 import contextlib
+import pathlib
 import re
 import subprocess
 import sys
@@ -10,6 +11,9 @@ import traceback
 from agent import GuestError
 from lab import LabError
 from packages import Unavailable
+
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import wrong_data
 
 SKIPPED = 77
 SHORT = 300  # characters of a fault's beginning, and as many of its end, where all are listed
@@ -82,23 +86,32 @@ class Crash(AssertionError):
     """A program was ended by a signal that nobody sent."""
 
 
+class Wrong(AssertionError):
+    """What was received is not what was sent."""
+
+
+def fault_told(what):
+    """The fault that a program's words stand for."""
+    return (Wrong if wrong_data.is_told(what) else AssertionError)(what)
+
+
 def require_exit_code(program, wanted, what):
     """@param program  one that has ended"""
-    fault = Crash if program.returncode < 0 else AssertionError
     if program.returncode != wanted:
-        raise fault(f"{what} is {program.returncode}, must be {wanted}")
+        said = f"{what} is {program.returncode}, must be {wanted}"
+        raise Crash(said) if program.returncode < 0 else fault_told(said)
 
 
 def twice(what, run, may_again=lambda: True):
     """Stock programs have bounds of their own that a busy machine may pass: once is no failure, but told. A
-    crash always is one.
+    crash and wrong data always are one.
 
     @param may_again  called in between; false: the failure stands
     @return what run() returns, the first time or the second
     """
     try:
         return run()
-    except Crash:
+    except (Crash, Wrong):
         raise
     except (AssertionError, GuestError) as fault:
         print(f"again {what}: {fault}", flush=True)
@@ -120,7 +133,19 @@ def require_equal(found, wanted, what):
 
 def require(condition, what):
     if not condition:
-        raise AssertionError(what)
+        raise fault_told(what)
+
+
+def require_right_data(said):
+    """Of what a program said that perhaps ended well all the same."""
+    if wrong_data.is_told(said):
+        raise Wrong(said)
+
+
+def require_same(found, sent, what):
+    """Of data, or of their digests."""
+    if found != sent:
+        raise Wrong(f"{what} is {found}, {wrong_data.NOT_WHAT_WAS_SENT}: {sent}")
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from pathlib import Path
 from agent import GuestError
 from lab import ENGINE_IPS, GUEST_IPS, HOST_IPS, PREFIXES, lab
 from packages import Unavailable
-from report import clean_kernel_log, main, require, require_equal, require_exit_code, tail, twice
+from report import clean_kernel_log, main, require, require_exit_code, require_same, tail, twice
 
 ROLES = ("client", "server")  # uroce's
 CM_THREAD = "uroce-rdma-cm"  # of a program that is about to bind an address
@@ -81,7 +81,7 @@ class Meeting:
                     self.ends_well(there)
             if self.copies:
                 here = self.sum_of(self.sent)
-                require_equal(self.guest.run(SHOW_SUM + self.received).out, here, "what arrived")
+                require_same(self.guest.run(SHOW_SUM + self.received).out, here, "what arrived")
         finally:
             self.end(there)
 
@@ -99,7 +99,7 @@ class Meeting:
                 self.end(there)
         if self.copies:
             there = self.guest.run(SHOW_SUM + self.sent)
-            require_equal(self.sum_of(self.received), there.out, "what arrived")
+            require_same(self.sum_of(self.received), there.out, "what arrived")
 
     @staticmethod
     def sum_of(file):
