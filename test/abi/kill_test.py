@@ -4,7 +4,7 @@
 Usage: kill_test.py UROCE_PROGRAM [--veth] [PATTERN...]
 
 The other end must end with an error of its own in bounded time, a pair of programs on another link must
-end well, and a server that outlives its clients must serve the next one. The links are shm; with --veth,
+go on, and a server that outlives its clients must serve the next one. The links are shm; with --veth,
 af_packet between network namespaces, which needs root.
 """
 import json
@@ -16,6 +16,7 @@ import time
 
 import cases
 import cm_programs_test
+import links
 import programs_test
 import tcp_ports
 
@@ -25,7 +26,7 @@ WORK = 100  # requests of the client before one of the two is killed
 # Without -R only ends that have requests in flight can know, or that have a TCP connection besides.
 ENDLESS = ("ib_send_lat -R -D 600", "ib_send_lat -R -e -n 5000000", "ib_write_bw -D 600",
            "ib_read_lat -D 600")
-BESIDE = "ib_write_bw -D 3 -F"  # -F: also where a busy core spoils its measuring of the clock
+BESIDE = "ib_write_bw -D 600"
 SERVED = "rping -s -P"
 CLIENTS = ("rping -c -a {server} -C 1000000000", "rping -c -a {server} -C 10 -V")
 
@@ -34,15 +35,21 @@ def make_link(is_veth, which):
     return cm_programs_test.Veth(which) if is_veth else cm_programs_test.Shm(False, which)
 
 
-def await_work(uroce, client, end):
-    """Returns once the client is at work, or it or the time is over."""
+def requests_of(uroce, client):
+    """How many it has begun by now."""
     words = list(map(str, [uroce, "stat", client.pid, "--json", "--interval-ms", 200]))
+    told = subprocess.run(words, capture_output=True, text=True, check=False)
+    devices = json.loads(told.stdout)["devices"] if told.returncode == 0 else []
+    counters = (device["counters"].get("requester_messages", {"total": 0}) for device in devices)
+    return max((counter["total"] for counter in counters), default=0)
+
+
+def await_work(uroce, client, end, since=0):
+    """@return true once the client has begun WORK requests more; false if it or the time is over before"""
     while client.poll() is None and time.monotonic() < end:
-        told = subprocess.run(words, capture_output=True, text=True, check=False)
-        devices = json.loads(told.stdout)["devices"] if told.returncode == 0 else []
-        counters = (device["counters"].get("requester_messages", {"total": 0}) for device in devices)
-        if any(counter["total"] >= WORK for counter in counters):
-            return
+        if requests_of(uroce, client) >= since + WORK:
+            return client.poll() is None
+    return False
 
 
 class Pair:
@@ -72,21 +79,24 @@ class Pair:
             return f"after the {side} was killed, the other end says:\n{output}"
         return None
 
-    def finish(self, end):
-        """@return what went wrong, or None"""
-        results = [self.runner.finish(process, end) for process in (self.client, self.server)]
-        return None if all(good for good, _ in results) else "beside it:\n" + "\n".join(
-            output for _, output in results)
+    def await_work(self, since=0):
+        """@return what kept it from its work, or None"""
+        if await_work(self.runner.uroce, self.client, time.monotonic() + BOUND, since):
+            return None
+        return f"no work is seen:\n" + "\n".join(
+            links.end(process) if process.poll() is None else self.runner.finish(process, 0)[1]
+            for process in (self.client, self.server))
 
 
 def kill_one_of_two(uroce, is_veth, command, side):
     """@return what went wrong, or None"""
-    end = time.monotonic() + SECONDS
     with make_link(is_veth, 0) as first, make_link(is_veth, 1) as second:
-        beside = Pair(programs_test.Runner(uroce, second), BESIDE)
         pair = Pair(programs_test.Runner(uroce, first), command)
-        await_work(uroce, pair.client, time.monotonic() + BOUND)
-        wrong = [pair.survivor_of(side, BOUND), beside.finish(end)]
+        beside = Pair(programs_test.Runner(uroce, second), BESIDE)
+        idle = pair.await_work() or beside.await_work()
+        if idle is not None:
+            return idle
+        wrong = [pair.survivor_of(side, BOUND), beside.await_work(requests_of(uroce, beside.client))]
     return "\n".join(filter(None, wrong)) or None
 
 
@@ -99,8 +109,7 @@ def serve_the_next(uroce, is_veth):
         cm_programs_test.await_cm(server, end)
         first, second = (shlex.split(client.format(server=link.cm[0])) for client in CLIENTS)
         killed = runner.start(1, first)
-        await_work(uroce, killed, time.monotonic() + BOUND)
-        was_at_work = killed.poll() is None
+        was_at_work = await_work(uroce, killed, time.monotonic() + BOUND)
         killed.kill()
         said = runner.finish(killed, end)[1]
         good, output = runner.finish(runner.start(1, second), end)
