@@ -5,6 +5,7 @@ Usage: config_test.py [SOURCE_ROOT]
 """
 import collections
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -77,6 +78,17 @@ class Quickstart(Scripts):
         self.assertEqual(self.steps("--ports=shm:x", status=2), [])
         words = ["--quick", "--json", "--no-huge", "--port", "shm:x", "--mtu=2000"]
         self.assertEqual(self.steps(*words)[-1], "uroce")
+
+    def test_stdout_is_the_demos(self):
+        for name in ("config/setup", "config/hugepages", "config/train", "bin/ninja"):
+            self.put(name, f"echo {name} speaks\n{(self.folder / name).read_text()}")
+        self.put("uroce", '[ ! -e second ] || { rm second; exit 17; }; echo "{\\"words\\": \\"$*\\"}"')
+        (self.folder / "second").touch()  # status 17: once more with --no-huge
+        result = self.run_script("config/quickstart", "--json", "--quick")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(json.loads(result.stdout)["words"].split()[:3], ["demo", "--json", "--quick"])
+        for told in ("config/setup speaks", "config/hugepages speaks", "bin/ninja speaks", "] next: "):
+            self.assertIn(told, result.stderr)
 
     def test_files_of_options_are_those_of_the_callers_directory(self):
         self.put("uroce", 'cat "$3" "$UROCE_CONFIG" >found && [ ! -e second ] || { rm second; exit 17; }')
