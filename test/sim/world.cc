@@ -110,8 +110,9 @@ void World::judge(const wire::PacketView& packet) {
   require(plan_.link.fits(packet), "a packet in a frame of another VLAN, priority or version");
   if (!packet.op->is_joint_ack()) return judge_alone(packet);
   require(packet.joint_acks() > 1, "a joint ACK that is none");
+  wire::PacketView ack = packet.first_of_joint_acks();
   for (std::size_t i = 0; i < packet.joint_acks(); ++i) {
-    const wire::PacketView ack = packet.joint_ack(i);
+    if (i > 0) packet.show_joint_ack(i, ack);
     judge_alone(ack);
     const std::size_t flow = flow_of_qpn_.at(raw(ack.bth.dest_qpn));
     require((plan_.flows[flow].ece & ece::kJointAcks) != 0, "a joint ACK to who cannot read it");
