@@ -125,6 +125,7 @@ struct Congestion {
   ReactionPoint rate;
   NotificationPoint marks;
   wire::FrameTemplate cnp_head;  ///< valid while the peer's Ethernet address is known
+  bool answers_first = false;    ///< the next packet that may leave is a READ response
 };
 
 }  // namespace uroce::transport

@@ -60,16 +60,23 @@ class QueuePairOf final : public QueuePair {
       settle(tx.now);
       return !answered && receiver_.has_responses();
     }
-    const unsigned reserve = responses ? std::max(1U, tx.budget / 2) : 0;
+    const bool is_answers_turn = responses && answers_first();
+    bool answered = is_answers_turn ? receiver_.transmit(tx) : !responses;
+    const unsigned reserve = responses && !is_answers_turn ? std::max(1U, tx.budget / 2) : 0;
     tx.budget = tx.budget > reserve ? tx.budget - reserve : 1;
     const Gate gate = sender_.transmit(tx);
     tx.budget += reserve;
-    const bool answered = !responses || receiver_.transmit(tx);
+    if (responses && !is_answers_turn) answered = receiver_.transmit(tx);
+    if (ctx_.congestion != nullptr) [[unlikely]]
+      ctx_.congestion->answers_first = !is_answers_turn && is_response_held(tx.now);
     settle(tx.now);
     return (gate == Gate::kOpen && !ctx_.has_failed()) || (!answered && receiver_.has_responses());
   }
 
-  void transmit_requests(TxContext& tx) noexcept override { sender_.transmit(tx); }
+  void transmit_requests(TxContext& tx) noexcept override {
+    if (!answers_first()) [[likely]]
+      sender_.transmit(tx);
+  }
 
   void correct_times(Ticks assumed, Ticks actual) noexcept override {
     if constexpr (requires { sender_.correct_times(assumed, actual); })
@@ -196,6 +203,11 @@ class QueuePairOf final : public QueuePair {
     if (!pkeys_match(packet.bth.pkey, kDefaultPkey)) return Count::kDropBadPkey;
     const Count verdict = Receiver::refuse_addresses(ctx_, packet, local);
     return verdict == Count::kRxRoce ? on_cnp(now) : verdict;
+  }
+  /// Requests and READ responses that congestion control keeps back take turns: those that came first each
+  /// time would let the other one wait for ever.
+  [[nodiscard]] bool answers_first() const noexcept {
+    return ctx_.congestion != nullptr && ctx_.congestion->answers_first;
   }
   /// A READ response that is due and may not leave yet, and is waited for.
   [[nodiscard]] bool is_response_held(Ticks now) const noexcept {

@@ -181,6 +181,29 @@ TEST_CASE("READ responses are slowed down like requests, and what follows them w
   qp.out(Ack{3, 2});
 }
 
+TEST_CASE("a QP that is slowed down answers READs although it has enough to send itself", "[rc][dcqcn]") {
+  RcScript qp{controlled()};
+  slow_down(qp);
+  qp.at(150us).together([](RcScript& script) {
+    for (int i = 0; i < 10; ++i) script.post_write(1024);
+  });
+  qp.in({.opcode = kRcReadRequest, .psn = 0, .ack_req = true, .reth = own(qp, 4)});
+  int writes_before = 0;
+  bool is_answered = false;
+  for (auto time = 151us; !is_answered && time < 3ms; qp.at(time), time += 1us) {
+    while (qp.waiting() > 0) {
+      wire::PacketView view;
+      const Bytes frame = qp.take_frame();
+      REQUIRE(wire::parse_packet(frame, view) == wire::ParseResult::kRoce);
+      is_answered = is_answered || view.bth.opcode == kRcReadResponseOnly;
+      if (!is_answered) ++writes_before;
+    }
+  }
+  CHECK(is_answered);
+  CHECK(writes_before <= 3);
+  qp.forget();
+}
+
 TEST_CASE("a UC sender is slowed down, a UD one knows nothing of it", "[uc][ud][dcqcn]") {
   RcScript uc{controlled(QpType::kUc)};
   uc.at(0us).together([](RcScript& script) {
