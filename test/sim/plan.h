@@ -101,9 +101,9 @@ struct LinkPlan {
 
   /// Whether `packet` came in such a frame.
   [[nodiscard]] bool fits(const wire::PacketView& packet) const noexcept {
-    const std::optional<std::uint16_t> tag =
-        vlan == 0 ? std::nullopt : std::optional{static_cast<std::uint16_t>(sl << 13 | vlan)};
-    return packet.gid_type == type && packet.link().vlan_tci == tag;
+    const std::optional<std::uint16_t> tag = packet.link().vlan_tci;
+    const bool has_tag = vlan == 0 ? !tag.has_value() : tag == static_cast<std::uint16_t>(sl << 13 | vlan);
+    return packet.gid_type == type && has_tag;
   }
 };
 
