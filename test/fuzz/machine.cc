@@ -26,11 +26,12 @@ constexpr std::uint32_t kRights = access::kAll | access::kFlushGlobal | access::
 constexpr std::size_t kInbox = 0, kSink = 1, kTarget = 2, kSource = 3, kInvalidatable = 5;
 constexpr std::uint32_t kMtu = 256;
 
-wire::FrameAddress from_peer() {
+wire::FrameAddress from_peer(std::uint8_t traffic_class = 0) {
   return {.src_mac = kPeerMac,
           .dst_mac = {{2, 0, 0, 0, 0, 1}},
           .sgid = Gid::from_v4({10, 0, 0, 2}),
-          .dgid = Gid::from_v4({10, 0, 0, 1})};
+          .dgid = Gid::from_v4({10, 0, 0, 1}),
+          .traffic_class = traffic_class};
 }
 
 }  // namespace
@@ -124,6 +125,14 @@ void Machine::add_area(std::size_t len, std::uint32_t pd, std::uint32_t access, 
   areas_.push_back(area);
 }
 
+transport::QpBounds Machine::bounds() const noexcept {
+  return {.gid_count = 2,
+          .max_unacked = 16,
+          .hardened = hardened_,
+          .credits = hardened_ % 2 == 0,
+          .congestion = {.is_on = controls_rate_, .line_bps = 1'000'000'000, .cnp_gap_ns = 5'000}};
+}
+
 void Machine::connect() {
   QpAttr attr;
   attr.path_mtu = PathMtu::k256;
@@ -135,15 +144,14 @@ void Machine::connect() {
   attr.max_rd_atomic = attr.max_dest_rd_atomic = 4;
   attr.min_rnr_timer = 1;
   attr.timeout = 4;
-  const transport::QpBounds bounds{
-      .gid_count = 2, .max_unacked = 16, .hardened = hardened_, .credits = hardened_ % 2 == 0};
   qp_.grant(ece::kMaskedAtomics | ece::kJointAcks | (hardened_ % 2 == 0 ? ece::kSelectiveRepeat : 0));
   for (const auto& [state, mask] : {std::pair{QpState::kReset, qp_attr::kState},
                                     {QpState::kInit, qp_attr::kInitMask},
                                     {QpState::kRtr, qp_attr::kRtrMask},
                                     {QpState::kRts, qp_attr::kRtsMask}}) {
     attr.state = state;
-    require(loop_.modify(qp_, attr, mask, bounds, Ticks{now_ns_}).has_value(), "the QP cannot be connected");
+    require(loop_.modify(qp_, attr, mask, bounds(), Ticks{now_ns_}).has_value(),
+            "the QP cannot be connected");
   }
   if (!peer_known_) {
     const wire::LinkAddress link{.src = kPeerMac, .dst = port_.info().mac};
@@ -163,6 +171,7 @@ void Machine::settle(std::uint64_t ns) {
 
 void Machine::run(std::span<const std::uint8_t> input) {
   port_.has_room = true;
+  controls_rate_ = !input.empty() && input.back() % 2 != 0;
   connect();
   poll(1000);
   for (Choices choices(input); !choices.is_empty();) step(choices);
@@ -307,7 +316,8 @@ std::uint8_t Machine::choose_opcode(Choices& choices) {
         kRcSendFirst,  kRcSendOnly,     kRcSendOnlyImm, kRcSendOnlyInv,       kRcWriteFirst,
         kRcWriteOnly,  kRcWriteOnlyImm, kRcReadRequest, kRcCompareSwap,       kRcFetchAdd,
         kRcAck,        kRcAck,          kRcAtomicAck,   kRcReadResponseOnly,  kRcReadResponseFirst,
-        kRcWriteFirst, kRcFlush,        kRcAtomicWrite, kRcMaskedCompareSwap, kRcMaskedFetchAdd};
+        kRcWriteFirst, kRcFlush,        kRcAtomicWrite, kRcMaskedCompareSwap, kRcMaskedFetchAdd,
+        kCnp};
     return raw(kStarts[choices.below(kStarts.size())]);
   }
   if (before.is_send)
@@ -332,11 +342,11 @@ std::vector<std::byte> Machine::make_frame(Choices& choices) {
   const std::uint32_t payload = choose_payload(op, choices);
   const std::uint8_t pad = wire::pad_for(payload);
   const std::uint32_t headers = op.known ? op.header_bytes : wire::Bth::kSize;
-  const wire::FrameTemplate head{from_peer()};
+  const std::uint32_t flags = choices.byte();
+  const wire::FrameTemplate head{from_peer(static_cast<std::uint8_t>(flags >> 5 & wire::kEcnMask))};
   std::vector<std::byte> frame(head.frame_len(headers, payload, pad));
   const auto len = static_cast<std::uint32_t>(frame.size());
   std::byte* bth = head.emit_head(frame.data(), len - head.overhead());
-  const std::uint32_t flags = choices.byte();
   std::byte* at = wire::emit_at(
       bth, wire::Bth{.opcode = wire::Opcode{opcode},
                      .solicited = (flags & 1) != 0,
@@ -458,15 +468,13 @@ void Machine::modify(Choices& choices) {
   QpAttr attr;
   attr.state = QpState{static_cast<std::uint8_t>(choices.below(8))};
   const std::uint32_t mask = choices.below(4) == 0 ? choices.word() & 0x1f'ffff : qp_attr::kState;
-  const transport::QpBounds bounds{
-      .gid_count = 2, .max_unacked = 16, .hardened = hardened_, .credits = hardened_ % 2 == 0};
   attr.dgid = Gid::from_v4({10, 0, 0, 2});
   attr.dest_qpn = kPeer;
   attr.path_mtu = PathMtu::k256;
   attr.access_flags = kRights;
   attr.max_dest_rd_atomic = static_cast<std::uint8_t>(choices.below(8));
   attr.max_rd_atomic = static_cast<std::uint8_t>(choices.below(8));
-  static_cast<void>(loop_.modify(qp_, attr, mask, bounds, Ticks{now_ns_}));
+  static_cast<void>(loop_.modify(qp_, attr, mask, bounds(), Ticks{now_ns_}));
   settle(100);
 }
 

@@ -83,6 +83,9 @@ class Machine {
   /// Packets that arrived, and requests among them that were executed.
   [[nodiscard]] std::uint64_t packets() const noexcept { return packets_; }
   [[nodiscard]] std::uint64_t executed() noexcept { return loop_.counters().get(Count::kResponderPackets); }
+  /// CNPs that left, and those that slowed the QP down.
+  [[nodiscard]] std::uint64_t cnps_sent() noexcept { return loop_.counters().get(Count::kCnpsSent); }
+  [[nodiscard]] std::uint64_t cnps_handled() noexcept { return loop_.counters().get(Count::kCnpsHandled); }
 
  private:
   struct Area {
@@ -95,6 +98,7 @@ class Machine {
   void map_memory();
   void add_area(std::size_t len, std::uint32_t pd, std::uint32_t access, bool may_change);
   void connect();
+  [[nodiscard]] transport::QpBounds bounds() const noexcept;
   void settle(std::uint64_t ns);
 
   // Steps.
@@ -137,6 +141,7 @@ class Machine {
   std::uint64_t packets_ = 0;
   std::uint32_t hardened_ = 0;
   bool peer_known_ = false;
+  bool controls_rate_ = false;
   wire::Opcode last_in_{};        // of the last packet that was made
   std::uint32_t write_left_ = 0;  // bytes of its WRITE that are still to come
 };
