@@ -12,12 +12,14 @@
 /// --trace writes every packet in words to standard error, --pcap as sent to a capture file.
 ///
 /// Schedule i has the seed S + i. The first one that breaks a promise ends the run; its seed and the command
-/// that replays it are printed.
+/// that replays it are printed. 500 schedules or more must also have met everything that such schedules are
+/// about.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -125,11 +127,67 @@ void print(const Totals& totals, double seconds) {
   std::printf("%llu selective NAKs, %llu packets held, %llu repeated, %llu joint ACKs\n",
               number(totals.selective_naks), number(totals.held), number(totals.repeated),
               number(totals.joint_acks));
+  std::printf("%llu CNPs sent, %llu handled, %llu ignored, %llu waits for the pacer\n",
+              number(totals.cnps_sent), number(totals.cnps_handled), number(totals.cnps_ignored),
+              number(totals.paced));
   if (totals.received == 0) return;
   std::printf(
       "%llu received, %llu dropped, %llu without receive, %llu with a wrong Q_Key, %llu limit events\n",
       number(totals.received), number(totals.lost_messages), number(totals.no_receive),
       number(totals.bad_qkeys), number(totals.limit_events));
+}
+
+constexpr std::uint64_t kEnough = 500;  // schedules in which everything happens
+
+/// What must have happened in many schedules.
+struct Happening {
+  const char* what;
+  std::uint64_t Totals::*count;
+};
+constexpr Happening kAlways[] = {{"damaged packets", &Totals::damaged}};
+constexpr Happening kWithConnections[] = {{"go-backs", &Totals::go_backs},
+                                          {"timeouts", &Totals::timeouts},
+                                          {"probes", &Totals::probes},
+                                          {"RNR NAKs", &Totals::rnr_naks},
+                                          {"duplicates", &Totals::duplicates},
+                                          {"repeated packets", &Totals::repeated},
+                                          {"CNPs sent", &Totals::cnps_sent},
+                                          {"CNPs handled", &Totals::cnps_handled},
+                                          {"CNPs ignored", &Totals::cnps_ignored},
+                                          {"waits for the pacer", &Totals::paced}};
+constexpr Happening kWithAllOperations[] = {{"implied NAKs", &Totals::implied_naks},
+                                            {"replays", &Totals::replays},
+                                            {"waits for credits", &Totals::credit_waits},
+                                            {"credit updates", &Totals::credit_updates},
+                                            {"questions for credits", &Totals::credit_questions},
+                                            {"messages begun without credits", &Totals::limited},
+                                            {"selective NAKs", &Totals::selective_naks},
+                                            {"packets held", &Totals::held},
+                                            {"joint ACKs", &Totals::joint_acks}};
+constexpr Happening kWithAllTypes[] = {{"messages received", &Totals::received},
+                                       {"messages dropped", &Totals::lost_messages},
+                                       {"packets without receive", &Totals::no_receive},
+                                       {"wrong Q_Keys", &Totals::bad_qkeys},
+                                       {"limit events", &Totals::limit_events}};
+
+/// @return whether all of it happened.
+bool happened(std::span<const Happening> things, const Totals& totals) {
+  bool all = true;
+  for (const Happening& thing : things) {
+    if (totals.*thing.count > 0) continue;
+    std::printf("no %s: nothing was shown of that\n", thing.what);
+    all = false;
+  }
+  return all;
+}
+
+bool met_everything(const Options& options, const Totals& totals) {
+  bool all = happened(kAlways, totals);
+  if (options.kind == "--multicast") return all;
+  all = happened(kWithConnections, totals) && all;
+  return happened(options.kind.empty() ? std::span<const Happening>(kWithAllOperations) : kWithAllTypes,
+                  totals) &&
+         all;
 }
 
 }  // namespace
@@ -149,5 +207,6 @@ int main(int argc, char** argv) {
   for (std::uint64_t i = 0; i < options->schedules && ok; ++i)
     ok = run_one(options->seed + i, *options, totals);
   print(totals, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  if (ok && options->schedules >= kEnough) ok = met_everything(*options, totals);
   return ok ? 0 : 1;
 }

@@ -161,6 +161,7 @@ void MixWorld::connect(std::size_t index) {
               .sq_psn = plan.first_psn,
               .access_flags = access::kAll,
               .dgid = plan_.setting.endpoints[peer.at].gid,
+              .traffic_class = plan_.setting.traffic_class,
               .sl = plan_.setting.link.sl,
               .min_rnr_timer = plan.min_rnr_timer,
               .timeout = plan_.setting.timeout,
@@ -168,7 +169,8 @@ void MixWorld::connect(std::size_t index) {
   const transport::QpBounds bounds{.active_mtu = plan_.setting.mtu,
                                    .gid_count = 2,
                                    .max_unacked = plan_.setting.max_unacked,
-                                   .probe_floor_ns = plan_.setting.probe_floor_ns};
+                                   .probe_floor_ns = plan_.setting.probe_floor_ns,
+                                   .congestion = plan_.setting.congestion_at(plan.at)};
   const Masks masks = masks_of(plan.init.type);
   for (const auto& [state, mask] :
        {std::pair{QpState::kInit, masks.init}, {QpState::kRtr, masks.rtr}, {QpState::kRts, masks.rts}}) {
@@ -217,6 +219,7 @@ void MixWorld::on_arrival(unsigned at, const wire::PacketView& packet) {
   const MixQp& qp = plan_.qps[found->second];
   require(qp.at == at, "a packet to a QP of another endpoint");
   require(plan_.setting.link.fits(packet), "a packet in a frame of another VLAN, priority or version");
+  if (packet.op->transport == wire::Transport::kCnp) return;
   queues_[qp.queue]->note_packet();
   if (qp.is_ud()) return on_datagram(found->second, packet);
   if (!qp.is_rc()) on_uc_packet(found->second, packet);
@@ -631,6 +634,8 @@ void MixWorld::check_counters(unsigned at) {
   expect("rx_roce", counters.get(Count::kRxRoce) - counters.get(Count::kDropBadIcrc), tally.shown_clean_roce);
   expect("tx_roce", counters.get(Count::kTxRoce), tally.sent_roce);
   expect("completions", counters.get(Count::kCompletions), endpoints_[at]->completions);
+  expect("cnps handled or ignored", counters.get(Count::kCnpsHandled) + counters.get(Count::kCnpsIgnored),
+         tally.shown_cnps);
   expect("drop_bad_qkey", counters.get(Count::kDropBadQkey), bad_qkeys_[at]);
   for (const Count never : kNever) {
     expect(kCounterNames[static_cast<std::size_t>(never)], counters.get(never), 0);

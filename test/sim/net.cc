@@ -42,6 +42,7 @@ class Net::NetPort final : public port::Port {
       if (flight.damaged) ++tally.shown_damaged;
       if (!flight.damaged && flight.roce) {
         ++tally.shown_clean_roce;
+        if (flight.cnp) ++tally.shown_cnps;
         if (net_.on_arrival_) net_.show(index_, bytes);
       }
     }
@@ -159,24 +160,23 @@ bool Net::may_kill(const wire::PacketView* packet) {
 
 void Net::deliver(unsigned to, std::span<const std::byte> frame, const wire::PacketView* packet, Fate fate) {
   NetTally& tally = ends_[to]->tally;
-  const bool roce = packet != nullptr;
   const bool arrives = fate == Fate::kDeliver || fate == Fate::kDuplicate || fate == Fate::kReorder;
-  if (arrives && roce && packet->op->is_ack) acks_killed_[raw(packet->bth.dest_qpn)] = 0;
+  if (arrives && packet != nullptr && packet->op->is_ack) acks_killed_[raw(packet->bth.dest_qpn)] = 0;
   switch (fate) {
     case Fate::kDeliver:
-      put(to, frame, roce, false);
+      put(to, frame, packet, false);
       break;
     case Fate::kDrop:
       ++tally.dropped;
       break;
     case Fate::kDuplicate:
       ++tally.duplicated;
-      put(to, frame, roce, false);
-      put(to, frame, roce, random_.below(2) == 0);
+      put(to, frame, packet, false);
+      put(to, frame, packet, random_.below(2) == 0);
       break;
     case Fate::kReorder:
       ++tally.reordered;
-      put(to, frame, roce, true);
+      put(to, frame, packet, true);
       break;
     case Fate::kCorrupt:
     case Fate::kTruncate:
@@ -197,7 +197,7 @@ std::uint32_t Net::store(std::span<const std::byte> frame) {
 }
 
 /// @param late  lets frames that are sent later overtake this one
-void Net::put(unsigned to, std::span<const std::byte> frame, bool roce, bool late) {
+void Net::put(unsigned to, std::span<const std::byte> frame, const wire::PacketView* packet, bool late) {
   End& end = *ends_[to];
   std::uint64_t leaves = now_ns_;
   if (config_.bandwidth_bps != 0) {
@@ -216,8 +216,15 @@ void Net::put(unsigned to, std::span<const std::byte> frame, bool roce, bool lat
     end.last_arrival_ns = time;
   }
   const std::uint32_t index = store(frame);
-  if (roce && happens(config_.mark)) drivers::mark_congestion(frames_[index], *drivers::find_roce(frame));
-  end.flights.push({.time_ns = time, .serial = serial_++, .frame = index, .damaged = false, .roce = roce});
+  const bool roce = packet != nullptr;
+  if (roce && happens(config_.mark) && packet->ecn() != 0)
+    drivers::mark_congestion(frames_[index], *drivers::find_roce(frame));
+  end.flights.push({.time_ns = time,
+                    .serial = serial_++,
+                    .frame = index,
+                    .damaged = false,
+                    .roce = roce,
+                    .cnp = roce && packet->op->transport == wire::Transport::kCnp});
 }
 
 void Net::put_damaged(unsigned to, std::span<const std::byte> frame, const wire::PacketView* packet,

@@ -28,7 +28,7 @@ struct NetConfig {
   double reorder = 0;
   double corrupt = 0;
   double truncate = 0;
-  double mark = 0;   ///< Congestion Experienced
+  double mark = 0;   ///< Congestion Experienced, of packets of who heeds that
   double spike = 0;  ///< this frame and all behind it are late by up to spike_ns
   std::uint64_t spike_ns = 100'000;
   std::uint64_t flap_every_ns = 0;  ///< the link is down for flap_ns once in this time; 0: never
@@ -49,6 +49,7 @@ struct NetTally {
   std::uint64_t reordered = 0;
   std::uint64_t shown_clean_roce = 0;
   std::uint64_t shown_damaged = 0;
+  std::uint64_t shown_cnps = 0;
 };
 
 /// The segment: frames go by destination MAC, group addresses to everybody else.
@@ -92,6 +93,7 @@ class Net {
     std::uint32_t frame = 0;  // index into frames_
     bool damaged = false;
     bool roce = false;
+    bool cnp = false;
 
     /// For a queue with the earliest on top.
     friend bool operator<(const Flight& a, const Flight& b) noexcept {
@@ -108,7 +110,7 @@ class Net {
   void send(unsigned from, std::span<const std::byte> frame);
   void show(unsigned to, std::span<const std::byte> frame);
   void deliver(unsigned to, std::span<const std::byte> frame, const wire::PacketView* packet, Fate fate);
-  void put(unsigned to, std::span<const std::byte> frame, bool roce, bool late);
+  void put(unsigned to, std::span<const std::byte> frame, const wire::PacketView* packet, bool late);
   void put_damaged(unsigned to, std::span<const std::byte> frame, const wire::PacketView* packet, Fate fate);
   [[nodiscard]] Fate decide(unsigned from, const wire::PacketView* packet);
   [[nodiscard]] bool may_kill(const wire::PacketView* packet);

@@ -71,6 +71,17 @@ void draw_endpoints(Plan& plan, Dice& dice) {
   }
 }
 
+/// Drawn apart, too. Of some connections one end does not know of it.
+void draw_congestion(Plan& plan) {
+  Dice dice(plan.seed ^ 0xdc'9c40);
+  if (!dice.chance(50)) return;
+  for (EndpointPlan& endpoint : plan.endpoints) endpoint.controls_rates = dice.chance(90);
+  plan.congestion.line_bps = dice.pick<std::uint64_t>({1, 10, 25, 100}) * 1'000'000'000;
+  plan.congestion.cnp_gap_ns = dice.between(1, 100) * 1000;
+  plan.traffic_class = dice.pick<std::uint8_t>({0, wire::kEct0, 26 << 2 | 1});  // 0: made capable by the loop
+  if (plan.net.mark == 0) plan.net.mark = static_cast<double>(dice.between(1, 200)) / 1000;
+}
+
 /// Draws everything from one generator, in a fixed order.
 class Planner : private Dice {
  public:
@@ -292,6 +303,7 @@ void draw_setting(Plan& plan, Dice& dice) {
   draw_network(plan, dice);
   draw_link(plan);
   draw_endpoints(plan, dice);
+  draw_congestion(plan);
 }
 
 Plan make_plan(std::uint64_t seed, std::size_t messages) {

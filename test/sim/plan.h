@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "sim/bank.h"
 #include "sim/net.h"
+#include "transport/congestion.h"
 #include "uroce/qp_attr.h"
 #include "uroce/wr.h"
 #include "wire/packet.h"
@@ -87,6 +88,7 @@ struct EndpointPlan {
   Gid gid;
   std::size_t ticket_at = 0;  ///< in `remote`
   std::size_t lock_at = 0;
+  bool controls_rates = false;  ///< its QPs heed marks and slow down
   Bank source{0};
   Bank sink{access::kLocalWrite};
   Bank inbox{access::kLocalWrite};
@@ -113,15 +115,22 @@ struct Plan {
   LinkPlan link;
   PathMtu mtu = PathMtu::k1024;
   std::uint32_t max_unacked = 256;
-  std::uint8_t timeout = 8;          ///< ack timeout code
-  std::uint64_t probe_floor_ns = 0;  ///< 0: no probes
-  double stall = 0;                  ///< probability that an endpoint is not polled in a step
-  std::uint64_t stall_ns = 0;        ///< longest time for which it is not
-  bool one_cq = false;               ///< one CQ per endpoint for sends and receives
-  bool disturbed = false;            ///< somebody else than chance decides over packets
+  std::uint8_t timeout = 8;                  ///< ack timeout code
+  std::uint64_t probe_floor_ns = 0;          ///< 0: no probes
+  double stall = 0;                          ///< probability that an endpoint is not polled in a step
+  std::uint64_t stall_ns = 0;                ///< longest time for which it is not
+  bool one_cq = false;                       ///< one CQ per endpoint for sends and receives
+  std::uint8_t traffic_class = 0;            ///< of all connections
+  transport::CongestionSettings congestion;  ///< of the endpoints that control rates
+  bool disturbed = false;                    ///< somebody else than chance decides over packets
   std::vector<EndpointPlan> endpoints;
   std::vector<FlowPlan> flows;  ///< 2 i and 2 i + 1 are the directions of one connection
 
+  [[nodiscard]] transport::CongestionSettings congestion_at(unsigned endpoint) const noexcept {
+    transport::CongestionSettings settings = congestion;
+    settings.is_on = endpoints[endpoint].controls_rates;
+    return settings;
+  }
   [[nodiscard]] bool is_clean() const noexcept {
     return !disturbed && net.loss + net.duplicate + net.reorder + net.corrupt + net.truncate == 0 &&
            net.flap_ns == 0;

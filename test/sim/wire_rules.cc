@@ -46,4 +46,12 @@ void WireRules::on_response(const wire::PacketView& packet) {
   }
 }
 
+void WireRules::on_cnp(const wire::PacketView& packet, std::uint64_t now_ns, std::uint64_t gap_ns) {
+  require(packet.bth.becn && !packet.bth.fecn && !packet.bth.ack_req && packet.bth.psn == Psn{} &&
+              packet.ecn() == 0,
+          "a CNP with other fields: " + wire::describe(packet));
+  require(!last_cnp_ns_ || now_ns >= *last_cnp_ns_ + gap_ns, "a CNP too soon after the one before");
+  last_cnp_ns_ = now_ns;
+}
+
 }  // namespace uroce::sim

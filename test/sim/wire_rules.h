@@ -19,6 +19,8 @@ class WireRules {
 
   void on_request(const wire::PacketView& packet);
   void on_response(const wire::PacketView& packet);
+  /// The responder asks the requester to slow down.
+  void on_cnp(const wire::PacketView& packet, std::uint64_t now_ns, std::uint64_t gap_ns);
 
  private:
   std::uint32_t mtu_;
@@ -28,6 +30,7 @@ class WireRules {
   Psn acked_;     // one past the newest PSN that any response has acknowledged
   std::optional<Psn> last_ack_;
   std::optional<Psn> last_nak_;  // of the newest PSN sequence error
+  std::optional<std::uint64_t> last_cnp_ns_;
 };
 
 }  // namespace uroce::sim

@@ -75,6 +75,7 @@ void World::connect(const FlowPlan& flow, const FlowPlan& back, transport::RcQp&
               .sq_psn = flow.first_psn,
               .access_flags = kRemoteRights,
               .dgid = plan_.endpoints[flow.to].gid,
+              .traffic_class = plan_.traffic_class,
               .sl = plan_.link.sl,
               .max_rd_atomic = flow.max_rd_atomic,
               .max_dest_rd_atomic = flow.max_dest_rd_atomic,
@@ -83,7 +84,8 @@ void World::connect(const FlowPlan& flow, const FlowPlan& back, transport::RcQp&
   const transport::QpBounds bounds{.gid_count = 2,
                                    .max_unacked = plan_.max_unacked,
                                    .probe_floor_ns = plan_.probe_floor_ns,
-                                   .credits = flow.credits};
+                                   .credits = flow.credits,
+                                   .congestion = plan_.congestion_at(flow.from)};
   qp.grant(flow.ece);
   for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
                                     {QpState::kRtr, qp_attr::kRtrMask},
@@ -122,11 +124,18 @@ void World::judge(const wire::PacketView& packet) {
 void World::judge_alone(const wire::PacketView& packet) {
   const auto qp = flow_of_qpn_.find(raw(packet.bth.dest_qpn));
   require(qp != flow_of_qpn_.end(), "a packet to nobody");
+  if (packet.op->transport == wire::Transport::kCnp) return judge_cnp(qp->second, packet);
   if (packet.op->is_response) {
     rules_[qp->second].on_response(packet);  // it answers what this QP asked
   } else {
     rules_[qp->second ^ 1].on_request(packet);
   }
+}
+
+/// @param flow  that it asks to slow down
+void World::judge_cnp(std::size_t flow, const wire::PacketView& packet) {
+  require(plan_.endpoints[plan_.flows[flow].to].controls_rates, "a CNP from who does not look for marks");
+  rules_[flow].on_cnp(packet, net_.now_ns(), plan_.congestion.cnp_gap_ns);
 }
 
 bool World::is_done() const {
@@ -327,7 +336,19 @@ void World::check_counters(unsigned index) {
   }
   expect("requester_messages", counters.get(Count::kRequesterMessages), sent);
   expect("responder_messages", counters.get(Count::kResponderMessages), executed);
+  check_cnps(index);
   if (plan_.is_clean()) check_clean_counters(index);
+}
+
+/// Each one that arrived was heeded, or counted where nobody heeds them.
+void World::check_cnps(unsigned index) const {
+  const Counters& counters = endpoints_[index]->loop.counters();
+  const bool heeds = endpoints_[index]->memory.controls_rates;
+  const std::uint64_t arrived = net_.tally(index).shown_cnps;
+  require(counters.get(Count::kCnpsHandled) == (heeds ? arrived : 0) &&
+              counters.get(Count::kCnpsIgnored) == (heeds ? 0 : arrived),
+          "endpoint " + std::to_string(index) + ": not all of " + std::to_string(arrived) +
+              " CNPs were heeded, or ignored");
 }
 
 /// Without faults nothing is sent twice, but for what RNR NAKs and late answers cause.
@@ -367,6 +388,10 @@ void add_counters(Totals& totals, const Counters& counters) {
   totals.joint_acks += counters.get(Count::kResponderJointAcks);
   totals.repeated += counters.get(Count::kRequesterRepeatedPackets);
   totals.held += counters.get(Count::kRequesterHeldResponses) + counters.get(Count::kResponderHeldRequests);
+  totals.cnps_sent += counters.get(Count::kCnpsSent);
+  totals.cnps_handled += counters.get(Count::kCnpsHandled);
+  totals.cnps_ignored += counters.get(Count::kCnpsIgnored);
+  totals.paced += counters.get(Count::kGatePaced);
   totals.implied_naks += counters.get(Count::kRequesterImpliedNaks);
   totals.lost_messages += counters.get(Count::kResponderDroppedMessages);
   totals.no_receive += counters.get(Count::kDropNoReceive) + counters.get(Count::kDropReceiveTooSmall);

@@ -34,6 +34,10 @@ struct Totals {
   std::uint64_t joint_acks = 0;
   std::uint64_t repeated = 0;  // packets, by requesters that repeat selectively
   std::uint64_t held = 0;
+  std::uint64_t cnps_sent = 0;
+  std::uint64_t cnps_handled = 0;
+  std::uint64_t cnps_ignored = 0;
+  std::uint64_t paced = 0;  // turns that ended for want of the right to send
   std::uint64_t damaged = 0;
   std::uint64_t received = 0;       // of mixed schedules
   std::uint64_t lost_messages = 0;  // dropped by their responder
@@ -62,6 +66,7 @@ class World {
   void watch();
   void judge(const wire::PacketView& packet);
   void judge_alone(const wire::PacketView& packet);
+  void judge_cnp(std::size_t flow, const wire::PacketView& packet);
   bool step();
   bool run_endpoint(unsigned index);
   void take_completions(Endpoint& endpoint);
@@ -70,6 +75,7 @@ class World {
   void check_atomics(unsigned index);
   void check_swaps(Endpoint& endpoint, std::uint64_t word);
   void check_counters(unsigned index);
+  void check_cnps(unsigned index) const;
   void check_clean_counters(unsigned index) const;
   [[nodiscard]] bool is_done() const;
   [[nodiscard]] std::uint64_t limit_ns() const;
