@@ -24,6 +24,16 @@ class Conversation {
     }
     plan_.flows = {flow(0, 1), flow(1, 0)};
   }
+  /// With probes. It begins with a READ that all others wait for, so the round trip is known by then; these
+  /// are its packets.
+  static constexpr std::uint64_t kFirstPackets = 2;
+  [[nodiscard]] static Conversation fast() {
+    Conversation conversation;
+    conversation.plan_.probe_floor_ns = 100'000;
+    conversation.plan_.timeout = 12;  // 17 ms
+    conversation.add(WrOpcode::kRdmaRead, 8);
+    return conversation;
+  }
 
   void add(WrOpcode opcode, std::uint32_t length) {
     EndpointPlan& from = plan_.endpoints[0];
@@ -31,6 +41,7 @@ class Conversation {
     Message message;
     message.opcode = opcode;
     message.flags = send_flag::kSignaled;
+    if (plan_.probe_floor_ns != 0 && plan_.flows[0].messages.size() == 1) message.flags |= send_flag::kFence;
     message.length = message.is_atomic() ? 8 : length;
     message.imm = 0x0102'0304;
     message.seed = plan_.flows[0].messages.size();
@@ -88,15 +99,13 @@ class Conversation {
 constexpr std::uint32_t kConversationMtu = 256;  // path MTU, unless it runs fast
 
 /// One message of so many packets, the last of them not full.
-inline Conversation one_message(WrOpcode opcode, std::uint32_t packets) {
-  Conversation conversation;
+inline Conversation one_message(WrOpcode opcode, std::uint32_t packets, Conversation conversation = {}) {
   conversation.add(opcode, packets * kConversationMtu - 3);
   return conversation;
 }
 
 /// A few of all kinds.
-inline Conversation mixed() {
-  Conversation conversation;
+inline Conversation mixed(Conversation conversation = {}) {
   conversation.add(WrOpcode::kSend, 3 * kConversationMtu);
   conversation.add(WrOpcode::kRdmaRead, 3 * kConversationMtu - 1);
   conversation.add(WrOpcode::kAtomicFetchAndAdd, 8);

@@ -13,7 +13,8 @@ struct Outcome {
   std::uint64_t packets = 0;  // that left, of both sides
   std::uint64_t go_backs = 0;
   std::uint64_t timeouts = 0;
-  std::uint64_t ns = 0;
+  std::uint64_t probes = 0;
+  std::uint64_t ns = 0;  // until everything had completed
   bool was_ack = false;  // the packet that was judged
   bool was_judged = false;
 };
@@ -38,7 +39,8 @@ Outcome run(const Conversation& conversation, const Judge& judge) {
   world.add_to(totals);
   outcome.go_backs = totals.go_backs;
   outcome.timeouts = totals.timeouts;
-  outcome.ns = totals.virtual_ns;
+  outcome.probes = totals.probes;
+  outcome.ns = world.done_ns();
   return outcome;
 }
 
@@ -92,6 +94,50 @@ void sweep_pairs(const Conversation& conversation, Fate first_fate, Fate second_
   }
 }
 
+constexpr std::uint64_t kFastNs = 1'000'000;  // that a loss may cost between peers that probe
+
+/// As sweep(), between peers that probe, once they know the round trip.
+void sweep_fast(const Conversation& conversation) {
+  const Outcome undisturbed = run(conversation, Fates{});
+  REQUIRE(undisturbed.go_backs + undisturbed.timeouts + undisturbed.probes == 0);
+  std::uint64_t probes = 0;
+  for (std::uint64_t number = Conversation::kFirstPackets; number < undisturbed.packets; ++number) {
+    for (const Fate fate : {Fate::kDrop, Fate::kCorrupt, Fate::kTruncate, Fate::kDuplicate, Fate::kReorder}) {
+      INFO("packet " << number << " of " << undisturbed.packets << " is " << name(fate));
+      Outcome outcome;
+      REQUIRE_NOTHROW(outcome = run(conversation, {{number, fate}}));
+      REQUIRE(outcome.was_judged);
+      REQUIRE(outcome.timeouts == 0);
+      REQUIRE(outcome.probes <= 1);
+      REQUIRE(outcome.ns <= undisturbed.ns + kFastNs);
+      probes += outcome.probes;
+    }
+  }
+  REQUIRE(probes > 0);  // of the last packet nothing else tells
+}
+
+void sweep_fast_pairs(const Conversation& conversation) {
+  const Outcome undisturbed = run(conversation, Fates{});
+  for (std::uint64_t first = Conversation::kFirstPackets; first < undisturbed.packets; ++first) {
+    const std::uint64_t more = run(conversation, {{first, Fate::kDrop}}).packets;
+    for (std::uint64_t second = first + 1; second < more; ++second) {
+      INFO("packets " << first << " and " << second << " are lost");
+      Outcome outcome;
+      REQUIRE_NOTHROW(outcome = run(conversation, {{first, Fate::kDrop}, {second, Fate::kDrop}}));
+      REQUIRE(outcome.timeouts == 0);
+      REQUIRE(outcome.probes <= 2);
+      REQUIRE(outcome.ns <= undisturbed.ns + 2 * kFastNs);
+    }
+  }
+}
+
+/// Between peers that probe, with selective repeat or without.
+Conversation fast(bool is_selective) {
+  Conversation conversation = Conversation::fast();
+  if (is_selective) conversation.repeat_selectively();
+  return conversation;
+}
+
 constexpr WrOpcode kOpcodes[] = {WrOpcode::kSend,      WrOpcode::kSendWithImm,      WrOpcode::kSendWithInv,
                                  WrOpcode::kRdmaWrite, WrOpcode::kRdmaWriteWithImm, WrOpcode::kRdmaRead};
 
@@ -138,6 +184,34 @@ TEST_CASE("the loss of the last packet and of its retransmission costs at most f
     });
     CHECK(outcome.timeouts == lost);
     CHECK(outcome.ns <= undisturbed_ns + lost * 4 * 1'048'576);
+  }
+}
+
+TEST_CASE("between peers that probe one disturbed packet costs less than 1 ms and no timeout",
+          "[sim][selective][T5]") {
+  const bool is_selective = GENERATE(false, true);
+  CAPTURE(is_selective);
+  SECTION("of one message") {
+    const WrOpcode opcode = GENERATE(from_range(std::begin(kOpcodes), std::end(kOpcodes)));
+    CAPTURE(raw(opcode));
+    sweep_fast(one_message(opcode, 16, fast(is_selective)));
+  }
+  SECTION("of a mixed conversation") {
+    sweep_fast(mixed(fast(is_selective)));
+  }
+}
+
+TEST_CASE("between peers that probe two lost packets cost less than 2 ms and no timeout",
+          "[sim][selective][T5]") {
+  const bool is_selective = GENERATE(false, true);
+  CAPTURE(is_selective);
+  SECTION("of one message") {
+    const WrOpcode opcode = GENERATE(from_range(std::begin(kOpcodes), std::end(kOpcodes)));
+    CAPTURE(raw(opcode));
+    sweep_fast_pairs(one_message(opcode, 8, fast(is_selective)));
+  }
+  SECTION("of a mixed conversation") {
+    sweep_fast_pairs(mixed(fast(is_selective)));
   }
 }
 

@@ -156,8 +156,8 @@ void World::run() {
     }
     if (!step()) jump();
   }
-  const std::uint64_t done_ns = now_ns_;
-  while (now_ns_ < done_ns + 3 * timeout_ns()) {
+  done_ns_ = now_ns_;
+  while (now_ns_ < done_ns_ + 3 * timeout_ns()) {
     if (!step()) jump();
   }
   check_memory();

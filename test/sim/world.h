@@ -57,6 +57,8 @@ class World {
   void run();
   void add_to(Totals& totals) const;
 
+  /// When everything had completed.
+  [[nodiscard]] std::uint64_t done_ns() const noexcept { return done_ns_; }
   [[nodiscard]] Net& net() noexcept { return net_; }
   [[nodiscard]] Endpoint& endpoint(unsigned index) noexcept { return *endpoints_[index]; }
   [[nodiscard]] Flow& flow(std::size_t index) noexcept { return *flows_[index]; }
@@ -86,6 +88,7 @@ class World {
   Random random_;
   Net net_;
   std::uint64_t now_ns_ = 0;
+  std::uint64_t done_ns_ = 0;
   std::vector<std::unique_ptr<Endpoint>> endpoints_;
   std::vector<std::unique_ptr<transport::RcQp>> qps_;  // of the flow with the same index
   std::vector<std::unique_ptr<Flow>> flows_;
