@@ -20,10 +20,11 @@ Status check_dpdk(const PortSpec&) {
 }
 
 Result<std::vector<std::unique_ptr<port::Port>>> open_dpdk(const PortOptions& options) {
-  return Error{Errc::kUnsupported,
-               "port \"" + options.spec +
-                   "\" needs DPDK, which this build lacks; install libdpdk-dev and build again, "
-                   "or use shm:NAME"};
+  return Error{
+      Errc::kUnsupported,
+      "port \"" + options.spec +
+          "\" needs DPDK 22.11, which this build lacks; install libdpdk-dev of that version and build "
+          "again, or use shm:NAME"};
 }
 
 }  // namespace uroce::drivers

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Installs into a scratch folder; a program outside the tree is built there by uroce.pc alone, and runs. So
-is the example that README builds, and the program by CMake where it is installed.
+is the example that README builds, and the program by CMake where it is installed. A build without DPDK asks
+its users for nothing that only the ports over DPDK need.
 
 Usage: install_test.py BUILD_FOLDER COMPILER [ARGUMENT...]
 """
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-SECONDS = 120
+SECONDS = 240
 ROOT = pathlib.Path(__file__).parents[1]
 PROGRAM = """
 #include <cstdio>
@@ -73,6 +74,16 @@ def check_cmake(folder, prefix):
     run("cmake", "-S", folder, "-B", folder / "without", f"-Duroce_DIR={config}", PKG_CONFIG_LIBDIR=folder)
 
 
+def check_without_dpdk(folder):
+    """A build that is only set up, with all that it has beside."""
+    build = folder / "no-dpdk"
+    run("meson", "setup", "-Ddpdk=disabled", build, ROOT)
+    description = build / "meson-private/uroce.pc"
+    required = run("pkg-config", "--print-requires", description).split()
+    if set(required) & {"libxdp", "libbpf"} or "libisal" not in required:
+        sys.exit(f"without DPDK {description.name} requires: {required}")
+
+
 def main():
     build, compiler = sys.argv[1], sys.argv[2:]
     with tempfile.TemporaryDirectory(prefix="uroce-install-") as scratch:
@@ -93,6 +104,8 @@ def main():
         if shutil.which("cmake"):
             check_cmake(folder, prefix)
             print("so does one built by CMake")
+        check_without_dpdk(folder)
+        print("a build without DPDK requires nothing of it")
 
 
 if __name__ == "__main__":
