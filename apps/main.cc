@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cctype>
 #include <cstdio>
 #include <exception>
@@ -78,12 +79,15 @@ std::string unexpected(const CLI::App& program, const Chosen& named) {
     if (const auto words = app->remaining(); !words.empty())
       return fmt::format("options follow the command: {} {}", named.words, fmt::join(words, " "));
   }
-  const std::string words = fmt::format("{}", fmt::join(named.last->remaining(), " "));
+  const bool is_run = named.last->get_name() == "run";
+  std::vector<std::string> left = named.last->remaining();
+  if (is_run) left.erase(std::ranges::find(left, "--"), left.end());  // the rest is the program's
+  const std::string words = fmt::format("{}", fmt::join(left, " "));
   const std::string text = fmt::format("{} does not take {}", named.words, words);
-  const std::string first = named.last->remaining().front();
+  const std::string first = left.front();
   if (const std::string likely = likely_option(*named.last, first); !likely.empty())
     return fmt::format("{}: did you mean {}?", text, likely);
-  if (named.last->get_name() == "run")
+  if (is_run)
     return fmt::format("a program with its options follows --: {} -- PROGRAM {}", named.words, words);
   if (!named.words.starts_with("uroce perf ")) return text;
   const std::string instead = uroce::apps::instead_of_perftest_option(named.last->get_name(), first);

@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -192,6 +193,21 @@ int run(const SharedOptions& options, std::vector<std::string>& words, bool only
   return become(words);
 }
 
+/// What follows the program, as it was typed: CLI11 would take a word in brackets for a list of several.
+/// @return what follows `run` and is not the program's; empty: nothing.
+std::vector<std::string> take_arguments(const CLI::App& command, std::vector<std::string>& words) {
+  std::vector<std::string> left = command.remaining();
+  // The first -- ended the options of `run`; others are words as any, and so are numbers below 0.
+  const auto mark = std::ranges::find(left, "--");
+  const auto is_option = [](const std::string& word) {
+    return word.size() > 1 && word.front() == '-' && std::isdigit(static_cast<unsigned char>(word[1])) == 0;
+  };
+  if (std::any_of(left.begin(), mark, is_option)) return {left.begin(), mark};
+  if (mark != left.end()) left.erase(mark);
+  words.insert(words.end(), left.begin(), left.end());
+  return {};
+}
+
 }  // namespace
 
 void add_run(CLI::App& program, int& exit_code) {
@@ -209,9 +225,16 @@ void add_run(CLI::App& program, int& exit_code) {
   command->remove_option(command->get_option("--json"));  // what is printed is the program's
   const auto only_print = std::make_shared<bool>(false);
   command->add_flag("--env", *only_print, "only print the environment, for eval \"$(uroce run --env)\"");
-  const auto words = std::make_shared<std::vector<std::string>>();
-  command->add_option("PROGRAM", *words, "the program and its arguments")->type_name("");
-  command->callback([=, &exit_code] { exit_code = run(*options, *words, *only_print); });
+  const auto name = std::make_shared<std::string>();
+  command->add_option("PROGRAM", *name, "the program; its arguments follow")->type_name("...");
+  command->allow_extras();
+  command->callback([=, &exit_code] {
+    std::vector<std::string> words;
+    if (command->count("PROGRAM") > 0) words.push_back(*name);
+    if (const auto unknown = take_arguments(*command, words); !unknown.empty())
+      throw CLI::ExtrasError(unknown);
+    exit_code = run(*options, words, *only_print);
+  });
 }
 
 }  // namespace uroce::apps
