@@ -24,6 +24,7 @@ from report import clean_kernel_log, main, require, require_equal, twice
 
 SWITCHED_ON = {"UROCE_SELECTIVE_REPEAT": "true", "UROCE_CONGESTION": "dcqcn"}
 LOSS, MARKED = 0.01, 0.3  # shares
+ENOUGH = 10  # of what is left to chance: then none of a kind is no accident
 STORMS = ((0.0, 0.0), (LOSS, MARKED))
 VENDOR, SELECTIVE_REPEAT = 0x027572, 1 << 1  # include/uroce/ece.h
 PINGPONGS = ((1024, 1000, "IPv4"), (4096, 65536, "IPv6"))  # path MTU, size
@@ -64,9 +65,11 @@ class Lab:
             raise type(fault)(f"{fault}\nrecorded in {kept}: {seen}") from fault
         finally:
             seen["marked"] = self.used.marked()["tap0"]
+            seen["lost"] = sum(self.used.dropped().values())
             self.used.heal()
         path.unlink()
         self.speaks_plainly(seen)
+        self.was_a_storm(seen, loss, marked)
 
     @staticmethod
     def speaks_plainly(seen):
@@ -75,11 +78,23 @@ class Lab:
         require(not engine.get("wrong_icrc"), f"uroce sent wrong ICRCs: {seen}")
         require_equal(engine.get("extensions", 0), 0, f"uroce's packets that IBA does not know, of {seen},")
         require(engine["ecn_capable"] > 0, f"uroce's packets may not be marked: {seen}")
-        require((engine.get("cnps", 0) > 0) == (seen["marked"] > 0), f"marks and CNPs do not fit: {seen}")
+        cnps = engine.get("cnps", 0)
+        require(cnps <= seen["marked"], f"CNPs without marks: {seen}")
+        # Marked MADs and frames that are lost behind their mark ask for none.
+        require(cnps > 0 or seen["marked"] < ENOUGH, f"marks without CNPs: {seen}")
+
+    @staticmethod
+    def was_a_storm(seen, loss, marked):
+        """As many frames as there were, some were lost and marked."""
+        for what, share, sides in (("lost", loss, ("engine", "guest")), ("marked", marked, ("guest",))):
+            due = share * sum(seen[side].get("roce", 0) for side in sides)
+            require(seen[what] > 0 or due < ENOUGH,
+                    f"nothing was {what}, about {due:.0f} packets should be: {seen}")
 
 
 def note_of(seen):
-    return f"{seen['marked']} packets marked, {seen['engine'].get('cnps', 0)} CNPs"
+    return (f"{seen['lost']} packets lost, {seen['marked']} marked, "
+            f"{seen['engine'].get('cnps', 0)} CNPs")
 
 
 def goes_back(counters):
@@ -202,7 +217,8 @@ def ucmatose(shared, role, loss, marked):
             finally:
                 meeting.end_jobs()
         goes_back(meeting.counters)
-        require((meeting.counters["np_cnp_sent"] > 0) == (marked > 0), f"CNPs: {meeting.counters}")
+        cnps = seen["engine"].get("cnps", 0)
+        require((meeting.counters["np_cnp_sent"] > 0) == (cnps > 0), f"{cnps} CNPs: {meeting.counters}")
         return note_of(seen)
 
     return twice(stock_command, once)
