@@ -244,6 +244,14 @@ bool Side::check_target() {
   return true;
 }
 
+/// Rules that hit nothing show nothing.
+bool Side::check_faults() {
+  if (options_.config[index_].fault.empty()) return true;
+  const std::vector<Counter> all = device_.front().counters();
+  const auto injected = std::ranges::find(all, "port_faults_injected", &Counter::name);
+  return (injected != all.end() && injected->value > 0) || fail("no fault was injected");
+}
+
 int Side::run() {
   if (!open() || !connect()) return 1;
   while (completed_ops_ < options_.ops) {
@@ -254,7 +262,7 @@ int Side::run() {
     }
   }
   if (!meet(3)) return 1;
-  if (!poll() || !check_target()) return 1;
+  if (!poll() || !check_target() || !check_faults()) return 1;
   std::printf("side %u: %llu operations done, %llu messages received, every byte right\n", index_,
               static_cast<unsigned long long>(completed_ops_), static_cast<unsigned long long>(received_));
   return 0;

@@ -67,6 +67,7 @@ class Side {
   bool on_received(const Wc& wc);
   bool poll();
   bool check_target();
+  bool check_faults();
   bool fail(const std::string& what);
   [[nodiscard]] bool is_late() const;
 
