@@ -201,6 +201,7 @@ void QueuePair::reset() noexcept {
   if (ctx_.congestion != nullptr) {
     ctx_.congestion->rate.reset();
     ctx_.congestion->marks.reset();
+    ctx_.congestion->answers_first = false;
   }
   keepalive_due_ = Ticks{};
   keepalive_wanted_ = false;

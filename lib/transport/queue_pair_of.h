@@ -61,14 +61,16 @@ class QueuePairOf final : public QueuePair {
       return !answered && receiver_.has_responses();
     }
     const bool is_answers_turn = responses && answers_first();
+    const unsigned before = tx.budget;
     bool answered = is_answers_turn ? receiver_.transmit(tx) : !responses;
+    const bool had_turn = tx.budget != before;
     const unsigned reserve = responses && !is_answers_turn ? std::max(1U, tx.budget / 2) : 0;
     tx.budget = tx.budget > reserve ? tx.budget - reserve : 1;
     const Gate gate = sender_.transmit(tx);
     tx.budget += reserve;
     if (responses && !is_answers_turn) answered = receiver_.transmit(tx);
     if (ctx_.congestion != nullptr) [[unlikely]]
-      ctx_.congestion->answers_first = !is_answers_turn && is_response_held(tx.now);
+      ctx_.congestion->answers_first = !had_turn && is_response_held(tx.now);
     settle(tx.now);
     return (gate == Gate::kOpen && !ctx_.has_failed()) || (!answered && receiver_.has_responses());
   }

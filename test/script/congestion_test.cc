@@ -182,6 +182,8 @@ TEST_CASE("READ responses are slowed down like requests, and what follows them w
 }
 
 TEST_CASE("a QP that is slowed down answers READs although it has enough to send itself", "[rc][dcqcn]") {
+  const bool rings = GENERATE(false, true);  // behind each packet that leaves, long before the next may
+  CAPTURE(rings);
   RcScript qp{controlled()};
   slow_down(qp);
   qp.at(150us).together([](RcScript& script) {
@@ -197,6 +199,7 @@ TEST_CASE("a QP that is slowed down answers READs although it has enough to send
       REQUIRE(wire::parse_packet(frame, view) == wire::ParseResult::kRoce);
       is_answered = is_answered || view.bth.opcode == kRcReadResponseOnly;
       if (!is_answered) ++writes_before;
+      if (rings) qp.transmit();
     }
   }
   CHECK(is_answered);
