@@ -85,7 +85,9 @@ class CqRing {
   }
   [[nodiscard]] bool is_empty() const noexcept {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
-    return slots_[head & mask_].sequence.load(std::memory_order_acquire) != head + 1;
+    // Another lap's, if remove_if() and a push() have come between the two loads: not empty.
+    const std::uint32_t sequence = slots_[head & mask_].sequence.load(std::memory_order_acquire);
+    return static_cast<std::int32_t>(sequence - head) <= 0;
   }
 
   enum class Armed : std::uint8_t { kNo, kSolicited, kAny };
