@@ -75,11 +75,14 @@ std::string likely_command(const CLI::App& from, const std::string& words, const
 
 /// What to do with words that nobody expected.
 std::string unexpected(const CLI::App& program, const Chosen& named) {
-  for (const CLI::App* app = &program; app != named.last; app = app->get_subcommands().front()) {
-    if (const auto words = app->remaining(); !words.empty())
-      return fmt::format("options follow the command: {} {}", named.words, fmt::join(words, " "));
-  }
   const bool is_run = named.last->get_name() == "run";
+  for (const CLI::App* app = &program; app != named.last; app = app->get_subcommands().front()) {
+    const auto words = app->remaining();
+    if (words.empty()) continue;
+    if (is_run && !words.front().starts_with('-'))
+      return fmt::format("a program with -- among its arguments follows --: {} -- PROGRAM ...", named.words);
+    return fmt::format("options follow the command: {} {}", named.words, fmt::join(words, " "));
+  }
   std::vector<std::string> left = named.last->remaining();
   if (is_run) left.erase(std::ranges::find(left, "--"), left.end());  // the rest is the program's
   const std::string words = fmt::format("{}", fmt::join(left, " "));

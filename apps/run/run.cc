@@ -197,7 +197,7 @@ int run(const SharedOptions& options, std::vector<std::string>& words, bool only
 /// @return what follows `run` and is not the program's; empty: nothing.
 std::vector<std::string> take_arguments(const CLI::App& command, std::vector<std::string>& words) {
   std::vector<std::string> left = command.remaining();
-  // The first -- ended the options of `run`; others are words as any, and so are numbers below 0.
+  // The first -- ended the options of `run`; behind it others are words as any, and so are numbers below 0.
   const auto mark = std::ranges::find(left, "--");
   const auto is_option = [](const std::string& word) {
     return word.size() > 1 && word.front() == '-' && std::isdigit(static_cast<unsigned char>(word[1])) == 0;

@@ -83,7 +83,7 @@ class Pair:
         """@return what kept it from its work, or None"""
         if await_work(self.runner.uroce, self.client, time.monotonic() + BOUND, since):
             return None
-        return f"no work is seen:\n" + "\n".join(
+        return "no work is seen:\n" + "\n".join(
             links.end(process) if process.poll() is None else self.runner.finish(process, 0)[1]
             for process in (self.client, self.server))
 

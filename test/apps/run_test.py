@@ -73,6 +73,7 @@ class Words(Case):
 
     def test_options_of_the_program_need_the_dashes(self):
         self.assert_fails(uroce("run", "ls", "-l", "[a,b]"), USAGE, "uroce run -- PROGRAM -l [a,b]")
+        self.assert_fails(uroce("run", "printf", "a", "--", "b"), USAGE, "uroce run -- PROGRAM ...")
         self.assert_fails(uroce("run", "--no_huge", "--", "ls", "-l"), USAGE,
                           "does not take --no_huge: did you mean --no-huge?")
 
