@@ -25,6 +25,16 @@ std::uint64_t operations(const Latency& result) {
   return result.ticks->count() + result.repeated;
 }
 
+/// What an operation took, unless no answer came to it.
+void count(Latency& result, const OneAtATime& test, std::uint64_t took, bool keeps_all) {
+  if (test.was_repeated()) {
+    ++result.repeated;
+    return;
+  }
+  result.ticks->add(took);
+  if (keeps_all) result.as_it_came.push_back(took);
+}
+
 /// What has been measured, if there is anything: the peer is told nothing more.
 /// @param ns  that it took
 Result<Latency> until_stopped(Session& session, const OneAtATime& test, Latency& result, double ns) {
@@ -49,6 +59,7 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size, const OnSe
   const std::uint64_t run = clock.from_ns(spec.seconds * kSecond);
   const std::uint64_t most = clock.from_ns(kWarmUpNs);
   const std::uint64_t warm = clock.ticks() + (run > 0 ? std::min(run / 10, most) : most);
+  const Extent extent(spec.seconds, spec.iterations, session.local().rate, clock.from_ns(kSecond));
   Schedule schedule(clock, session.local().rate);
   schedule.begin(clock.ticks());
   // What is due at fixed times would wait for each line.
@@ -62,9 +73,10 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size, const OnSe
       schedule.begin(start = now);
       seconds.begin(now);
     }
-    const bool is_over = run > 0 ? now >= start + run : result.ticks->count() >= spec.iterations;
-    if (start > 0 && is_over) {
+    const std::uint64_t done = extent.is_timed() ? operations(result) : result.ticks->count();
+    if (start > 0 && extent.is_over(now - start, done)) {
       result.rate = achieved_rate(session.local().rate, operations(result), clock.ns(now - start));
+      result.missing = extent.missing(done);
       break;
     }
     const std::uint64_t begin = schedule.is_fixed() ? schedule.next_due() : now;
@@ -73,15 +85,7 @@ Result<Latency> measure_latency(Session& session, std::uint32_t size, const OnSe
       if (is_stopped()) continue;
       return interrupted(session, test);
     }
-    if (start > 0) {
-      const std::uint64_t took = clock.ticks() - begin;
-      if (test.was_repeated()) {
-        ++result.repeated;
-      } else {
-        result.ticks->add(took);
-        if (keeps_all) result.as_it_came.push_back(took);
-      }
-    }
+    if (start > 0) count(result, test, clock.ticks() - begin, keeps_all);
     if (spec.verify) test.check(number);
     if (seconds.is_over(now)) on_second(seconds.take(now, result.ticks->count()));
   }

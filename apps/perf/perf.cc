@@ -330,7 +330,10 @@ void add_test_options(CLI::App& command, Command& own) {
       ->check(CLI::Range(1U, most::kIterations));
   command
       .add_option("-D,--duration", spec.seconds,
-                  "seconds to run, instead of -n; each is told on stderr, but not with --rate")
+                  spec.latency
+                      ? "seconds to run, instead of -n; each is told on stderr. With --rate none is, "
+                        "and all that is due in the time is done, in a fifth more at most"
+                      : "seconds to run, instead of -n; each is told on stderr")
       ->default_str("")
       ->check(CLI::Range(1U, most::kSeconds));
   command.add_option("-m,--path-mtu", spec.path_mtu, "path MTU (default: what both ports allow)")

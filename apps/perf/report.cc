@@ -74,8 +74,15 @@ std::string latency_table(const LocalOptions& local, const Results& results, dou
 /// Less than that of the rate that was asked for: the latencies are those of a queue that grows.
 constexpr double kSaturated = 0.99;
 
+/// Operations that are missing would have had the longest latencies.
 bool is_saturated(const LocalOptions& local, const Latency& latency) {
-  return latency.rate < kSaturated * local.rate;
+  return latency.rate < kSaturated * local.rate || latency.missing > 0;
+}
+
+std::string saturation_text(const LocalOptions& local, const Latency& latency) {
+  if (!is_saturated(local, latency)) return "";
+  const std::string text = "; SATURATED: the link is not that fast";
+  return latency.missing == 0 ? text : fmt::format("{}, {} were never begun", text, latency.missing);
 }
 
 /// With --rate: how much of it there was.
@@ -84,8 +91,7 @@ std::string rate_text(const LocalOptions& local, const Results& results) {
   if (local.rate == 0) return text;
   for (const auto& [size, latency] : results.latency)
     text += fmt::format("{} bytes: {:.0f} of {:.0f} a second, each from the time when it was due{}\n", size,
-                        latency.rate, local.rate,
-                        is_saturated(local, latency) ? "; SATURATED: the link is not that fast" : "");
+                        latency.rate, local.rate, saturation_text(local, latency));
   return text;
 }
 
@@ -261,6 +267,7 @@ Json results_json(Session& session, const Results& results) {
       row["rate_offered"] = rounded(local.rate);
       row["rate_achieved"] = rounded(latency.rate);
       row["saturated"] = is_saturated(local, latency);
+      row["n_never_begun"] = latency.missing;
     }
     rows.push_back(std::move(row));
   }

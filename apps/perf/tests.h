@@ -18,6 +18,7 @@ struct Latency {
   TickClock clock;
   double rate = 0;             ///< operations per second
   std::uint64_t repeated = 0;  ///< that no answer came to, so that they were sent again; they are no samples
+  std::uint64_t missing = 0;   ///< operations that were due in the time of the test and never begun
   std::uint64_t data_errors = 0;
 };
 

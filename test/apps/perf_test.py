@@ -157,41 +157,6 @@ class OneCore(Case):
         self.assert_takes_turns(measure, 400)  # two round trips in each
 
 
-class Rate(Case):
-    def test_operations_begin_when_they_are_due(self):
-        for count in (300, 2):
-            out, _ = self.pair("perf", "send_lat", "-n", count, "--rate", 3000, "--json")
-            row = json.loads(out)["results"][0]
-            self.assertEqual(row["rate_offered"], 3000)
-            self.assertLessEqual(row["rate_achieved"], 3000)
-
-    def test_latencies_count_from_when_they_were_due(self):
-        """None is that fast, so each waits for all before it."""
-        for test in ("send_lat", "read_lat"):
-            with self.subTest(test=test):
-                out, _ = self.pair("perf", test, "-n", 1000, "--rate", 1e8, "-U")
-                samples = [float(value) for value in re.findall(r"(?m)^\d+, (\S+)$", out)]
-                self.assertEqual(len(samples), 1000)
-                self.assertEqual(samples, sorted(samples))
-                self.assertIn("SATURATED", out)
-
-    def test_those_who_sleep_do_so_until_the_next_is_due(self):
-        words = ["perf", "send_lat", "-e", "-n", 100, "--rate", 100, "--port", self.link, "-p", self.port,
-                 "--no-huge"]
-        with started(*words):
-            begin = time.monotonic()
-            client = subprocess.Popen([UROCE, *map(str, words), "localhost"], stdout=subprocess.DEVNULL,
-                                      env=clean_environment())
-            _, status, used = os.wait4(client.pid, 0)
-            client.returncode = os.waitstatus_to_exitcode(status)
-        self.assertEqual(client.returncode, 0)
-        self.assertLess(used.ru_utime + used.ru_stime, 0.6 * (time.monotonic() - begin))
-
-    def test_without_a_rate_none_is_told(self):
-        out, _ = self.pair("perf", "send_lat", "-n", 10, "--json")
-        self.assertNotIn("rate_offered", json.loads(out)["results"][0])
-
-
 class Output(Case):
     def test_a_distribution_is_written_for_plotters(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""`uroce perf` by the clock: operations that are due at fixed times, and how long a test goes on.
+
+Usage: perf_time_test.py UROCE_PROGRAM
+"""
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+from cli_test import PATIENT, SECONDS, UROCE, Case, clean_environment, started
+
+
+class Rate(Case):
+    def test_operations_begin_when_they_are_due(self):
+        for count in (300, 2):
+            out, _ = self.pair("perf", "send_lat", "-n", count, "--rate", 3000, "--json")
+            row = json.loads(out)["results"][0]
+            self.assertEqual(row["rate_offered"], 3000)
+            self.assertLessEqual(row["rate_achieved"], 3000)
+
+    def test_latencies_count_from_when_they_were_due(self):
+        """None is that fast, so each waits for all before it."""
+        for test in ("send_lat", "read_lat"):
+            with self.subTest(test=test):
+                out, _ = self.pair("perf", test, "-n", 1000, "--rate", 1e8, "-U")
+                samples = [float(value) for value in re.findall(r"(?m)^\d+, (\S+)$", out)]
+                self.assertEqual(len(samples), 1000)
+                self.assertEqual(samples, sorted(samples))
+                self.assertIn("SATURATED", out)
+
+    def test_those_who_sleep_do_so_until_the_next_is_due(self):
+        words = ["perf", "send_lat", "-e", "-n", 100, "--rate", 100, "--port", self.link, "-p", self.port,
+                 "--no-huge"]
+        with started(*words):
+            begin = time.monotonic()
+            client = subprocess.Popen([UROCE, *map(str, words), "localhost"], stdout=subprocess.DEVNULL,
+                                      env=clean_environment())
+            _, status, used = os.wait4(client.pid, 0)
+            client.returncode = os.waitstatus_to_exitcode(status)
+        self.assertEqual(client.returncode, 0)
+        self.assertLess(used.ru_utime + used.ru_stime, 0.6 * (time.monotonic() - begin))
+
+    def test_without_a_rate_none_is_told(self):
+        out, _ = self.pair("perf", "send_lat", "-n", 10, "--json")
+        self.assertNotIn("rate_offered", json.loads(out)["results"][0])
+
+    def test_what_is_held_up_at_the_end_is_measured(self):
+        """Or else the run is said to be saturated. The server pauses so often that it does when the time is
+        over, and so briefly that all that waits is caught up with."""
+        words = ["perf", "send_lat", "-D", 2, "--rate", 1000, "--port", self.link, "-p", self.port,
+                 "--no-huge", *PATIENT]
+        for _ in range(3):
+            with started(*words) as server, started(*words, "--json", "localhost") as client:
+                while client.poll() is None:
+                    for how, seconds in ((signal.SIGSTOP, 0.015), (signal.SIGCONT, 0.004)):
+                        server.send_signal(how)
+                        time.sleep(seconds)
+                out, err = client.communicate(timeout=SECONDS)
+                self.assertEqual(client.returncode, 0, err)
+            row = json.loads(out)["results"][0]
+            self.assertEqual(row["n_iterations"] + row["n_never_begun"], 2000)
+            if row["n_never_begun"] > 0:
+                self.assertTrue(row["saturated"])
+
+    def test_no_more_is_done_than_is_due_in_the_time(self):
+        for test, rate, seconds in (("send_lat", 500, 1), ("read_lat", 3, 2)):
+            with self.subTest(test=test):
+                out, _ = self.pair("perf", test, "-D", seconds, "--rate", rate, "--json", *PATIENT)
+                row = json.loads(out)["results"][0]
+                self.assertEqual(row["n_iterations"] + row["n_never_begun"], rate * seconds)
+
+    def test_what_no_link_reaches_ends_soon_and_is_told(self):
+        begin = time.monotonic()
+        out, _ = self.pair("perf", "send_lat", "-D", 1, "--rate", 1e8, *PATIENT)
+        self.assertLess(time.monotonic() - begin, SECONDS / 2)
+        self.assertRegex(out, r"SATURATED: the link is not that fast, \d+ were never begun\n")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=2)
