@@ -14,6 +14,7 @@
 #include "apps/common/stop.h"
 #include "apps/perf/control.h"
 #include "apps/perf/spec.h"
+#include "apps/perf/wr_ids.h"
 
 namespace uroce::apps::perf {
 
@@ -112,8 +113,6 @@ class Session {
   [[nodiscard]] Error failure(const Wc& wc) const;
 
  private:
-  static constexpr std::uint64_t kReceiveFlag = 1ULL << 63U;
-
   Session(Device device, LocalOptions local, TestSpec spec)
       : device_(std::make_unique<Device>(std::move(device))), local_(std::move(local)), spec_(spec) {}
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "apps/common/pieces.h"
+#include "apps/perf/wr_ids.h"
 
 namespace uroce::apps::perf {
 namespace {
@@ -114,9 +115,9 @@ bool Stream::step() noexcept {
     } else if (Session::is_receive(wc)) {
       on_received(wc);
     } else {
-      const std::size_t qp = wc.wr_id >> 40U;
+      const auto [qp, up_to] = SentId::of(wc.wr_id);
       before += lanes_[qp].completed;
-      on_sent(qp, wc.wr_id & 0xff'ffff'ffffU);
+      on_sent(qp, up_to);
       after += lanes_[qp].completed;
     }
   }
@@ -180,7 +181,7 @@ void Stream::fill(SendWr& wr, std::size_t qp, std::uint64_t number, const Sge& s
   const Area& area = session_.area(qp);
   const bool is_signaled = (number + 1) % cq_mod_ == 0 || is_end;
   const bool is_inline = spec_.is_ping_pong() && size_ <= session_.inline_limit();
-  wr.wr_id = std::uint64_t{qp} << 40U | (number + 1);
+  wr.wr_id = SentId{.qp = qp, .up_to = number + 1}.packed();
   wr.sges = {&sge, 1};
   wr.flags = static_cast<std::uint8_t>((is_signaled ? send_flag::kSignaled : 0) |
                                        (is_inline ? send_flag::kInline : 0));

@@ -1,9 +1,11 @@
 #include <algorithm>
+#include <array>
 #include <catch2/catch.hpp>
 #include <vector>
 
 #include "apps/common/schedule.h"
 #include "apps/perf/seconds.h"
+#include "apps/perf/wr_ids.h"
 
 namespace uroce::apps::perf {
 namespace {
@@ -83,6 +85,18 @@ TEST_CASE("without a rate the time alone ends a run, without a time the count", 
     CHECK_FALSE(counted.is_over(UINT64_MAX - 1, 9));
     CHECK(counted.is_over(0, 10));
     CHECK(counted.missing(10) == 0);
+  }
+}
+
+TEST_CASE("operations keep their QP, however many there are", "[apps][perf]") {
+  constexpr std::uint64_t kMany = 20'000'000ULL * most::kSeconds;  // a day of them, more than 2^40
+  constexpr std::array<std::uint64_t, 5> kCounts = {1, 1ULL << 32U, (1ULL << 40U) - 1, 1ULL << 40U, kMany};
+  for (const std::size_t qp : {std::size_t{0}, std::size_t{1}, std::size_t{most::kQps - 1}}) {
+    for (const std::uint64_t count : kCounts) {
+      const SentId id{.qp = qp, .up_to = count};
+      CHECK(SentId::of(id.packed()) == id);
+      CHECK((id.packed() & kReceiveFlag) == 0);
+    }
   }
 }
 
