@@ -28,7 +28,7 @@ Config at_end(Config config, const std::string& name, const std::array<std::stri
 Config bare(Config config, const std::string& port) {
   config.fault.clear();
   config.pcap.clear();
-  config.port = port.empty() ? another_link(config.port, "-raw") : port;
+  config.port = port.empty() ? another_link(config.port, kBareSuffix) : port;
   const bool has_own_way =
       config.port.starts_with("af_packet:") && config.port.find(",ring=") == std::string::npos;
   if (port.empty() && has_own_way) config.port += ",ring=on";

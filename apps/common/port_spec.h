@@ -39,6 +39,9 @@ namespace uroce::apps {
 /// any.
 [[nodiscard]] Config without_addresses(Config config);
 
+/// Of the bare link beside the one that is measured.
+inline constexpr const char* kBareSuffix = "-raw";
+
 /// A capture file has one writer: FILE becomes FILE.LINK.client or FILE.LINK.server. None stays none.
 [[nodiscard]] std::string capture_for_end(const std::string& file, const std::string& link, bool server);
 /// That it does, on stderr; of none nothing.

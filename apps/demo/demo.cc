@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <stdlib.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -48,7 +50,9 @@ class PrivateDirectory {
   /// Its path() is empty if none can be made.
   PrivateDirectory() {
     std::error_code error;
-    path_ = (std::filesystem::temp_directory_path(error) / "uroce-demo-XXXXXX").string();
+    std::filesystem::path parent = std::filesystem::temp_directory_path(error);
+    if (!error) parent = std::filesystem::absolute(parent, error);
+    path_ = (parent / "uroce-demo-XXXXXX").string();
     if (error || ::mkdtemp(path_.data()) == nullptr) path_.clear();
     if (!path_.empty()) start_keeper();
   }
@@ -272,6 +276,25 @@ Error one_end(const std::string& port) {
               port)};
 }
 
+/// None, and a note that says why, where its socket would have a path that a port does not take.
+std::optional<LinkSpec> memif_link(const std::string& directory) {
+  if (directory.empty()) {
+    tell("uroce: note: no memif, for no directory can be made for its socket; is TMPDIR right?\n");
+    return std::nullopt;
+  }
+  const LinkSpec link{
+      .name = "memif", .port = fmt::format("memif:{}/demo.sock", directory), .is_optional = true};
+  constexpr std::size_t kMost = sizeof(sockaddr_un::sun_path) - 1;
+  const std::size_t longest = another_link(link.port, kBareSuffix).size() - std::strlen("memif:");
+  if (longest <= kMost && directory.find(',') == std::string::npos) return link;
+  tell(
+      "uroce: note: no memif: its socket's path may have {} bytes at most and no comma, set TMPDIR; it would "
+      "be in "
+      "{}\n",
+      kMost, directory);
+  return std::nullopt;
+}
+
 int run(const SharedOptions& shared, const Options& options) {
   auto config = shared.resolve();
   if (!config) return fail(config.error());
@@ -283,11 +306,7 @@ int run(const SharedOptions& shared, const Options& options) {
     if (is_one_end(config->port)) return fail(one_end(config->port));
     links.push_back({config->port.substr(0, config->port.find(':')), config->port, false});
   } else {
-    if (const std::string& path = directory.emplace().path(); !path.empty()) {
-      links.push_back({"memif", fmt::format("memif:{}/demo.sock", path), true});
-    } else {
-      tell("uroce: note: no memif, for no directory can be made for its socket; is TMPDIR right?\n");
-    }
+    if (auto memif = memif_link(directory.emplace().path())) links.push_back(*memif);
     links.push_back({"shm", fmt::format("shm:demo-{}", ::getpid()), false});
   }
   if (config->seed == 0) config->seed = 1;

@@ -26,10 +26,10 @@ TESTS = {("rtt_p50", 64), ("rtt_p99", 64), ("rtt_p50", 288), ("rtt_p99", 288), (
          ("write_goodput", 65536), ("write_goodput", 1 << 20)}
 
 
-def run(*words, cores=None):
+def run(*words, cores=None, **environment):
     pin = (lambda: os.sched_setaffinity(0, cores)) if cores else None
     return subprocess.run([UROCE, *map(str, words)], capture_output=True, text=True, timeout=SECONDS,
-                          preexec_fn=pin)
+                          preexec_fn=pin, env=os.environ | environment)
 
 
 def children_of(pid):
@@ -93,12 +93,22 @@ class Demo(unittest.TestCase):
             self.assertLess(max(map(len, steps)), columns)
 
     def test_without_a_directory_for_sockets_shm_is_left(self):
-        os.environ["TMPDIR"] = "/nonexistent"
-        self.addCleanup(os.environ.pop, "TMPDIR")
-        result = run("demo", "--quick", "--json", "--no-huge")
+        self.assert_goes_on_with_shm("/nonexistent", "no directory")
+
+    def test_so_it_is_where_no_port_can_name_a_socket(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("x" * 100, "x" * (76 - len(folder)), "a,b"):  # the second: for that of the bare link
+                path = pathlib.Path(folder, name)
+                path.mkdir()
+                with self.subTest(name=name):
+                    self.assert_goes_on_with_shm(path, "its socket's path")
+                    self.assertEqual(list(path.iterdir()), [])
+
+    def assert_goes_on_with_shm(self, directory, why):
+        result = run("demo", "--quick", "--json", "--no-huge", TMPDIR=str(directory))
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual({row["link"] for row in json.loads(result.stdout)["rows"]}, {"shm"})
-        self.assertIn("TMPDIR", result.stderr)
+        self.assertRegex(result.stderr, f"(?m)^uroce: note: no memif.* {why}.* TMPDIR")
 
     def test_the_environment_names_the_port(self):
         os.environ["UROCE_PORT"] = self.port
