@@ -104,6 +104,7 @@ void print_text(const Config& config, const CorePair& cores, const Json& result,
       config.port, result.at("path_mtu").get<unsigned>(), cores.text(),
       result.at("tcp").at("path").get<std::string>(), result.at("tcp").at("congestion").get<std::string>(),
       result.at("interruptions").get<std::uint64_t>());
+  fmt::print("{}", rates_text(rows));
   if (cores.shared) return fmt::print("On one core nobody spins, and no figure is beside a goal.\n");
   fmt::print("{}", looks_text(result));
   const auto goals = goals_of(cores, rows);

@@ -64,6 +64,7 @@ std::vector<Row> rows_of(const LinkUnderTest& link, const Case& one,
              .bytes = one.bytes,
              .unit = unit,
              .more_is_better = one.kind != Kind::kRtt,
+             .list = one.kind == Kind::kRate ? Sample::kList : 0,
              .value = {}};
     for (const auto& [name, all] : samples) {
       const double scaled = rounded(all.middle().*field * scale);
@@ -146,6 +147,7 @@ Json rows_json(const std::vector<Row>& rows) {
   Json all = Json::array();
   for (const auto& row : rows) {
     Json one = {{"link", row.link}, {"test", row.test}, {"bytes", row.bytes}, {"unit", row.unit}};
+    if (row.list > 0) one["list"] = row.list;
     for (const char* name : {"uroce", "raw", "tcp_spin", "tcp_block"}) one[name] = nullptr;
     for (const auto& [name, value] : row.value) {
       if (value) one[name] = *value;
@@ -178,6 +180,24 @@ std::string rows_table(const std::vector<Row>& rows) {
     table.add(std::move(cells));
   }
   return table.text();
+}
+
+std::string rates_text(const std::vector<Row>& rows) {
+  std::string text;
+  const auto sends = std::ranges::find_if(rows, [](const Row& row) { return row.list > 0; });
+  if (sends != rows.end()) {
+    text += fmt::format(
+        "send_rate: uroce posts lists of {} with one completion each, the raw link sends bursts;\n"
+        "by TCP and UDP each message is a call of its own.\n",
+        sends->list);
+  }
+  const auto has_ucx = [](const Row& row) { return row.more_is_better && row.value.contains("ucx"); };
+  if (std::ranges::any_of(rows, has_ucx)) {
+    text +=
+        "Rates are medians of windows of a millisecond or more; UCX's are means of whole runs of "
+        "ucx_perftest.\n";
+  }
+  return text;
 }
 
 }  // namespace uroce::apps

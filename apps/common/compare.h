@@ -75,6 +75,7 @@ struct Row {
   std::uint32_t bytes = 0;
   std::string unit;
   bool more_is_better = false;
+  std::uint32_t list = 0;  ///< SEND rates: messages that uroce posts at a time, with one completion
   std::map<std::string, std::optional<double>>
       value;  ///< by contender: "uroce", "raw", "ref", "ucx", "udp_spin", "tcp_spin", "tcp_block"
 };
@@ -96,5 +97,7 @@ Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const C
 [[nodiscard]] Json rows_json(const std::vector<Row>& rows);
 /// Rows as a table: behind each yardstick, how many times faster uroce is.
 [[nodiscard]] std::string rows_table(const std::vector<Row>& rows);
+/// In what the rates of the rows differ, in lines; empty: there are none.
+[[nodiscard]] std::string rates_text(const std::vector<Row>& rows);
 
 }  // namespace uroce::apps

@@ -34,9 +34,9 @@ class MeasuredEnd {
   static constexpr std::uint32_t kMessageBytes = 4096;  ///< largest SEND
   static constexpr std::size_t kSlotBytes =
       4096 + 64;  ///< not a power of two: slots spread over the cache's sets
-  static constexpr std::uint32_t kReceives = 1024;  ///< receives posted
-  static constexpr std::uint32_t kSends = 512;      ///< depth of the send queue
-  static constexpr std::uint32_t kBatch = 32;       ///< sends posted at a time
+  static constexpr std::uint32_t kReceives = 1024;        ///< receives posted
+  static constexpr std::uint32_t kSends = 512;            ///< depth of the send queue
+  static constexpr std::uint32_t kBatch = Sample::kList;  ///< sends posted at a time
   /// Receives posted again at a time. Of 32 a round trip would notice, one of 32: in its p99.
   static constexpr std::uint32_t kRefill = 8;
   static constexpr std::uint32_t kSignalEvery = 16;  ///< of messages that are answered

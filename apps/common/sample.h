@@ -14,7 +14,7 @@ namespace uroce::apps {
 /// What is measured.
 enum class Kind : std::uint8_t {
   kRtt,     ///< one message of `bytes` there and back at a time
-  kRate,    ///< messages of `bytes`, each sent by itself, one way
+  kRate,    ///< as many messages of `bytes` as possible, one way; see Sample::kList
   kStream,  ///< as many bytes as possible in transfers of `bytes`, one way
   kOpen,    ///< messages of `bytes` there and back, due at `rate`, whether answers have come or not
 };
@@ -67,6 +67,10 @@ struct Sample {
   /// Of that, WRITEs and frames that fit in go through so many bytes at each end, whatever carries them.
   static constexpr std::uint32_t kHotWindow = 256U << 10U;
   [[nodiscard]] bool is_cold() const noexcept { return kind == Kind::kStream && bytes > kHotBytes; }
+
+  /// Of rates: uroce's messages are posted in lists of so many with one completion for all of them, and
+  /// frames of the bare link leave in bursts. TCP and UDP are told of each by a call.
+  static constexpr std::uint32_t kList = 32;
 
   /// Start of the run that is not counted.
   [[nodiscard]] std::uint64_t warm_up_ns() const noexcept { return run_ns / 5; }

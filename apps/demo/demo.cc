@@ -248,6 +248,7 @@ void print_text(const Json& result, const std::vector<Row>& rows, const std::str
       result.at("tcp").at("congestion").get<std::string>());
   fmt::print(
       "\"uroce is\": how many times faster than the column before it; samples taken in turns, medians.\n");
+  fmt::print("{}", rates_text(rows));
   fmt::print("Verified {} operations, {:.1f} MB: {} errors. {:.1f} s.\n",
              result.at("operations").get<std::uint64_t>(), result.at("bytes").get<double>() / 1e6,
              result.at("errors").get<std::uint64_t>(), result.at("seconds").get<double>());

@@ -22,6 +22,7 @@ SECONDS = 60  # what the demo may take
 # What runs in the background may have it ignored, and so would the programs that are started here.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+HAS_UCX = os.path.exists("/usr/bin/ucx_perftest") and len(os.sched_getaffinity(0)) > 1
 TESTS = {("rtt_p50", 64), ("rtt_p99", 64), ("rtt_p50", 288), ("rtt_p99", 288), ("send_rate", 64),
          ("write_goodput", 65536), ("write_goodput", 1 << 20)}
 
@@ -55,6 +56,7 @@ class Demo(unittest.TestCase):
                 self.assertIn(name, row)
             self.assertGreater(row["uroce"], 0)
             self.assertGreater(row["tcp_block"], 0)
+            self.assertEqual(row.get("list"), 32 if row["test"] == "send_rate" else None)
         if "memif" not in links:
             self.assertTrue(any("memif" in note for note in demo["notes"]), demo["notes"])
 
@@ -109,6 +111,17 @@ class Demo(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual({row["link"] for row in json.loads(result.stdout)["rows"]}, {"shm"})
         self.assertRegex(result.stderr, f"(?m)^uroce: note: no memif.* {why}.* TMPDIR")
+
+    def test_what_a_send_rate_is_of_is_told(self):
+        for words, ucx in ((["demo", "--quick"], False),
+                           (["bench", "link", "--rounds", 1, "--sample-ms", 10, "--rtt", 64, "--rate", 64,
+                             "--stream", 4096], HAS_UCX)):
+            with self.subTest(words=words):
+                result = run(*words, "--no-huge", "--port", self.port)
+                self.assertEqual(result.returncode, 0, result.stderr)
+                self.assertIn("send_rate: uroce posts lists of 32 with one completion each", result.stdout)
+                self.assertIn("by TCP and UDP each message is a call of its own", result.stdout)
+                self.assertEqual("UCX's are means of whole runs of ucx_perftest" in result.stdout, ucx)
 
     def test_the_environment_names_the_port(self):
         os.environ["UROCE_PORT"] = self.port
@@ -222,6 +235,7 @@ class BenchLink(unittest.TestCase):
         measured = json.loads(result.stdout)
         rows = measured["rows"]
         self.assertEqual([row["test"] for row in rows], ["rtt_p50", "rtt_p99", "send_rate", "write_goodput"])
+        self.assertEqual([row.get("list") for row in rows], [None, None, 32, None])
         for row in rows:
             self.assertGreater(row["ref"], 0)
             self.assertGreater(row["raw"], 0)
@@ -232,7 +246,7 @@ class BenchLink(unittest.TestCase):
             for row in rows[:3]:
                 self.assertGreater(row["udp_spin"], 0, row)
         self.assertNotIn("udp_spin", rows[3], "no program sends 64 KiB so")
-        if os.path.exists("/usr/bin/ucx_perftest") and len(os.sched_getaffinity(0)) > 1:
+        if HAS_UCX:
             for row in (rows[0], *rows[2:]):
                 self.assertGreater(row["ucx"], 0, row)
 
