@@ -29,16 +29,15 @@ Status unexpected(const Json&) {
   return Error{.code = Errc::kPeer, .text = "the peer ended the test too early"};
 }
 
-}  // namespace
-
-Result<Bandwidth> measure_bandwidth(Session& session, std::uint32_t size, const OnSecond& on_second) {
-  Stream stream(session, size);
-  Seconds seconds(session.spec().seconds, kSecond);
+Result<Bandwidth> measure_part(Session& session, std::uint32_t size, Part part, const OnSecond& on_second) {
+  Stream stream(session, size, part);
+  Seconds seconds(part == Part::kMeasured ? session.spec().seconds : 0, kSecond);
   const auto has_sent_all = [&] {
     if (seconds.is_over(stream.time())) on_second(seconds.take(stream.time(), stream.completed()));
     return stream.has_sent_all();
   };
-  if (auto said = session.say({{"run", size}}); !said) return said.error();
+  if (auto said = session.say({{"run", size}, {"warm_up", part == Part::kWarmUp}}); !said)
+    return said.error();
   if (auto ready = session.hear(kAnswerNs); !ready) return ready.error();
   stream.start();
   seconds.begin(stream.time());
@@ -74,8 +73,22 @@ Result<Bandwidth> measure_bandwidth(Session& session, std::uint32_t size, const 
   return result;
 }
 
-Result<Served> serve_bandwidth(Session& session, std::uint32_t size) {
-  Stream stream(session, size);
+}  // namespace
+
+Result<Bandwidth> measure_bandwidth(Session& session, std::uint32_t size, const OnSecond& on_second) {
+  std::uint64_t errors = 0;
+  if (session.local().warms_up) {
+    const auto warm = measure_part(session, size, Part::kWarmUp, on_second);
+    if (!warm) return warm.error();
+    errors = warm->data_errors;
+  }
+  auto measured = measure_part(session, size, Part::kMeasured, on_second);
+  if (measured) measured->data_errors += errors;
+  return measured;
+}
+
+Result<Served> serve_bandwidth(Session& session, std::uint32_t size, Part part) {
+  Stream stream(session, size, part);
   if (auto said = session.say({{"ready", true}}); !said) return said.error();
   stream.start();
   const auto on_done = [&](const Json& news) {
@@ -99,6 +112,7 @@ Result<Served> serve_bandwidth(Session& session, std::uint32_t size) {
   // The client looks at its memory before the next test changes it.
   const auto checked = session.hear(kAnswerNs);
   if (!checked) return checked.error();
+  if (part == Part::kWarmUp) return Served{};
   return Served{.received = stream.received(), .lost = stream.lost()};
 }
 

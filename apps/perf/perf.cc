@@ -227,9 +227,10 @@ void add_ignored_options(CLI::App& command, Command& own) {
 /// What perftest may be told that holds here anyway.
 void add_needless_options(CLI::App& command, Command& own) {
   const std::string unlisted;
-  for (const char* flag : {"--use_old_post_send", "--perform_warm_up", "--use_hugepages",
-                           "--disable_pcie_relaxed", "--dont_xchg_versions", "--mr_per_qp"})
+  for (const char* flag : {"--use_old_post_send", "--use_hugepages", "--disable_pcie_relaxed",
+                           "--dont_xchg_versions", "--mr_per_qp"})
     command.add_flag(flag, own.ignored_flag)->group(unlisted);
+  if (own.spec.latency) command.add_flag("--perform_warm_up", own.ignored_flag)->group(unlisted);
   command.add_option("--force-link", own.ignored)
       ->check(CLI::IsMember({"Ethernet", "ETHERNET", "ethernet"}))
       ->group(unlisted);
@@ -295,6 +296,9 @@ void add_bandwidth_options(CLI::App& command, Command& own) {
   command.add_option("-Q,--cq-mod", spec.cq_mod, "one completion for so many operations")
       ->check(CLI::Range(1U, most::kDepth));
   command.add_flag("-b,--bidirectional", spec.bidirectional, "both sides send");
+  command.add_flag("--perform_warm_up", own.local.warms_up,
+                   "of each QP so many operations as the send queue takes before those that count; the "
+                   "client's holds for both");
   command
       .add_option("-w,--limit_bw", own.local.least_bandwidth,
                   "exit code 1 if the average bandwidth is less, in the unit of the table")

@@ -11,12 +11,15 @@ namespace uroce::apps {
 namespace {
 
 struct Absent {
-  std::string_view names;    ///< each between blanks
-  std::string_view instead;  ///< empty: perftest on the drop-in
+  std::string_view names;         ///< each between blanks
+  std::string_view instead;       ///< empty: perftest on the drop-in
+  std::string_view of_latency{};  ///< instead of that; empty: the same
 };
 
 constexpr std::array kAbsent = {
-    Absent{.names = " -f --margin ", .instead = "-D counts from the end of the warm-up on"},
+    Absent{.names = " -f --margin ",
+           .instead = "-D counts from the first operation on; --perform_warm_up does some before",
+           .of_latency = "-D counts from the end of the warm-up on"},
     Absent{.names = " -V --version ", .instead = "uroce --version prints it"},
     Absent{.names = " -W --report-counters ", .instead = "--counters FILE has those of the device"},
     Absent{.names = " -z --com_rdma_cm ", .instead = "-R agrees and connects by RDMA-CM"},
@@ -44,6 +47,7 @@ std::string instead_of_perftest_option(const std::string& test, const std::strin
   const auto found = std::ranges::find_if(
       kAbsent, [&](const Absent& one) { return one.names.find(" " + name + " ") != std::string_view::npos; });
   if (found == kAbsent.end()) return "";
+  if (test.ends_with("_lat") && !found->of_latency.empty()) return std::string(found->of_latency);
   if (!found->instead.empty()) return std::string(found->instead);
   return fmt::format("perftest itself does: uroce run -- ib_{} {}", test, name);
 }

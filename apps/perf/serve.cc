@@ -16,8 +16,9 @@ Result<Served> serve(Session& session) {
     const bool is_whole = session.spec().verb != Verb::kAtomic || size == session.spec().size;
     if (size == 0 || size > session.spec().largest() || !is_whole)
       return Error{.code = Errc::kPeer, .text = "the client's size is out of range"};
+    const Part part = request->value("warm_up", false) ? Part::kWarmUp : Part::kMeasured;
     const auto served =
-        session.spec().latency ? serve_latency(session, size) : serve_bandwidth(session, size);
+        session.spec().latency ? serve_latency(session, size) : serve_bandwidth(session, size, part);
     if (!served) {
       (void)session.say({{"error", served.error().text}});
       return served.error();

@@ -43,8 +43,8 @@ struct Area {
 ///
 /// Threads: one. Protocol, one JSON object per message: the client sends its TestSpec, the server answers
 /// {"path_mtu", ...} or {"error"}; then the QPs are connected, and both tell their memory {"addr", "rkey",
-/// "gid"}. Then for each size: {"run": size} -> {"ready"}; the test; {"done": [sent per QP]} -> {"sent":
-/// [...], "errors", "lost", ...}. At last {"end"}.
+/// "gid"}. Then for each size, and for what warms it up: {"run": size, "warm_up"} -> {"ready"}; the test;
+/// {"done": [sent per QP]} -> {"sent": [...], "errors", "lost", ...}. At last {"end"}.
 class Session {
  public:
   static Result<std::unique_ptr<Session>> open(const Config& config, const LocalOptions& local,

@@ -93,6 +93,7 @@ struct LocalOptions {
   bool cycles = false;         ///< latency: in cycles of the time stamp counter, not in microseconds
   double rate = 0;             ///< latency: operations due per second; 0: each when the one before it is done
   std::string hgrm_file;       ///< latency: for the distribution
+  bool warms_up = false;       ///< bandwidth: before what counts
   double least_bandwidth = 0;  ///< the test fails below that, in the unit in which it is reported
   double least_rate = 0;       ///< likewise, Mpps
   std::uint32_t service_level = 0;

@@ -30,7 +30,7 @@ std::uint64_t read_seed(std::size_t qp, std::uint64_t slot) noexcept {
 
 }  // namespace
 
-Stream::Stream(Session& session, std::uint32_t size)
+Stream::Stream(Session& session, std::uint32_t size, Part part)
     : session_(session),
       spec_(session.spec()),
       size_(size),
@@ -39,6 +39,7 @@ Stream::Stream(Session& session, std::uint32_t size)
       takes_a_look_(spec_.verify || !spec_.is_reliable()),
       cq_mod_(std::clamp(spec_.cq_mod, 1U, spec_.tx_depth)),
       window_(spec_.tx_depth),
+      count_(spec_.seconds > 0 ? 0 : spec_.iterations),
       watch_(session),
       lanes_(session.qps()),
       first_tag_(session.begin_run()),
@@ -50,8 +51,9 @@ Stream::Stream(Session& session, std::uint32_t size)
   const std::uint64_t slots = area.slots(spec_.verb == Verb::kSend ? spec_.receive_bytes() : size);
   if (spec_.verify) window_ = std::min<std::uint64_t>(window_, slots);
   constexpr std::uint64_t kGroup = 64U << 20U;  // bytes without a sign of life, at most
-  cq_mod_ = static_cast<std::uint32_t>(
-      std::min({std::uint64_t{cq_mod_}, window_, std::max<std::uint64_t>(kGroup / std::max(size, 1U), 1)}));
+  const std::uint64_t group = std::max<std::uint64_t>(kGroup / std::max(size, 1U), 1);
+  cq_mod_ = static_cast<std::uint32_t>(std::min({std::uint64_t{cq_mod_}, window_, group}));
+  if (part == Part::kWarmUp) count_ = std::min<std::uint64_t>(spec_.tx_depth, group);
   // One completion stands for a group, and those of all QPs may come at once.
   constexpr std::uint64_t kGroupsOfAll = 4;
   meter_ = RateMeter(kMillisecond, 0, kGroupsOfAll * cq_mod_ * size * lanes_.size());
@@ -97,7 +99,7 @@ Stream::Kind Stream::kind_of(const TestSpec& spec) noexcept {
 
 void Stream::start() noexcept {
   begin_ns_ = last_ns_ = sent_ns_ = now_ns();
-  if (spec_.seconds > 0) end_ns_ = begin_ns_ + spec_.seconds * kSecond;
+  if (count_ == 0) end_ns_ = begin_ns_ + spec_.seconds * kSecond;
 }
 
 bool Stream::step() noexcept {
@@ -130,8 +132,8 @@ bool Stream::step() noexcept {
 
 std::uint32_t Stream::room(const Lane& lane) const noexcept {
   std::uint64_t left = UINT64_MAX;
-  if (spec_.seconds == 0) {
-    left = spec_.iterations - lane.posted;
+  if (count_ > 0) {
+    left = count_ - lane.posted;
   } else if (last_ns_ >= end_ns_) {
     // After the time: complete the group that was begun, so that its last operation is signaled.
     left = (cq_mod_ - lane.posted % cq_mod_) % cq_mod_;
@@ -163,7 +165,7 @@ bool Stream::post_list(std::size_t qp, std::uint32_t count) noexcept {
   for (std::uint32_t i = 0; i < count; ++i) {
     if (spec_.verify) prepare_data(qp, first + i);
     sges_[i] = session_.sge(local_offset(qp, first + i), size_);
-    const bool is_end = spec_.seconds == 0 && first + i + 1 == spec_.iterations;
+    const bool is_end = first + i + 1 == count_;
     fill(wrs_[i], qp, first + i, sges_[i], is_end);
   }
   return session_.qp(qp).post_send(std::span<const SendWr>(wrs_).first(count)) == count;

@@ -16,7 +16,7 @@ namespace uroce::apps::perf {
 /// Threads: one. Lifetime: the session outlives it.
 class Stream {
  public:
-  Stream(Session& session, std::uint32_t size);
+  Stream(Session& session, std::uint32_t size, Part part);
 
   /// Both sides are ready: the time runs from now on.
   void start() noexcept;
@@ -94,6 +94,7 @@ class Stream {
   bool takes_a_look_;          ///< at each message that comes, beside counting it
   std::uint32_t cq_mod_;
   std::uint64_t window_;  ///< operations in flight per QP
+  std::uint64_t count_;   ///< operations per QP; 0: as many as fit into the time
   Watch watch_;
   std::vector<Lane> lanes_;
   std::uint32_t first_tag_;

@@ -37,6 +37,12 @@ struct Bandwidth {
   }
 };
 
+/// Of a bandwidth test.
+enum class Part : std::uint8_t {
+  kWarmUp,    ///< as many operations as the send queue takes, which do not count
+  kMeasured,  ///< those that were asked for
+};
+
 /// What a server has got over UC or UD, of all sizes.
 struct Served {
   std::uint64_t received = 0;
@@ -52,6 +58,6 @@ Result<Served> serve(Session& session);
 
 /// The server's part of one size: from the answer to {"run"} to the answer to {"done"}.
 Result<Served> serve_latency(Session& session, std::uint32_t size);
-Result<Served> serve_bandwidth(Session& session, std::uint32_t size);
+Result<Served> serve_bandwidth(Session& session, std::uint32_t size, Part part);
 
 }  // namespace uroce::apps::perf

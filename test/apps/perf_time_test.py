@@ -5,14 +5,16 @@ Usage: perf_time_test.py UROCE_PROGRAM
 """
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import unittest
 
-from cli_test import PATIENT, SECONDS, UROCE, Case, clean_environment, started
+from cli_test import PATIENT, SECONDS, UROCE, USAGE, Case, clean_environment, started, uroce
 
 
 class Rate(Case):
@@ -79,6 +81,44 @@ class Rate(Case):
         out, _ = self.pair("perf", "send_lat", "-D", 1, "--rate", 1e8, *PATIENT)
         self.assertLess(time.monotonic() - begin, SECONDS / 2)
         self.assertRegex(out, r"SATURATED: the link is not that fast, \d+ were never begun\n")
+
+
+class WarmUp(Case):
+    def requests(self, test, *words):
+        """Messages that have come to the server, of 100 that count."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder, "counters")
+            out, _ = self.pair("perf", test, "-n", 100, "-t", 16, "--verify", "--json", *PATIENT, *words,
+                               server_words=["--counters", file])
+            told = dict(line.rsplit(maxsplit=1) for line in file.read_text().splitlines() if line)
+        result = json.loads(out)
+        self.assertEqual((result["data_errors"], result["results"][0]["n_iterations"]), (0, 100))
+        return int(told["responder_messages"])
+
+    def test_a_bandwidth_is_warmed_up_by_a_queue_of_operations_that_do_not_count(self):
+        for test in ("send_bw", "write_bw", "read_bw", "atomic_bw"):
+            with self.subTest(test=test):
+                self.assertEqual(self.requests(test), 100)
+                self.assertEqual(self.requests(test, "--perform_warm_up"), 116)
+
+    def test_of_each_size_both_ways_and_over_what_loses(self):
+        out, served = self.pair("perf", "send_bw", "-c", "UD", "-n", 50, "-t", 8, "-q", 2, "-a", "-b",
+                                "--verify", "--perform_warm_up", "--json", *PATIENT)
+        result = json.loads(out)
+        self.assertEqual(result["data_errors"], 0)
+        self.assertEqual({row["n_iterations"] for row in result["results"]}, {200})
+        told = json.loads(served.splitlines()[-1])
+        self.assertEqual(told["n_received"] + told["n_lost"], 100 * len(result["results"]))
+
+    def test_what_counts_by_time_begins_behind_it(self):
+        out, _ = self.pair("perf", "write_bw", "-D", 1, "--perform_warm_up", "--verify", "--json", *PATIENT)
+        self.assertGreater(json.loads(out)["results"][0]["n_iterations"], 0)
+
+    def test_instead_of_a_margin_it_is_told_what_counts(self):
+        for test, told in (("write_bw", "from the first operation on; --perform_warm_up"),
+                           ("write_lat", "from the end of the warm-up on")):
+            with self.subTest(test=test):
+                self.assert_fails(uroce("perf", test, "-f", 2), USAGE, told)
 
 
 if __name__ == "__main__":
