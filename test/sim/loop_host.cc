@@ -65,9 +65,9 @@ void LoopHost::connect(transport::RcQp& qp, const LoopHost& other, Qpn peer, con
   }
 }
 
-unsigned LoopHost::post(transport::RcQp& qp, const LoopHost& other, unsigned count) {
+unsigned LoopHost::post(transport::RcQp& qp, const LoopHost& other, unsigned count, std::uint32_t bytes) {
   transport::SendQueue& ring = qp.context().sq;
-  const Sge sge{std::bit_cast<std::uint64_t>(memory.data()), kMessageBytes, Lkey{key}};
+  const Sge sge{std::bit_cast<std::uint64_t>(memory.data()), bytes, Lkey{key}};
   unsigned posted = 0;
   for (; posted < count; ++posted) {
     const SendWr wr{.sges = {&sge, 1},

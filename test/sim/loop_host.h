@@ -17,7 +17,7 @@ struct LoopPath {
   transport::QpBounds bounds;
 };
 
-/// All of its messages are WRITEs of the same bytes.
+/// All of its messages are WRITEs of the same bytes: of the first ones.
 struct LoopHost {
   static constexpr std::uint32_t kMessageBytes = 65'536;
   static constexpr unsigned kPosted = 16;  // work requests that a send queue holds
@@ -27,8 +27,9 @@ struct LoopHost {
   [[nodiscard]] std::unique_ptr<transport::RcQp> make_qp(Qpn qpn);
   /// To RTS. Throws Violation.
   void connect(transport::RcQp& qp, const LoopHost& other, Qpn peer, const LoopPath& path, Ticks now);
-  /// WRITEs to `other`, as many as there is room for. @return how many were posted
-  unsigned post(transport::RcQp& qp, const LoopHost& other, unsigned count);
+  /// WRITEs of `bytes` to `other`, as many as there is room for. @return how many were posted
+  unsigned post(transport::RcQp& qp, const LoopHost& other, unsigned count,
+                std::uint32_t bytes = kMessageBytes);
   /// @return WRITEs that have completed. Throws Violation if one failed.
   unsigned take_completions();
   /// When an iteration is due although nothing arrives; unset: never.
