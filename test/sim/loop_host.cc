@@ -20,7 +20,7 @@ Gid gid_of(unsigned index) noexcept {
 
 }  // namespace
 
-LoopHost::LoopHost(std::unique_ptr<port::Port> own_port, unsigned index)
+LoopHost::LoopHost(std::unique_ptr<port::Port> own_port, unsigned index, std::uint32_t memory_bytes)
     : number(index),
       port(std::move(own_port)),
       keys(index + 1, [] {}),
@@ -29,7 +29,7 @@ LoopHost::LoopHost(std::unique_ptr<port::Port> own_port, unsigned index)
                              std::nullopt),
            kAskIntervalNs),
       cq(1 << 12),
-      memory(kMessageBytes),
+      memory(memory_bytes),
       key(keys.insert({.addr = std::bit_cast<std::uint64_t>(memory.data()),
                        .length = memory.size(),
                        .pd = kPd,

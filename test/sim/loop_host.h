@@ -22,7 +22,8 @@ struct LoopHost {
   static constexpr std::uint32_t kMessageBytes = 65'536;
   static constexpr unsigned kPosted = 16;  // work requests that a send queue holds
 
-  LoopHost(std::unique_ptr<port::Port> own_port, unsigned index);
+  /// @param memory_bytes  what its messages may have at most
+  LoopHost(std::unique_ptr<port::Port> own_port, unsigned index, std::uint32_t memory_bytes = kMessageBytes);
 
   [[nodiscard]] std::unique_ptr<transport::RcQp> make_qp(Qpn qpn);
   /// To RTS. Throws Violation.
