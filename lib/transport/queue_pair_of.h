@@ -60,19 +60,16 @@ class QueuePairOf final : public QueuePair {
       settle(tx.now);
       return !answered && receiver_.has_responses();
     }
-    const bool is_answers_turn = responses && answers_first();
-    const unsigned before = tx.budget;
-    bool answered = is_answers_turn ? receiver_.transmit(tx) : !responses;
-    const bool had_turn = tx.budget != before;
-    const unsigned reserve = responses && !is_answers_turn ? std::max(1U, tx.budget / 2) : 0;
+    if (responses && answers_first()) [[unlikely]]
+      return transmit_answers_first(tx);
+    const unsigned reserve = responses ? std::max(1U, tx.budget / 2) : 0;
     tx.budget = tx.budget > reserve ? tx.budget - reserve : 1;
     const Gate gate = sender_.transmit(tx);
     tx.budget += reserve;
-    if (responses && !is_answers_turn) answered = receiver_.transmit(tx);
+    const bool answered = !responses || receiver_.transmit(tx);
     if (ctx_.congestion != nullptr) [[unlikely]]
-      ctx_.congestion->answers_first = !had_turn && is_response_held(tx.now);
-    settle(tx.now);
-    return (gate == Gate::kOpen && !ctx_.has_failed()) || (!answered && receiver_.has_responses());
+      ctx_.congestion->answers_first = is_response_held(tx.now);
+    return settle_transmit(gate, answered, tx.now);
   }
 
   void transmit_requests(TxContext& tx) noexcept override {
@@ -210,6 +207,21 @@ class QueuePairOf final : public QueuePair {
   /// time would let the other one wait for ever.
   [[nodiscard]] bool answers_first() const noexcept {
     return ctx_.congestion != nullptr && ctx_.congestion->answers_first;
+  }
+  /// The answers keep their turn until one has left.
+  [[gnu::cold]] bool transmit_answers_first(TxContext& tx) noexcept {
+    const unsigned before = tx.budget;
+    const bool answered = receiver_.transmit(tx);
+    const bool had_turn = tx.budget != before;
+    tx.budget = std::max(tx.budget, 1U);
+    const Gate gate = sender_.transmit(tx);
+    ctx_.congestion->answers_first = !had_turn && is_response_held(tx.now);
+    return settle_transmit(gate, answered, tx.now);
+  }
+  /// @return whether there is more to send, as transmit() does.
+  [[nodiscard]] bool settle_transmit(Gate gate, bool answered, Ticks now) noexcept {
+    settle(now);
+    return (gate == Gate::kOpen && !ctx_.has_failed()) || (!answered && receiver_.has_responses());
   }
   /// A READ response that is due and may not leave yet, and is waited for.
   [[nodiscard]] bool is_response_held(Ticks now) const noexcept {
