@@ -138,11 +138,18 @@ int take_room(int file, off_t bytes) noexcept {
 Error no_room(const std::string& path, off_t bytes, int error) {
   const std::string said =
       "shm: " + std::to_string(bytes) + " bytes for " + path + " are not to be had (" + std::strerror(error);
-  if (error == EFBIG)
-    return {Errc::kNoMemory, said + "); raise ulimit -f or give a smaller ring=, e.g. ring=256K"};
-  return {Errc::kNoMemory, said +
-                               "); give a smaller ring, e.g. ring=256K, or more room: "
-                               "mount -o remount,size=1G /dev/shm"};
+  switch (error) {
+    case EFBIG:
+      return {Errc::kNoMemory, said + "); raise ulimit -f or give a smaller ring=, e.g. ring=256K"};
+    case ENOSPC:
+    case ENOMEM:
+      return {Errc::kNoMemory, said +
+                                   "); give a smaller ring, e.g. ring=256K, or more room: "
+                                   "mount -o remount,size=1G /dev/shm"};
+    default:
+      errno = error;
+      return system_error("shm: cannot size " + path);
+  }
 }
 
 Result<int> open_file(const std::string& path) {
