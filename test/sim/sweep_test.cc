@@ -141,6 +141,20 @@ Conversation fast(bool is_selective) {
 constexpr WrOpcode kOpcodes[] = {WrOpcode::kSend,      WrOpcode::kSendWithImm,      WrOpcode::kSendWithInv,
                                  WrOpcode::kRdmaWrite, WrOpcode::kRdmaWriteWithImm, WrOpcode::kRdmaRead};
 
+/// Calls `sweep` with a message of so many packets of each kind, and with a mixed conversation.
+void with_each_fast(std::uint32_t packets, void (*sweep)(const Conversation&)) {
+  const bool is_selective = GENERATE(false, true);
+  CAPTURE(is_selective);
+  SECTION("of one message") {
+    const WrOpcode opcode = GENERATE(from_range(std::begin(kOpcodes), std::end(kOpcodes)));
+    CAPTURE(raw(opcode));
+    sweep(one_message(opcode, packets, fast(is_selective)));
+  }
+  SECTION("of a mixed conversation") {
+    sweep(mixed(fast(is_selective)));
+  }
+}
+
 }  // namespace
 
 TEST_CASE("one disturbed packet of a 16-packet message is mended with one go-back", "[sim][T4][T24]") {
@@ -189,30 +203,12 @@ TEST_CASE("the loss of the last packet and of its retransmission costs at most f
 
 TEST_CASE("between peers that probe one disturbed packet costs less than 1 ms and no timeout",
           "[sim][selective][T5]") {
-  const bool is_selective = GENERATE(false, true);
-  CAPTURE(is_selective);
-  SECTION("of one message") {
-    const WrOpcode opcode = GENERATE(from_range(std::begin(kOpcodes), std::end(kOpcodes)));
-    CAPTURE(raw(opcode));
-    sweep_fast(one_message(opcode, 16, fast(is_selective)));
-  }
-  SECTION("of a mixed conversation") {
-    sweep_fast(mixed(fast(is_selective)));
-  }
+  with_each_fast(16, sweep_fast);
 }
 
 TEST_CASE("between peers that probe two lost packets cost less than 2 ms and no timeout",
           "[sim][selective][T5]") {
-  const bool is_selective = GENERATE(false, true);
-  CAPTURE(is_selective);
-  SECTION("of one message") {
-    const WrOpcode opcode = GENERATE(from_range(std::begin(kOpcodes), std::end(kOpcodes)));
-    CAPTURE(raw(opcode));
-    sweep_fast_pairs(one_message(opcode, 8, fast(is_selective)));
-  }
-  SECTION("of a mixed conversation") {
-    sweep_fast_pairs(mixed(fast(is_selective)));
-  }
+  with_each_fast(8, sweep_fast_pairs);
 }
 
 namespace {
