@@ -295,12 +295,12 @@ bool PollLoop::judge(QueuePair& qp, const wire::PacketView& packet, Ticks now) n
   const std::size_t count = packet.joint_acks();
   if (count == 0) return counters_.add(Count::kDropMalformed);
   if (place_.count > 1 && !was_handed_over_) share_joint_ack(packet);
-  for (std::size_t i = 0; i < count && has_many_qps(); ++i) qps_.prefetch(packet.joint_ack_qpn(i));
+  for (std::size_t i = 0; i < count && has_many_qps(); ++i) qps_.prefetch(packet.joint_ack(i).dest_qpn);
   if (!is_intact(packet)) return;
   std::array<QueuePair*, wire::kMostInJointAck> qps;
   const auto foresee = [&](std::size_t i) {
     if (i >= count) return;
-    qps[i] = qps_.find(packet.joint_ack_qpn(i));
+    qps[i] = qps_.find(packet.joint_ack(i).dest_qpn);
     if (qps[i] != nullptr) transport::RcQp::prefetch(*qps[i]);
   };
   for (std::size_t i = 0; i < kAhead; ++i) foresee(i);
@@ -308,6 +308,9 @@ bool PollLoop::judge(QueuePair& qp, const wire::PacketView& packet, Ticks now) n
   wire::PacketView ack = packet.first_of_joint_acks();
   for (std::size_t i = 0; i < count; ++i) {
     foresee(i + kAhead);
+    if (judged != nullptr && qps[i] != nullptr && qps[i]->context().path == judged &&
+        take_last_ack(*qps[i], packet.joint_ack(i), now))
+      continue;
     if (i > 0) packet.show_joint_ack(i, ack);
     if (owner_of(ack.bth.dest_qpn) != place_.index) continue;
     if (qps[i] == nullptr) {
@@ -316,6 +319,24 @@ bool PollLoop::judge(QueuePair& qp, const wire::PacketView& packet, Ticks now) n
       judged = qps[i]->context().path;
     }
   }
+}
+
+/// One that comes with no more than the end of a message, to a QP on a path of which it is known that the
+/// packet may be for it. @return false if it is not that; nothing has happened then
+[[gnu::always_inline]] inline bool PollLoop::take_last_ack(QueuePair& qp, const wire::AckEth& ack,
+                                                           Ticks now) noexcept {
+  const transport::QpContext& ctx = qp.context();
+  if (ctx.type != QpType::kRc || !ctx.joins_acks) [[unlikely]]
+    return false;
+  auto& rc = static_cast<transport::RcQp&>(qp);
+  if (!rc.take_last_ack(ack.psn, ack.aeth.syndrome, now)) return false;
+  const bool may_want = !ctx.is_ready || ctx.only_answers;
+  if (may_want && !rc.requester().is_idle() && rc.wants_to_send(now)) [[unlikely]] {
+    make_ready(qp);
+    answers_now_ |= ctx.is_signaling() && answers_first_;
+  }
+  after_step(qp, now);
+  return true;
 }
 
 /// @param judged  of RC QPs on that path it is known that the packet may be for them; nullptr: of none
@@ -339,7 +360,8 @@ bool PollLoop::take_joint_ack(QueuePair& qp, const wire::PacketView& ack, const 
 [[gnu::cold]] void PollLoop::share_joint_ack(const wire::PacketView& packet) noexcept {
   for (unsigned to = 0; to < place_.count; ++to) {
     bool concerns = false;
-    for (std::size_t i = 0; i < packet.joint_acks(); ++i) concerns |= owner_of(packet.joint_ack_qpn(i)) == to;
+    for (std::size_t i = 0; i < packet.joint_acks(); ++i)
+      concerns |= owner_of(packet.joint_ack(i).dest_qpn) == to;
     if (concerns && to != place_.index) hand_over(to, {packet.frame, packet.frame_len});
   }
 }

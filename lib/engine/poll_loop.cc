@@ -124,20 +124,19 @@ void PollLoop::note_turn(const QueuePair& qp, bool asks, Ticks now) noexcept {
 
 /// Bulk beside others waits for the next iteration, which has it prepared. Measured: p99 of 64 B round trips
 /// beside 8 KiB WRITEs of other QPs 1.33 -> 1.17 us.
-/// @return whether it was the QP's turn at once
-bool PollLoop::send_posted(QueuePair& qp) noexcept {
+PollLoop::Posted PollLoop::send_posted(QueuePair& qp) noexcept {
   if (has_many_qps() && !order_.is_newest(qp)) foresee_posts(qp);
   constexpr std::uint32_t kFew = 2;  // packets in flight; beyond, one flush for many is worth more
   return as_rc(qp, [this](auto& one) {
     if (one.on_doorbell()) [[unlikely]]
-      return true;
-    if (one.in_flight() > kFew && !one.context().awaits_reply) return false;
-    if (one.context().sends_bulk() && is_crowded(one, now_)) return false;
+      return Posted::kLeft;
+    if (one.in_flight() > kFew && !one.context().awaits_reply) return Posted::kWaits;
+    if (one.context().sends_bulk() && is_crowded(one, now_)) return Posted::kWaits;
     transport::TxContext tx = turn(one, now_);
     const unsigned budget = tx.budget;
-    one.transmit_requests(tx);
+    const bool is_all = one.transmit_requests(tx);
     if (tx.budget < budget) port_.tx_flush();
-    return true;
+    return is_all ? Posted::kAll : Posted::kLeft;
   });
 }
 
@@ -165,7 +164,6 @@ void PollLoop::note_sent(QueuePair& qp) noexcept {
 
 void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
   const bool wants = as_rc(qp, [this](auto& one) {
-    // Credits that a post of receives has brought are an answer.
     const bool may_answer = one.context().credits.load(std::memory_order_relaxed);
     return one.wants_to_send(now_) || (may_answer && one.wants_to_answer(now_));
   });

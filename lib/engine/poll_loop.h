@@ -149,11 +149,14 @@ class PollLoop {
     const bool is_dated = needs_time_first(qp);
     if (is_dated) [[unlikely]]
       advance_to(clock.now());
-    if (send_posted(qp)) {
+    const Posted posted = send_posted(qp);
+    if (posted != Posted::kWaits) {
       if (!is_dated && !undated_.take(qp)) date_post(qp, clock.now());
       note_sent(qp);
     }
     const transport::QpContext& ctx = qp.context();
+    // Credits that a post of receives has brought are an answer.
+    if (posted == Posted::kAll && !ctx.credits.load(std::memory_order_relaxed)) return;
     if (!ctx.is_ready || ctx.only_answers) make_ready_if_it_wants(qp);
   }
   /// Work was posted to `qp` by a thread that does not own the loop.
@@ -229,7 +232,10 @@ class PollLoop {
   [[nodiscard]] static bool needs_time_first(const transport::QueuePair& qp) noexcept {
     return qp.context().type != QpType::kRc || qp.context().congestion != nullptr;
   }
-  bool send_posted(transport::QueuePair& qp) noexcept;
+  /// What a post has led to: it waits for the next iteration, has left or was flushed, or has left with all
+  /// that the QP wants to send.
+  enum class Posted : std::uint8_t { kWaits, kLeft, kAll };
+  Posted send_posted(transport::QueuePair& qp) noexcept;
   void note_sent(transport::QueuePair& qp) noexcept;
   void date_post(transport::QueuePair& qp, Ticks now) noexcept;
   /// The clock has been read.
@@ -290,6 +296,7 @@ class PollLoop {
   void on_roce(const wire::PacketView& packet, Ticks now) noexcept;
   [[nodiscard]] bool judge(transport::QueuePair& qp, const wire::PacketView& packet, Ticks now) noexcept;
   void on_joint_ack(const wire::PacketView& packet, Ticks now) noexcept;
+  bool take_last_ack(transport::QueuePair& qp, const wire::AckEth& ack, Ticks now) noexcept;
   bool take_joint_ack(transport::QueuePair& qp, const wire::PacketView& ack, const transport::Path* judged,
                       Ticks now) noexcept;
   void share_joint_ack(const wire::PacketView& packet) noexcept;

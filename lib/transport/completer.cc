@@ -53,6 +53,24 @@ void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept 
     take_held_responses(now);
 }
 
+bool Requester::take_last_ack(Psn psn, std::uint8_t syndrome, Ticks now) noexcept {
+  const bool is_of_one =
+      oldest_ + 1 == started_ && current_ == started_ && oldest_psn_ == psn && next_wqe_psn_ == psn + 1;
+  const bool is_last = unacked_psn_ == psn && sent_psn_ == next_wqe_psn_;
+  if (!is_of_one || !is_last || !is_undisturbed()) return false;
+  const SendWqe& wqe = qp_.sq.at(oldest_);
+  if (!wqe.is_plain() || wire::syndrome::classify(syndrome) != wire::syndrome::Kind::kAck) return false;
+  oldest_psn_ = unacked_psn_ = sent_psn_;
+  carried_ = std::max(carried_, largest_payload(wqe));
+  retries_left_ = qp_.retry_cnt;
+  rnr_retries_left_ = qp_.rnr_retry;
+  window_ = std::min(qp_.max_unacked, 2 * window_);
+  timer_.on_answered(unacked_psn_, now);
+  timer_.stop();
+  complete_send(qp_, wqe, Fault::kNone, ++oldest_);
+  return true;
+}
+
 /// Soft-RoCE names a READ by the PSN of its request, or of the last one for a part of it, also when it
 /// refuses what is left of it.
 bool Requester::refuses_rest_of_read(const wire::PacketView& packet) const noexcept {

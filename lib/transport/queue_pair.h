@@ -68,8 +68,8 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
   /// ended for lack of budget or room: call again.
   virtual bool transmit(TxContext& tx) noexcept = 0;
   /// Sends requests only: what was posted just now. correct_times(), if they are wrong, and settle_requests()
-  /// follow.
-  virtual void transmit_requests(TxContext& tx) noexcept = 0;
+  /// follow. @return whether that was all: the QP wants to send no more.
+  virtual bool transmit_requests(TxContext& tx) noexcept = 0;
   /// What transmit_requests() sent as if at `assumed` has left at `actual`.
   virtual void correct_times(Ticks assumed, Ticks actual) noexcept = 0;
   virtual void settle_requests(Ticks now) noexcept = 0;

@@ -49,6 +49,15 @@ class QueuePairOf final : public QueuePair {
     return may_take(packet) ? take(packet, now) : Count::kDropQpState;
   }
 
+  /// Likewise of a positive ACK, if it is one that Requester::take_last_ack() takes.
+  bool take_last_ack(Psn psn, std::uint8_t syndrome, Ticks now) noexcept {
+    if (state() != QpState::kRts || ctx_.congestion != nullptr) return false;
+    if (!sender_.take_last_ack(psn, syndrome, now)) return false;
+    ctx_.heard = true;
+    settle(now);
+    return true;
+  }
+
   /// Requests leave first: a reply that the application waits for goes out before the ACK of what it answers.
   /// While responses are due they have half of the budget; a packet each, if it is not enough for both.
   bool transmit(TxContext& tx) noexcept override {
@@ -72,9 +81,8 @@ class QueuePairOf final : public QueuePair {
     return settle_transmit(gate, answered, tx.now);
   }
 
-  void transmit_requests(TxContext& tx) noexcept override {
-    if (!answers_first()) [[likely]]
-      sender_.transmit(tx);
+  bool transmit_requests(TxContext& tx) noexcept override {
+    return !answers_first() && sender_.transmit(tx) == Gate::kIdle;
   }
 
   void correct_times(Ticks assumed, Ticks actual) noexcept override {

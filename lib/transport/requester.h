@@ -56,6 +56,10 @@ class Requester {
   /// The peer's Ethernet address is known now: time spent waiting for it does not count as retries.
   void on_resolved() noexcept;
 
+  /// Nothing is posted that it has not sent, and nothing to be asked: the gate says kIdle.
+  [[nodiscard]] bool is_idle() const noexcept {
+    return current_ == started_ && current_ == qp_.sq.tail() && !(asks_tail_ && qp_.resolved);
+  }
   /// Decides; changes nothing. The first check that objects names the reason.
   [[nodiscard]] Gate gate(Ticks now) const noexcept;
   /// Sends until the gate closes, the budget is used up or the port has no room.
@@ -72,6 +76,10 @@ class Requester {
 
   /// ACK, NAK, READ response or atomic response.
   void on_response(const wire::PacketView& packet, Ticks now) noexcept;
+  /// An ACK of all that is in flight, where that is one SEND or WRITE of one packet and nothing goes on
+  /// besides: what each of many QPs that take turns gets.
+  /// @return false if it is not that; nothing has happened then
+  bool take_last_ack(Psn psn, std::uint8_t syndrome, Ticks now) noexcept;
   /// Handles whatever deadline has passed.
   void on_timer(Ticks now) noexcept;
   [[nodiscard]] Ticks deadline() const noexcept {
@@ -160,6 +168,12 @@ class Requester {
   void break_wqe(Fault fault) noexcept;
 
   // completer.cc: responses and loss
+  /// Nothing but messages and their ACKs: on_progress() has nothing to look after.
+  [[nodiscard]] bool is_undisturbed() const noexcept {
+    return !repeating_ && !recovering_ && !credits_asked_ && !asks_tail_ && !is_selective_ &&
+           !waits_for_receive_ && !is_probing_ && !has_local_ && !has_doubts_ && !uses_credits_ &&
+           broken_ == Fault::kNone;
+  }
   void wait_for_receive(Ticks until) noexcept {
     rnr_until_ = until;
     waits_for_receive_ = until.is_set();

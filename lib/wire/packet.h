@@ -109,9 +109,10 @@ struct PacketView {
     const bool is_whole = bth.pad == 0 && payload.size() % AckEth::kSize == 0;
     return is_whole && others < kMostInJointAck ? 1 + others : 0;
   }
-  /// And the number of one of these, of joint_acks().
-  [[nodiscard]] Qpn joint_ack_qpn(std::size_t i) const noexcept {
-    return i == 0 ? bth.dest_qpn : parse_at<AckEth>(payload.data() + (i - 1) * AckEth::kSize).dest_qpn;
+  /// And what it says to one of these, of joint_acks().
+  [[nodiscard]] AckEth joint_ack(std::size_t i) const noexcept {
+    return i == 0 ? AckEth{.dest_qpn = bth.dest_qpn, .psn = bth.psn, .aeth = aeth()}
+                  : parse_at<AckEth>(payload.data() + (i - 1) * AckEth::kSize);
   }
   /// The ACK for the first of them, as if it had come alone but for its length.
   [[nodiscard]] PacketView first_of_joint_acks() const noexcept;

@@ -104,7 +104,7 @@ Acks acks_of(const wire::PacketView& packet) {
     CHECK(one.op == &wire::info(Opcode::kRcAck));
     CHECK(one.bth.opcode == Opcode::kRcAck);
     CHECK(one.payload.empty());
-    CHECK(one.bth.dest_qpn == packet.joint_ack_qpn(i));
+    CHECK(one.bth.dest_qpn == packet.joint_ack(i).dest_qpn);
     acks.push_back({one.bth.dest_qpn, one.bth.psn, one.aeth()});
   }
   return acks;
