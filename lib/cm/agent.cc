@@ -380,8 +380,8 @@ Status Agent::reply_service(CmId id, const CmServiceReply& answer, Ticks now) {
 void Agent::close(CmId id, Ticks now) {
   Conversation* c = get(id);
   if (c == nullptr || c->closed) return;
-  if (c->state == State::kReqRcvd) {
-    (void)reject(id, {}, now);
+  if (c->state == State::kReqRcvd || c->state == State::kRepRcvd) {
+    (void)reject(id, {}, now);  // a DREQ would tell of the end of a connection that there never was
   } else if (c->state == State::kSidrReqRcvd) {
     (void)reply_service(id, {.status = 2}, now);
   }

@@ -255,6 +255,23 @@ TEST_CASE("close() before a connection leaves nothing behind and tells the peer 
     CHECK(a.out<CmRej>().reason == 6);
     check_forgotten(a, 0);
   }
+  SECTION("REP received") {
+    const CmId id = a.asking();
+    const auto req = a.out<CmReq>();
+    const auto transaction = a.transaction;
+    a.in(peer_rep(req), transaction);
+    a.event(CmEventType::kConnectReply);
+    a.agent.close(id, a.now);
+    const auto rej = a.out<CmRej>();
+    CHECK(rej.about == CmAbout::kRep);
+    CHECK(rej.reason == 28);
+    CHECK(rej.remote_comm_id == kPeerId);
+    const auto said = a.last_mad;
+    a.in(peer_rep(req), transaction);  // the REJ was lost
+    a.out<CmRej>();
+    CHECK((a.last_mad == said));
+    check_forgotten(a, 0);
+  }
   SECTION("REQ received") {
     a.listener();
     const CmId id = a.asked();
@@ -294,14 +311,6 @@ TEST_CASE("close() of a connection leaves nothing behind and tells the peer", "[
     CHECK(a.out<CmDreq>().local_comm_id == raw(id));
     a.in(CmRtu{.local_comm_id = kPeerId, .remote_comm_id = raw(id)});
     check_forgotten(a, 1);
-  }
-  SECTION("REP received") {
-    const CmId id = a.asking();
-    a.answer(peer_rep(a.out<CmReq>()));
-    a.event(CmEventType::kConnectReply);
-    a.agent.close(id, a.now);
-    CHECK(a.out<CmDreq>().remote_comm_id == kPeerId);
-    check_forgotten(a, 0);
   }
   SECTION("established") {
     const CmId id = a.connected();
