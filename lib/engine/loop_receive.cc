@@ -335,7 +335,9 @@ bool PollLoop::judge(QueuePair& qp, const wire::PacketView& packet, Ticks now) n
     make_ready(qp);
     answers_now_ |= ctx.is_signaling() && answers_first_;
   }
-  after_step(qp, now);
+  set_timer(qp, rc.deadline(), now);  // what after_step() does besides has no part in this
+  wake(ctx.send_cq);
+  report_events(qp);
   return true;
 }
 

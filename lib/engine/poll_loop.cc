@@ -335,14 +335,7 @@ void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcep
 
 /// What follows every step of a QP: its timer, the wake-ups of its CQs, its events.
 void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
-  const Ticks due = as_rc(qp, [](auto& one) { return one.deadline(); });
-  // A later deadline is left to the wheel, which asks again when the earlier one comes up.
-  const Ticks armed = qp.context().wheel_due;
-  if (due.is_set() && (!armed.is_set() || due < armed)) [[unlikely]] {
-    arm(qp, due < now ? now : due);
-  } else if (has_many_qps() && armed.is_set() && comes_for_nothing(armed, due, now)) {
-    disarm(qp, due);
-  }
+  set_timer(qp, as_rc(qp, [](auto& one) { return one.deadline(); }), now);
   if (qp.context().congestion != nullptr) [[unlikely]]
     paced_until_ = std::max(paced_until_, qp.context().congestion->rate.deadline());
   wake(qp.context().send_cq);

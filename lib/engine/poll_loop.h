@@ -355,6 +355,16 @@ class PollLoop {
     return armed < now + kSoonNs && (!due.is_set() || due >= armed + kSoonNs);
   }
   void disarm(transport::QueuePair& qp, Ticks due) noexcept;
+  /// The timer of a QP for its deadline. A later one than it is armed for is left to the wheel, which asks
+  /// again when the earlier one comes up.
+  void set_timer(transport::QueuePair& qp, Ticks due, Ticks now) noexcept {
+    const Ticks armed = qp.context().wheel_due;
+    if (due.is_set() && (!armed.is_set() || due < armed)) [[unlikely]] {
+      arm(qp, due < now ? now : due);
+    } else if (has_many_qps() && armed.is_set() && comes_for_nothing(armed, due, now)) {
+      disarm(qp, due);
+    }
+  }
   void wake(transport::CqRing& cq) noexcept {
     if (cq.has_news()) [[unlikely]]
       take_news(cq);

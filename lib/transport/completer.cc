@@ -40,7 +40,7 @@ bool is_positive(const wire::PacketView& response) noexcept {
 void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept {
   // Only PSNs in flight mean anything; the rest are late duplicates or forgeries. IBA 9.7.6.1.1 ?
   const bool is_ghost = span_from(packet.bth.psn, unacked_psn_) >= in_flight();
-  if (uses_credits_) [[unlikely]] {
+  if (besides_.uses_credits) [[unlikely]] {
     if (take_credits(packet) && is_ghost) return;
   }
   if (is_ghost) {
@@ -49,7 +49,7 @@ void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept 
     return;
   }
   take_response(packet, now);
-  if (is_selective_ && before(unacked_psn_, selective_->taken)) [[unlikely]]
+  if (besides_.is_selective && before(unacked_psn_, selective_->taken)) [[unlikely]]
     take_held_responses(now);
 }
 
@@ -57,7 +57,7 @@ bool Requester::take_last_ack(Psn psn, std::uint8_t syndrome, Ticks now) noexcep
   const bool is_of_one =
       oldest_ + 1 == started_ && current_ == started_ && oldest_psn_ == psn && next_wqe_psn_ == psn + 1;
   const bool is_last = unacked_psn_ == psn && sent_psn_ == next_wqe_psn_;
-  if (!is_of_one || !is_last || !is_undisturbed()) return false;
+  if (!is_of_one || !is_last || !besides_.is_nothing() || broken_ != Fault::kNone) return false;
   const SendWqe& wqe = qp_.sq.at(oldest_);
   if (!wqe.is_plain() || wire::syndrome::classify(syndrome) != wire::syndrome::Kind::kAck) return false;
   oldest_psn_ = unacked_psn_ = sent_psn_;
@@ -103,8 +103,8 @@ void Requester::take_response(const wire::PacketView& packet, Ticks now) noexcep
   const wire::Aeth aeth = packet.aeth();
   if (wire::syndrome::classify(aeth.syndrome) != wire::syndrome::Kind::kAck) return false;
   if (credits_.on_aeth(aeth)) {
-    uses_credits_ = credits_.in_use();
-    credits_asked_ = false;
+    besides_.uses_credits = credits_.in_use();
+    besides_.credits_asked = false;
     if (in_flight() == 0) timer_.stop();  // it ran for want of credits
   }
   if (credits_.is_limited() && oldest_ != started_) {
@@ -120,7 +120,7 @@ void Requester::on_ack(const wire::PacketView& packet, Ticks now) noexcept {
   const std::uint32_t before_psn = span_from(packet.bth.psn, unacked_psn_);
   switch (wire::syndrome::classify(syndrome)) {
     case Kind::kAck:
-      if (acknowledge(before_psn + 1, now) && is_selective_) look_for_dropped(now);
+      if (acknowledge(before_psn + 1, now) && besides_.is_selective) look_for_dropped(now);
       break;
     case Kind::kRnrNak:
       if (acknowledge(before_psn, now, true)) on_rnr_nak(wire::syndrome::code(syndrome), now);
@@ -149,9 +149,9 @@ bool Requester::acknowledge(std::uint32_t packets, Ticks now, bool goes_back) no
         return false;
       }
       qp_.count(Count::kRequesterImpliedNaks);
-      if (!recovering_ && take_retry()) {
+      if (!besides_.recovering && take_retry()) {
         go_back(now);
-        recovering_ = true;
+        besides_.recovering = true;
       }
       return false;
     }
@@ -169,12 +169,12 @@ bool Requester::acknowledge(std::uint32_t packets, Ticks now, bool goes_back) no
 void Requester::on_progress(Ticks now) noexcept {
   retries_left_ = qp_.retry_cnt;
   rnr_retries_left_ = qp_.rnr_retry;
-  recovering_ = false;
-  if (has_doubts_) [[unlikely]]
+  besides_.recovering = false;
+  if (besides_.has_doubts) [[unlikely]]
     forget_doubts();
-  if (is_selective_) selective_->on_progress(unacked_psn_);
+  if (besides_.is_selective) selective_->on_progress(unacked_psn_);
   window_ = std::min(qp_.max_unacked, 2 * window_);
-  if (waits_for_receive_)
+  if (besides_.waits_for_receive)
     wait_for_receive(Ticks{});  // the packet that was refused is among what the peer has taken
   timer_.on_answered(unacked_psn_, now);
   if (in_flight() > 0) {
@@ -182,16 +182,16 @@ void Requester::on_progress(Ticks now) noexcept {
   } else {
     timer_.stop();
   }
-  if (is_probing_) [[unlikely]]
+  if (besides_.is_probing) [[unlikely]]
     end_probe();
   while (reads_in_flight_ > 0 && before(read_ends_[read_head_], unacked_psn_)) {
     read_head_ = static_cast<std::uint32_t>((read_head_ + 1) % read_ends_.size());
     --reads_in_flight_;
   }
-  if (has_local_) [[unlikely]]
+  if (besides_.has_local) [[unlikely]]
     retire_local();
   catch_up();
-  if (repeating_) [[unlikely]]
+  if (besides_.repeating) [[unlikely]]
     next_repeat();
 }
 
@@ -219,10 +219,10 @@ void Requester::on_nak(std::uint8_t syndrome, Ticks now) noexcept {
   }
   qp_.count(Count::kRequesterSeqNaks);
   // One go-back per loss; a responder that is not ready may also report the gap that the RNR NAK made.
-  if (recovering_ || waits_for_receive_) return;
+  if (besides_.recovering || besides_.waits_for_receive) return;
   if (!take_retry()) return;
   go_back(now);
-  recovering_ = true;
+  besides_.recovering = true;
 }
 
 /// A response that ends the QP if it is the peer's. A hardened QP drops some first: what was answered falsely
@@ -234,14 +234,14 @@ void Requester::on_bad_response(Fault fault) noexcept {
     return;
   }
   ++tolerated_;
-  has_doubts_ = true;
+  besides_.has_doubts = true;
   if (doubted_ == Fault::kNone) doubted_ = fault;
   qp_.counters.add(Count::kRequesterTolerated);
 }
 
 void Requester::on_rnr_nak(std::uint8_t timer_code, Ticks now) noexcept {
   qp_.count(Count::kRequesterRnrNaks);
-  if (waits_for_receive_) return;  // a duplicate
+  if (besides_.waits_for_receive) return;  // a duplicate
   if (qp_.rnr_retry != kForever) {
     if (rnr_retries_left_ == 0) {
       fail_oldest(Fault::kRnrRetryExceeded);
@@ -320,20 +320,20 @@ void Requester::on_placed(const wire::PacketView& packet, Ticks now) noexcept {
 }
 
 void Requester::on_timer(Ticks now) noexcept {
-  if (waits_for_receive_ && rnr_until_ <= now) wait_for_receive(Ticks{});
+  if (besides_.waits_for_receive && rnr_until_ <= now) wait_for_receive(Ticks{});
   if (tail_due_.is_set()) look_at_tail(now);
   const LossTimer::Expiry expiry = timer_.expire(now);
   if (expiry == LossTimer::Expiry::kProbe) probe();
   if (expiry != LossTimer::Expiry::kTimeout) return;
   const bool waits_for_address = !qp_.resolved && may_send();
   if (in_flight() == 0 && !waits_for_address) {
-    if (uses_credits_) credits_.allow_limited();
+    if (besides_.uses_credits) credits_.allow_limited();
     return;
   }
   qp_.count(Count::kRequesterTimeouts);
   if (!take_retry()) return;
   go_back(now);
-  recovering_ = false;  // the peer may still tell of a gap that we do not know
+  besides_.recovering = false;  // the peer may still tell of a gap that we do not know
   // A peer that is only slow has to answer every duplicate: with whole windows of them it would never catch
   // up.
   window_ = std::min(window_, kWindowAfterTimeout);
@@ -344,11 +344,11 @@ void Requester::on_timer(Ticks now) noexcept {
 void Requester::probe() noexcept {
   if (!qp_.resolved) return;
   if (in_flight() == 0) {
-    credits_asked_ = uses_credits_;
+    besides_.credits_asked = besides_.uses_credits;
     return;
   }
   qp_.count(Count::kRequesterProbes);
-  if (!is_probing_) {
+  if (!besides_.is_probing) {
     set_window_before_probe(window_);
     probe_end_ = sent_psn_;
   }
@@ -361,7 +361,7 @@ void Requester::end_probe() noexcept {
 }
 
 void Requester::end_probes() noexcept {
-  if (!is_probing_) return;
+  if (!besides_.is_probing) return;
   window_ = std::max(window_, window_before_probe_);
   set_window_before_probe(0);
 }
@@ -407,7 +407,7 @@ void Requester::retire(Fault fault) noexcept {
   const SendWqe& wqe = qp_.sq.at(oldest_);
   if (oldest_ != started_) {
     if (wqe.is_answered()) --reads_unfinished_;
-    if (has_local_ && wqe.is_local()) has_local_ = --local_unfinished_ != 0;
+    if (besides_.has_local && wqe.is_local()) besides_.has_local = --local_unfinished_ != 0;
     oldest_psn_ = oldest_psn_ + packets_of(wqe);
   }
   if (fault == Fault::kNone) carried_ = std::max(carried_, largest_payload(wqe));
@@ -446,7 +446,7 @@ void Requester::flush() noexcept {
   sent_packets_ = 0;
   sent_psn_ = unacked_psn_;
   reads_in_flight_ = 0;
-  repeating_ = asks_tail_ = false;
+  besides_.repeating = besides_.asks_tail = false;
   timer_.stop();
   wait_for_receive(Ticks{});
   tail_due_ = Ticks{};

@@ -51,18 +51,18 @@ void Requester::reset() noexcept {
   oldest_psn_ = current_psn_ = next_wqe_psn_ = unacked_psn_ = sent_psn_ = Psn{};
   broken_ = Fault::kNone;
   forget_doubts();
-  has_local_ = false;
+  besides_.has_local = false;
   quiet_until_ = tail_due_ = Ticks{};
-  asks_tail_ = false;
-  recovering_ = repeating_ = false;
+  besides_.asks_tail = false;
+  besides_.recovering = besides_.repeating = false;
   selective_.reset();
-  is_selective_ = false;
+  besides_.is_selective = false;
   carried_ = 0;
   timer_.stop();
   wait_for_receive(Ticks{});
   credits_.stop();
-  uses_credits_ = false;
-  credits_asked_ = false;
+  besides_.uses_credits = false;
+  besides_.credits_asked = false;
   cursor_.rewind();
   read_cursor_.rewind();
 }
@@ -75,7 +75,7 @@ void Requester::start() noexcept {
   set_window_before_probe(0);
   timer_.reset(qp_.probe_floor_ns);
   credits_.start(qp_.credits);
-  uses_credits_ = credits_.in_use();
+  besides_.uses_credits = credits_.in_use();
   if (selective_ != nullptr) forget_selective();
 }
 
@@ -99,12 +99,13 @@ Gate Requester::gate(Ticks now) const noexcept {
     return or_ask(Gate::kStopped);
   const SendWqe& wqe = qp_.sq.at(current_);
   if (!qp_.resolved && !wqe.is_local()) return Gate::kUnresolved;
-  if (waits_for_receive_ && now < rnr_until_) return Gate::kRnrWait;
-  if (wqe.has(send_flag::kFence) || uses_credits_) [[unlikely]] {
+  if (besides_.waits_for_receive && now < rnr_until_) return Gate::kRnrWait;
+  if (wqe.has(send_flag::kFence) || besides_.uses_credits) [[unlikely]] {
     if (const Gate why = hold_back(wqe); why != Gate::kOpen) return why;
   }
   if (span_from(send_psn(), unacked_psn_) >= window_) return Gate::kWindowFull;
-  if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.max_rd_atomic && !repeating_) {
+  if (wqe.is_answered() && reads_in_flight_ > 0 && reads_in_flight_ >= qp_.max_rd_atomic &&
+      !besides_.repeating) {
     return Gate::kReadDepth;
   }
   if (qp_.congestion != nullptr && !qp_.congestion->rate.may_send(now)) [[unlikely]]
@@ -118,7 +119,7 @@ Gate Requester::gate(Ticks now) const noexcept {
     return or_ask(Gate::kFenced);  // IBA 10.6.5.1 ?, 10.8.3.3
   }
   if (!credits_.in_use() || has_credit(wqe)) return Gate::kOpen;
-  if (credits_asked_) return Gate::kAskCredits;
+  if (besides_.credits_asked) return Gate::kAskCredits;
   return or_ask(Gate::kNoCredits);
 }
 
@@ -131,7 +132,7 @@ bool Requester::has_credit(const SendWqe& wqe) const noexcept {
 }
 
 Gate Requester::transmit(TxContext& tx) noexcept {
-  if (waits_for_receive_ && rnr_until_ <= tx.now)
+  if (besides_.waits_for_receive && rnr_until_ <= tx.now)
     wait_for_receive(Ticks{});  // what is sent from now on may be refused anew
   Gate why = gate(tx.now);
   while (why == Gate::kOpen && tx.budget > 0) {
@@ -145,7 +146,7 @@ Gate Requester::transmit(TxContext& tx) noexcept {
       break;
     case Gate::kAskCredits:
       ask_for_credits(tx);
-      if (credits_asked_) return Gate::kOpen;
+      if (besides_.credits_asked) return Gate::kOpen;
       break;
     case Gate::kAskTail:
       if (!ask_about_tail(tx)) return Gate::kOpen;
@@ -194,7 +195,7 @@ bool Requester::start_wqe(const SendWqe& wqe) noexcept {
   const std::uint32_t packets = packets_of(wqe);
   next_wqe_psn_ = next_wqe_psn_ + packets;
   ++started_;
-  if (uses_credits_) [[unlikely]]
+  if (besides_.uses_credits) [[unlikely]]
     take_credit(wqe, packets);
   if (answered) ++reads_unfinished_;
   if (packets > 1) cursor_.rewind();
@@ -237,7 +238,7 @@ void Requester::run_local(const SendWqe& wqe) noexcept {
   if (*fault != Fault::kNone) return break_wqe(*fault);
   current_ = ++started_;
   ++local_unfinished_;
-  has_local_ = true;
+  besides_.has_local = true;
   retire_local();
 }
 
@@ -274,7 +275,7 @@ bool Requester::asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks no
   }
   const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;
   return 4 * (since_ack_req_ + 1U) >= qp_.max_unacked || unacked >= window_ ||
-         (uses_credits_ && credits_.is_limited()) ||
+         (besides_.uses_credits && credits_.is_limited()) ||
          (qp_.congestion != nullptr && qp_.congestion->rate.should_ask(now));
 }
 
@@ -328,7 +329,7 @@ bool Requester::asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks no
   if (ack_req) {
     quiet_until_ = tx.now + timer_.quiet_ns();
     tail_due_ = Ticks{};
-    asks_tail_ = false;
+    besides_.asks_tail = false;
   } else if (part.is_last) {
     tail_due_ = tx.now + LossTimer::kTailNs;
   }
@@ -342,7 +343,7 @@ bool Requester::asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks no
 bool Requester::emit_read(const SendWqe& wqe, TxContext& tx) noexcept {
   const std::uint32_t chunk = read_chunk();
   std::uint32_t end = std::min(packets_of(wqe), (sent_packets_ / chunk + 1) * chunk);
-  if (repeating_) [[unlikely]]
+  if (besides_.repeating) [[unlikely]]
     end = end_of_hole(end);
   const std::uint64_t from = std::uint64_t{sent_packets_} * qp_.mtu;
   const std::uint64_t to = std::min<std::uint64_t>(wqe.length, std::uint64_t{end} * qp_.mtu);
@@ -380,7 +381,7 @@ bool Requester::emit_atomic(const SendWqe& wqe, TxContext& tx) noexcept {
 
 bool Requester::emit_atomic_write(const SendWqe& wqe, TxContext& tx) noexcept {
   const Psn psn = current_psn_;
-  const bool is_counted = repeating_;
+  const bool is_counted = besides_.repeating;
   if (!emit_data(wqe, tx)) return false;
   if (broken_ == Fault::kNone && !is_counted) note_read_in_flight(psn);
   return true;
@@ -418,7 +419,7 @@ void Requester::send_keepalive(TxContext& tx) noexcept {
 [[gnu::cold]] void Requester::ask_for_credits(TxContext& tx) noexcept {
   if (!ask_peer(tx)) return;
   qp_.counters.add(Count::kRequesterCreditQuestions);
-  credits_asked_ = false;
+  besides_.credits_asked = false;
 }
 
 /// No other message has followed for a while. If the next one waits for something that only an answer brings,
@@ -426,9 +427,10 @@ void Requester::send_keepalive(TxContext& tx) noexcept {
 [[gnu::cold]] void Requester::look_at_tail(Ticks now) noexcept {
   if (now < tail_due_) return;
   tail_due_ = Ticks{};
-  if (asks_tail_ || since_ack_req_ == 0 || in_flight() == 0 || qp_.has_failed()) return;
+  if (besides_.asks_tail || since_ack_req_ == 0 || in_flight() == 0 || qp_.has_failed()) return;
   const Gate why = gate(now);
-  asks_tail_ = why == Gate::kIdle || why == Gate::kStopped || why == Gate::kFenced || why == Gate::kNoCredits;
+  besides_.asks_tail =
+      why == Gate::kIdle || why == Gate::kStopped || why == Gate::kFenced || why == Gate::kNoCredits;
   if (why == Gate::kOpen || why == Gate::kPaced)
     tail_due_ = now + LossTimer::kTailNs;  // what is posted may be nothing that is sent
 }
@@ -436,13 +438,13 @@ void Requester::send_keepalive(TxContext& tx) noexcept {
 [[gnu::cold]] bool Requester::ask_about_tail(TxContext& tx) noexcept {
   if (!ask_peer(tx)) return false;
   qp_.counters.add(Count::kRequesterTailQuestions);
-  asks_tail_ = false;
+  besides_.asks_tail = false;
   since_ack_req_ = 0;
   return true;
 }
 
 void Requester::note_read_in_flight(Psn last_psn) noexcept {
-  if (repeating_) [[unlikely]]
+  if (besides_.repeating) [[unlikely]]
     return;             // it is counted
   tail_due_ = Ticks{};  // the answer acknowledges what is before it
   read_ends_[(read_head_ + reads_in_flight_) % read_ends_.size()] = last_psn;
@@ -459,7 +461,7 @@ void Requester::note_read_in_flight(Psn last_psn) noexcept {
     current_psn_ = current_psn_ + sent_packets_;
     if (sent_packets_ > 1) cursor_.rewind();
     sent_packets_ = 0;
-    if (has_local_) [[unlikely]]
+    if (besides_.has_local) [[unlikely]]
       skip_local();
   }
   const Psn next = send_psn();
@@ -475,9 +477,9 @@ void Requester::note_read_in_flight(Psn last_psn) noexcept {
 [[gnu::noinline]] void Requester::on_sent_again(Psn psn, std::uint32_t packets) noexcept {
   qp_.count(Count::kRequesterRepeatedPackets);
   timer_.on_sent_again(psn, packets);
-  if (!is_selective_) return;
+  if (!besides_.is_selective) return;
   note_repeat(psn, packets);
-  if (repeating_) next_repeat();
+  if (besides_.repeating) next_repeat();
 }
 
 /// The current WQE cannot be sent. It completes with `fault` once it is the oldest. IBA 9.9.2.3

@@ -58,7 +58,7 @@ class Requester {
 
   /// Nothing is posted that it has not sent, and nothing to be asked: the gate says kIdle.
   [[nodiscard]] bool is_idle() const noexcept {
-    return current_ == started_ && current_ == qp_.sq.tail() && !(asks_tail_ && qp_.resolved);
+    return current_ == started_ && current_ == qp_.sq.tail() && !(besides_.asks_tail && qp_.resolved);
   }
   /// Decides; changes nothing. The first check that objects names the reason.
   [[nodiscard]] Gate gate(Ticks now) const noexcept;
@@ -84,7 +84,7 @@ class Requester {
   void on_timer(Ticks now) noexcept;
   [[nodiscard]] Ticks deadline() const noexcept {
     const Ticks due = earlier(timer_.due(), tail_due_);
-    return waits_for_receive_ ? earlier(due, rnr_until_) : due;
+    return besides_.waits_for_receive ? earlier(due, rnr_until_) : due;
   }
 
   /// Asks the peer for an answer that says nothing: an empty WRITE that was acknowledged before.
@@ -102,6 +102,23 @@ class Requester {
   [[nodiscard]] Psn unacked_psn() const noexcept { return unacked_psn_; }
 
  private:
+  /// What there is besides messages and their ACKs, in one word: mostly nothing.
+  struct Besides {
+    bool repeating : 1 = false;          // `current_` is behind what has been sent, at what is lost
+    bool recovering : 1 = false;         // went back; further NAKs for the same PSN say nothing new
+    bool credits_asked : 1 = false;      // a question for credits is to be sent
+    bool asks_tail : 1 = false;          // a question about the newest messages is to be sent
+    bool is_selective : 1 = false;       // selective_
+    bool waits_for_receive : 1 = false;  // rnr_until_
+    bool is_probing : 1 = false;         // a probe is unanswered: window_before_probe_
+    bool has_local : 1 = false;          // local_unfinished_
+    bool has_doubts : 1 = false;         // doubted_, tolerated_
+    bool uses_credits : 1 = false;       // credits_
+    std::uint8_t unused : 6 = 0;
+
+    [[nodiscard]] bool is_nothing() const noexcept { return std::bit_cast<std::uint16_t>(*this) == 0; }
+  };
+
   /// PSNs that a WQE owns once it has started; 0: it is local, and done.
   [[nodiscard]] std::uint32_t packets_of(const SendWqe& wqe) const noexcept {
     if (wqe.length <= qp_.mtu) return wqe.is_local() ? 0 : 1;
@@ -127,7 +144,7 @@ class Requester {
   }
   /// Nothing may be sent, but for a question that is due.
   [[nodiscard]] Gate or_ask(Gate why) const noexcept {
-    return asks_tail_ && qp_.resolved ? Gate::kAskTail : why;
+    return besides_.asks_tail && qp_.resolved ? Gate::kAskTail : why;
   }
   [[nodiscard]] Gate hold_back(const SendWqe& wqe) const noexcept;
   [[nodiscard]] bool has_credit(const SendWqe& wqe) const noexcept;
@@ -168,24 +185,18 @@ class Requester {
   void break_wqe(Fault fault) noexcept;
 
   // completer.cc: responses and loss
-  /// Nothing but messages and their ACKs: on_progress() has nothing to look after.
-  [[nodiscard]] bool is_undisturbed() const noexcept {
-    return !repeating_ && !recovering_ && !credits_asked_ && !asks_tail_ && !is_selective_ &&
-           !waits_for_receive_ && !is_probing_ && !has_local_ && !has_doubts_ && !uses_credits_ &&
-           broken_ == Fault::kNone;
-  }
   void wait_for_receive(Ticks until) noexcept {
     rnr_until_ = until;
-    waits_for_receive_ = until.is_set();
+    besides_.waits_for_receive = until.is_set();
   }
   void forget_doubts() noexcept {
     doubted_ = Fault::kNone;
     tolerated_ = 0;
-    has_doubts_ = false;
+    besides_.has_doubts = false;
   }
   void set_window_before_probe(std::uint32_t packets) noexcept {
     window_before_probe_ = packets;
-    is_probing_ = packets != 0;
+    besides_.is_probing = packets != 0;
   }
   bool take_credits(const wire::PacketView& packet) noexcept;
   bool acknowledge(std::uint32_t packets, Ticks now, bool goes_back = false) noexcept;
@@ -258,16 +269,7 @@ class Requester {
   Fault broken_ = Fault::kNone;  // `current_` cannot be sent; takes effect when it is the oldest
   std::uint8_t retries_left_ = 0;
   std::uint8_t rnr_retries_left_ = 0;
-  bool repeating_ : 1 = false;          // `current_` is behind what has been sent, at what is lost
-  bool recovering_ : 1 = false;         // went back; further NAKs for the same PSN say nothing new
-  bool credits_asked_ : 1 = false;      // a question for credits is to be sent
-  bool asks_tail_ : 1 = false;          // a question about the newest messages is to be sent
-  bool is_selective_ : 1 = false;       // selective_
-  bool waits_for_receive_ : 1 = false;  // rnr_until_
-  bool is_probing_ : 1 = false;         // a probe is unanswered: window_before_probe_
-  bool has_local_ : 1 = false;          // local_unfinished_
-  bool has_doubts_ : 1 = false;         // doubted_, tolerated_
-  bool uses_credits_ : 1 = false;       // credits_
+  Besides besides_;
   LossTimer timer_;
 
   std::unique_ptr<Selective> selective_;   // nullptr: goes back N

@@ -17,7 +17,7 @@ void Requester::on_selective_nak(const wire::PacketView& packet, Ticks now) noex
   qp_.counters.add(Count::kRequesterSelectiveNaks);
   const Psn missing = packet.bth.psn;
   acknowledge(span_from(missing, unacked_psn_), now);
-  if (qp_.has_failed() || waits_for_receive_) return;
+  if (qp_.has_failed() || besides_.waits_for_receive) return;
   note_taken(missing);
   if (missing != selective_->taken) return;  // older than another answer
   Scoreboard& board = selective_->board;
@@ -119,7 +119,7 @@ bool Requester::repeat_lost(Ticks now) noexcept {
   if (any) {
     if (board.wants(unacked_psn_)) timer_.postpone_probe(now);
     begin_repeat();
-  } else if (repeating_) {
+  } else if (besides_.repeating) {
     next_repeat();
   }
   return any;
@@ -127,8 +127,8 @@ bool Requester::repeat_lost(Ticks now) noexcept {
 
 /// Moves from where sending is to what is wanted.
 void Requester::begin_repeat() noexcept {
-  if (!repeating_ && send_psn() != sent_psn_) count_reads_in_flight();
-  repeating_ = true;
+  if (!besides_.repeating && send_psn() != sent_psn_) count_reads_in_flight();
+  besides_.repeating = true;
   broken_ = Fault::kNone;
   next_repeat();
 }
@@ -138,8 +138,9 @@ void Requester::next_repeat() noexcept {
   if (broken_ != Fault::kNone) return;
   const Scoreboard& board = selective_->board;
   const std::optional<Psn> wanted = board.first_wanted();
-  repeating_ = wanted.has_value();
-  if (repeating_) since_ack_req_ = static_cast<std::uint16_t>(qp_.max_unacked);  // each asks for an answer
+  besides_.repeating = wanted.has_value();
+  if (besides_.repeating)
+    since_ack_req_ = static_cast<std::uint16_t>(qp_.max_unacked);  // each asks for an answer
   seek(wanted.value_or(sent_psn_));
 }
 
@@ -202,12 +203,12 @@ void Requester::look_for_dropped(Ticks now) noexcept {
                               selective_->board.has_settled(unacked_psn_);
   if (!waits_for_held) return;
   go_back(now);
-  recovering_ = true;
+  besides_.recovering = true;
 }
 
 /// What the peer was said to hold or to have taken is worth nothing any more.
 void Requester::forget_selective() noexcept {
-  repeating_ = false;
+  besides_.repeating = false;
   selective_->forget(unacked_psn_);
 }
 
@@ -216,7 +217,7 @@ void Requester::make_selective() {
   const bool wanted = (qp_.ece & ece::kSelectiveRepeat) != 0;
   if (!wanted || selective_ != nullptr) return;
   selective_ = std::make_unique<Selective>(qp_.mtu);
-  is_selective_ = true;
+  besides_.is_selective = true;
 }
 
 }  // namespace uroce::transport
