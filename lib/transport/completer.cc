@@ -38,6 +38,7 @@ bool is_positive(const wire::PacketView& response) noexcept {
 }  // namespace
 
 void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept {
+  if (packet.op->is_ack && take_last_ack(packet.bth.psn, packet.aeth().syndrome, now)) return;
   // Only PSNs in flight mean anything; the rest are late duplicates or forgeries. IBA 9.7.6.1.1 ?
   const bool is_ghost = span_from(packet.bth.psn, unacked_psn_) >= in_flight();
   if (besides_.uses_credits) [[unlikely]] {
@@ -62,9 +63,7 @@ bool Requester::take_last_ack(Psn psn, std::uint8_t syndrome, Ticks now) noexcep
   if (!wqe.is_plain() || wire::syndrome::classify(syndrome) != wire::syndrome::Kind::kAck) return false;
   oldest_psn_ = unacked_psn_ = sent_psn_;
   carried_ = std::max(carried_, largest_payload(wqe));
-  retries_left_ = qp_.retry_cnt;
-  rnr_retries_left_ = qp_.rnr_retry;
-  window_ = std::min(qp_.max_unacked, 2 * window_);
+  renew_patience();
   timer_.on_answered(unacked_psn_, now);
   timer_.stop();
   complete_send(qp_, wqe, Fault::kNone, ++oldest_);
@@ -167,13 +166,11 @@ bool Requester::acknowledge(std::uint32_t packets, Ticks now, bool goes_back) no
 }
 
 void Requester::on_progress(Ticks now) noexcept {
-  retries_left_ = qp_.retry_cnt;
-  rnr_retries_left_ = qp_.rnr_retry;
+  renew_patience();
   besides_.recovering = false;
   if (besides_.has_doubts) [[unlikely]]
     forget_doubts();
   if (besides_.is_selective) selective_->on_progress(unacked_psn_);
-  window_ = std::min(qp_.max_unacked, 2 * window_);
   if (besides_.waits_for_receive)
     wait_for_receive(Ticks{});  // the packet that was refused is among what the peer has taken
   timer_.on_answered(unacked_psn_, now);

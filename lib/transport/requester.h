@@ -185,6 +185,12 @@ class Requester {
   void break_wqe(Fault fault) noexcept;
 
   // completer.cc: responses and loss
+  /// The peer has taken something: again as many retries as there may be, and a wider window.
+  void renew_patience() noexcept {
+    retries_left_ = qp_.retry_cnt;
+    rnr_retries_left_ = qp_.rnr_retry;
+    window_ = std::min(qp_.max_unacked, 2 * window_);
+  }
   void wait_for_receive(Ticks until) noexcept {
     rnr_until_ = until;
     besides_.waits_for_receive = until.is_set();
