@@ -55,13 +55,12 @@ void Requester::on_response(const wire::PacketView& packet, Ticks now) noexcept 
 }
 
 bool Requester::take_last_ack(Psn psn, std::uint8_t syndrome, Ticks now) noexcept {
-  const bool is_of_one =
-      oldest_ + 1 == started_ && current_ == started_ && oldest_psn_ == psn && next_wqe_psn_ == psn + 1;
-  const bool is_last = unacked_psn_ == psn && sent_psn_ == next_wqe_psn_;
-  if (!is_of_one || !is_last || !besides_.is_nothing() || broken_ != Fault::kNone) return false;
+  // All that has started owns this one PSN, and has been sent.
+  const bool is_only = oldest_psn_ == psn && next_wqe_psn_ == psn + 1 && current_ == started_;
+  if (!is_only || !besides_.is_nothing() || broken_ != Fault::kNone) return false;
   const SendWqe& wqe = qp_.sq.at(oldest_);
   if (!wqe.is_plain() || wire::syndrome::classify(syndrome) != wire::syndrome::Kind::kAck) return false;
-  oldest_psn_ = unacked_psn_ = sent_psn_;
+  oldest_psn_ = unacked_psn_ = next_wqe_psn_;
   carried_ = std::max(carried_, largest_payload(wqe));
   renew_patience();
   timer_.on_answered(unacked_psn_, now);

@@ -27,6 +27,47 @@ TEST_CASE("one ACK completes all work requests up to its PSN, in order", "[rc][a
   qp.in(Ack{2}).completes(3);
 }
 
+TEST_CASE("the ACK of the only message that is in flight renews what the QP is told of retries",
+          "[rc][ack]") {
+  // IBA 9.7.6.1.3 ?, 9.7.5.2.8
+  RcScript qp{{.timeout = 1, .retry_cnt = 1, .rnr_retry = 1}};
+  constexpr auto period = 8192ns;  // of timeout 1
+  for (unsigned i = 0; i < 3; ++i) {
+    CAPTURE(i);
+    const auto at = i * 200ms;
+    qp.at(at).post_send(4).out(send_only(i));
+    qp.at(at + period).out(send_only(i));  // the one retry there is
+    qp.in(Ack{i}).completes(i + 1);
+    qp.at(at + 50ms).quiet();  // nothing is waited for
+  }
+  for (unsigned i = 3; i < 6; ++i) {
+    CAPTURE(i);
+    const auto at = i * 200ms;
+    qp.at(at).post_send(4).out(send_only(i)).in(RnrNak{i, 1}).quiet();
+    qp.at(at + 10us).out(send_only(i)).in(Ack{i}).completes(i + 1);
+  }
+  qp.counted(Count::kRequesterTimeouts, 3).counted(Count::kRequesterRnrNaks, 3).is_in(QpState::kRts);
+}
+
+TEST_CASE("an ACK does not stand for the answer of the only READ or atomic", "[rc][implied-nak][T12]") {
+  // IBA 9.7.5.1.4 ?
+  const bool is_read = GENERATE(true, false);
+  RcScript qp;
+  const Packet request = is_read
+                             ? Packet{.opcode = kRcReadRequest, .psn = 0, .ack_req = true, .reth = remote(4)}
+                             : Packet{kRcFetchAdd, 0, 0, true};
+  is_read ? qp.post_read(4) : qp.post_add(1);
+  qp.out(request).in(Ack{0}).out(request).counted(Count::kRequesterImpliedNaks, 1);
+}
+
+TEST_CASE("the only message that was acknowledged says what the path carries", "[rc][timeout]") {
+  RcScript qp{{.mtu = 1024, .timeout = 1, .retry_cnt = 0}};
+  qp.post_send(300).forget().in(Ack{0}).completes(1);
+  qp.post_send(1024).forget().at(8192ns).completes(2, WcStatus::kRetryExcErr);
+  CHECK(qp.context().carried_bytes == 300);
+  CHECK(qp.context().lost_bytes == 1024);
+}
+
 TEST_CASE("an ACK in the middle of a message completes nothing", "[rc][ack]") {
   // as Soft-RoCE does: an ACK may come for mid-message PSNs
   RcScript qp{{.mtu = 256}};
