@@ -37,6 +37,8 @@ class Cq {
 
   /// Takes completions. In Mode::kApp and kAuto it also runs the loop once, so a busy application makes its
   /// own progress. An overflowed CQ loses nothing silently: its QPs go to Error with AsyncEventType::kCqErr.
+  /// A place in a send or receive queue is free again once its request has completed, not when the completion
+  /// is taken: what posts until a queue is full, and does not poll, overflows a CQ as large as its queues.
   /// @return how many entries of `out` were filled.
   [[nodiscard]] std::size_t poll(std::span<Wc> out) noexcept;
 
