@@ -73,6 +73,7 @@ struct SideConfig {
   std::uint64_t seed = 1;  ///< of its losses
   std::uint32_t lost_one_in = 0;
   std::uint32_t first_psn = 0x12'3456;  ///< both ways
+  std::uint32_t ece = 0;                ///< options that both have switched on
   QpInitAttr init = {.max_send_wr = 128, .sq_sig_all = false};
 };
 
@@ -91,6 +92,7 @@ struct Side {
     attr.access_flags = access::kAll;
     attr.timeout = 4;
     attr.min_rnr_timer = 1;
+    qp.grant(config.ece);
     for (const auto& [state, mask] : {std::pair{QpState::kInit, qp_attr::kInitMask},
                                       {QpState::kRtr, qp_attr::kRtrMask},
                                       {QpState::kRts, qp_attr::kRtsMask}}) {

@@ -3,11 +3,14 @@
 #include <vector>
 
 #include "sim/pair.h"
+#include "uroce/ece.h"
 
 using namespace uroce;
 using namespace uroce::test;
 
-TEST_CASE("a QP goes through all of its PSNs", "[sim][T6]") {
+TEST_CASE("a QP goes through all of its PSNs", "[sim][T6][T30]") {
+  const std::uint32_t options = GENERATE(std::uint32_t{0}, ece::kSelectiveRepeat);
+  CAPTURE(options);
   constexpr std::uint64_t kMessages = (1U << 24) + 100'000;
   mem::KeyTable keys(1, [] {});
   alignas(8) std::uint64_t counter = 0;
@@ -22,8 +25,9 @@ TEST_CASE("a QP goes through all of its PSNs", "[sim][T6]") {
                                   .pd = 1,
                                   .access = access::kLocalWrite})
                          .value()}};
-  Side a({.seed = 1, .lost_one_in = 1000}, keys);
-  Side b({.own = Qpn{2}, .peer = Qpn{1}, .is_second = true, .seed = 2, .lost_one_in = 1000}, keys);
+  Side a({.seed = 1, .lost_one_in = 1000, .ece = options}, keys);
+  Side b({.own = Qpn{2}, .peer = Qpn{1}, .is_second = true, .seed = 2, .lost_one_in = 1000, .ece = options},
+         keys);
   std::uint64_t posted = 0, completed = 0, added = 0;
   Ticks now{1'000'000};
   for (std::uint64_t turns = 0; completed < kMessages; ++turns) {
