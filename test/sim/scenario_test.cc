@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "sim/world.h"
+#include "uroce/ece.h"
 
 using namespace uroce;
 using namespace uroce::sim;
@@ -9,6 +10,12 @@ using namespace uroce::sim;
 namespace {
 
 constexpr std::size_t kAtomics = 100'000;
+
+/// All QPs repeat selectively.
+Plan selective(Plan plan) {
+  for (FlowPlan& flow : plan.flows) flow.ece |= ece::kSelectiveRepeat;
+  return plan;
+}
 
 /// Clients that use one word of endpoint 0, over a network with 5 % loss and 5 % duplication both ways.
 class Clients {
@@ -78,7 +85,9 @@ Totals run(const Plan& plan, World& world) {
   REQUIRE_NOTHROW(world.run());
   Totals totals;
   world.add_to(totals);
-  CHECK(totals.go_backs > plan.messages() / 100);  // the faults were there
+  const bool is_selective = (plan.flows[0].ece & ece::kSelectiveRepeat) != 0;
+  CHECK((is_selective ? totals.repeated : totals.go_backs) > plan.messages() / 100);  // the faults were there
+  CHECK((totals.held > 0) == is_selective);
   CHECK(totals.replays > plan.messages() / 100);
   return totals;
 }
@@ -86,10 +95,12 @@ Totals run(const Plan& plan, World& world) {
 }  // namespace
 
 TEST_CASE("additions by 8 QPs take effect exactly once at 5 % loss and duplication both ways",
-          "[sim][atomic][T2]") {
+          "[sim][atomic][T2][T30]") {
+  const bool is_selective = GENERATE(false, true);
   const Clients clients(4, 2, kAtomics, Sharing::kTicket);
-  World world(clients.plan());
-  run(clients.plan(), world);
+  const Plan plan = is_selective ? selective(clients.plan()) : clients.plan();
+  World world(plan);
+  run(plan, world);
   // The world has checked that no original value came twice, that none is missing and what the word holds.
   CHECK(world.endpoint(0).tickets.size() == kAtomics);
   CHECK(world.endpoint(0).loop.counters().get(Count::kResponderMessages) == kAtomics);
@@ -182,7 +193,8 @@ TEST_CASE("credits end and come again under losses of any ACK", "[sim][credits]"
   }
 }
 
-TEST_CASE("all kinds of messages survive losses at the PSN wrap of both directions", "[sim][wrap][T6]") {
+TEST_CASE("all kinds of messages survive losses at the PSN wrap of both directions", "[sim][wrap][T6][T30]") {
+  const bool is_selective = GENERATE(false, true);
   constexpr std::uint32_t kNear = 16;  // PSNs before the wrap, for send and receive queue each
   constexpr std::size_t kMessages = 60;
   std::size_t wrapped = 0;
@@ -190,10 +202,11 @@ TEST_CASE("all kinds of messages survive losses at the PSN wrap of both directio
   for (std::uint32_t start = 0; start < 2 * kNear * kNear; ++start) {
     Plan plan = make_plan(10'000 + start, kMessages);
     if (plan.net.loss == 0) plan.net.loss = 0.05;
+    if (is_selective) plan = selective(std::move(plan));
     for (std::size_t i = 0; i < plan.flows.size(); ++i) {
       plan.flows[i].first_psn = Psn{0xff'fff0 + (i % 2 == 0 ? start % kNear : start / kNear % kNear)};
     }
-    INFO("seed " << plan.seed);
+    INFO("seed " << plan.seed << (is_selective ? ", selective" : ""));
     World world(plan);
     REQUIRE_NOTHROW(world.run());
     for (std::size_t i = 0; i < plan.flows.size(); ++i) {
