@@ -450,8 +450,9 @@ void Agent::on_sidr_rep(const Received& in) {
     ++counters_.unexpected;
     return;
   }
-  // Asked again when the next repetition is due.
-  if (rep.status == kNoSuchService && c->patience.is_set() && in.now < c->patience) return;
+  // Asked again when the next repetition is due; after the last one a refusal is the answer.
+  const bool is_patient = c->patience.is_set() && in.now < c->patience && c->due < c->give_up;
+  if (rep.status == kNoSuchService && is_patient) return;
   CmEvent event = event_of(*c, CmEventType::kServiceReply);
   event.service_status = rep.status;
   event.peer.type = QpType::kUd;

@@ -101,6 +101,48 @@ TEST_CASE("a SIDR_REP answers once, whatever its status", "[cm][sidr]") {
   }
 }
 
+TEST_CASE("nobody offers the service: told at once, or asked again for as long as there is patience",
+          "[cm][sidr]") {
+  const auto refusal = [](const SidrReq& req) {
+    SidrRep rep = answer_to(req);
+    rep.status = 1;
+    return rep;
+  };
+  const auto refused = [](Station& a) {
+    CHECK(a.event(CmEventType::kServiceReply).service_status == 1);
+    a.wait(100 * kSecond);
+    a.quiet();
+  };
+  Station a;
+  resolving(a);
+  a.answer(refusal(a.out<SidrReq>()));
+  refused(a);
+
+  resolving(a, {.patience = std::chrono::milliseconds(1000)});
+  const auto req = a.out<SidrReq>();
+  for (unsigned i = 0; i < 4; ++i) {
+    a.answer(refusal(req));
+    a.quiet();
+    a.wait((50U << i) * kMs);
+    CHECK(a.out<SidrReq>() == req);
+  }
+  a.wait(251 * kMs);
+  a.sent.clear();
+  a.answer(refusal(req));
+  refused(a);
+
+  // After the last repetition it is the answer.
+  constexpr std::chrono::milliseconds kShort{100};
+  resolving(a, {.timeout = kShort, .patience = kShort});
+  const auto last = a.out<SidrReq>();
+  a.answer(refusal(last));
+  a.quiet();
+  a.wait(50 * kMs);
+  CHECK(a.out<SidrReq>() == last);
+  a.answer(refusal(last));
+  refused(a);
+}
+
 TEST_CASE("who wants datagrams finds no listener for connections, and the other way round", "[cm][sidr]") {
   Station a;
   const CmId listener = a.listener(2, PortSpace::kTcp);
