@@ -118,11 +118,12 @@ void Neighbours::ask(const Entry& entry) noexcept {
   counters_.add(Count::kTxNd);
 }
 
-std::optional<Neighbours::Change> Neighbours::learn(const NextHop& hop, const MacAddress& mac,
-                                                    Ticks now) noexcept {
+std::optional<Neighbours::Change> Neighbours::learn(const NextHop& hop, const MacAddress& mac, Ticks now,
+                                                    bool replaces) noexcept {
   Entry* entry = find(hop);
   if (entry == nullptr || wire::is_group(mac)) return std::nullopt;
   const bool is_other = entry->known && entry->mac != mac;
+  if (is_other && !replaces) return std::nullopt;
   if (is_other && !entry->asking && entry->changed.is_set() && now < entry->changed + kSettledNs) {
     counters_.add(Count::kDropNeighbourFlap);
     return std::nullopt;
@@ -193,7 +194,7 @@ std::optional<Neighbours::Change> Neighbours::on_icmp6(const wire::PacketView& v
     const MacAddress mac = message->link_address.value_or(view.src_mac());
     const NextHop target{.gid = message->target, .vlan = vlan};
     if (answers) watch_claim(target, mac);
-    return learn(target, mac, now);
+    return learn(target, mac, now, message->override_old);
   }
   if (answers && addresses_.is_own(message->target, vlan)) answer(*message, view);
   if (message->src.is_zero() || !message->link_address.has_value()) return std::nullopt;

@@ -80,7 +80,9 @@ class Neighbours {
   void forget(Entry& entry) noexcept;
   [[nodiscard]] std::uint64_t ask_interval(std::uint8_t asked) const noexcept;
   void ask(const Entry& entry) noexcept;
-  std::optional<Change> learn(const NextHop& hop, const MacAddress& mac, Ticks now) noexcept;
+  /// @param replaces  another Ethernet address that is known already. RFC 4861 7.2.5
+  std::optional<Change> learn(const NextHop& hop, const MacAddress& mac, Ticks now,
+                              bool replaces = true) noexcept;
   void watch_claim(const NextHop& claimed, const MacAddress& by) noexcept;
   void answer(const wire::Arp& question, std::uint16_t vlan) noexcept;
   void answer(const wire::NeighbourMessage& question, const wire::PacketView& view) noexcept;

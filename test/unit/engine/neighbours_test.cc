@@ -400,9 +400,10 @@ TEST_CASE("an address is kept for whoever still needs it", "[engine][neighbours]
 namespace {
 
 /// "`target` is at `mac`", unasked.
-Bytes advertisement(const MacAddress& mac, const Gid& target, std::uint16_t vlan = 0) {
+Bytes advertisement(const MacAddress& mac, const Gid& target, std::uint16_t vlan = 0,
+                    bool override_old = true) {
   const wire::NeighbourMessage message{.is_advertisement = true,
-                                       .override_old = true,
+                                       .override_old = override_old,
                                        .src = target,
                                        .dst = *Gid::parse("ff02::1"),
                                        .target = target,
@@ -415,6 +416,57 @@ Bytes advertisement(const MacAddress& mac, const Gid& target, std::uint16_t vlan
 }
 
 }  // namespace
+
+TEST_CASE("an advertisement that may not override replaces no known Ethernet address",
+          "[engine][neighbours]") {
+  // RFC 4861 7.2.5
+  const Gid peer = *Gid::parse("fd99::2");
+  LoopFixture f({{*Gid::parse("fe80::1"), 64}, {*Gid::parse("fd99::1"), 64}});
+  auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp, peer, 1, 0));
+  f.run(10'000);
+  f.taken();
+  const auto tell = [&](const MacAddress& mac, bool override_old) {
+    f.give(advertisement(mac, peer, 0, override_old));
+    f.run(10'000);
+  };
+  const auto sends_to = [&] {
+    f.post_send(*qp);
+    f.run(10'000);
+    const auto frames = f.taken();
+    REQUIRE(roce_views(frames).size() == 1);
+    return roce_views(frames)[0].dst_mac();
+  };
+  const auto questions = [&] {
+    f.run(3'000'000);
+    return f.taken().size();
+  };
+  tell(f.peer_mac(), false);  // none was known
+  CHECK(sends_to() == f.peer_mac());
+  tell(kOther, false);
+  CHECK(sends_to() == f.peer_mac());
+  CHECK(questions() == 0);
+  CHECK(f.loop.counters().get(Count::kDropNeighbourFlap) == 0);
+
+  f.run(2'000'000'000);  // not heard of for a while
+  f.loop.add_handle(AhId{1ULL << 32}, 1, {.dgid = peer}, f.now());
+  f.run(10'000);
+  CHECK(f.taken().size() == 1);
+  tell(kOther, false);
+  CHECK(questions() > 0);  // it has not answered
+  CHECK(sends_to() == f.peer_mac());
+
+  f.run(2'000'000'000);
+  f.taken();
+  f.loop.add_handle(AhId{2ULL << 32 | 1}, 1, {.dgid = peer}, f.now());
+  f.run(10'000);
+  CHECK(f.taken().size() == 1);
+  tell(f.peer_mac(), false);  // that is an answer
+  CHECK(questions() == 0);
+  tell(kOther, true);
+  CHECK(sends_to() == kOther);
+  f.loop.remove(*qp, f.now());
+}
 
 TEST_CASE("another station that has an address of ours is counted", "[engine][neighbours]") {
   // C3; RFC 5227 2.4, RFC 4862 5.4.4
