@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 
@@ -32,6 +33,12 @@ std::string to_decimal(std::string& text) {
   return "";
 }
 
+/// Of what CLI11 reads as a number, "nan" is in each of its ranges. @return what is wrong with it
+std::string check_finite(const std::string& text) {
+  if (std::isfinite(std::strtod(text.c_str(), nullptr))) return "";
+  return fmt::format("{} is not a finite number", text);
+}
+
 }  // namespace
 
 void set_conventions(CLI::App& command) {
@@ -39,6 +46,7 @@ void set_conventions(CLI::App& command) {
     const std::string type = option->get_type_name();
     if (type.starts_with("UINT") || type.starts_with("INT"))
       option->transform(CLI::Validator(to_decimal, ""));
+    if (type.starts_with("FLOAT")) option->check(check_finite);
     const bool takes_one = option->get_items_expected_max() == 1;
     if (takes_one && option->get_multi_option_policy() == CLI::MultiOptionPolicy::Throw)
       option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
@@ -152,6 +160,13 @@ Origin SharedOptions::origin(const ConfigKey& key) const {
   const auto set = keys_in_config_file(path);
   const bool is_set = set && std::ranges::find(*set, key.name) != set->end();
   return is_set ? Origin::kFile : Origin::kDefault;
+}
+
+void tell_of_link_mtu(const SharedOptions& shared, const Config& config) {
+  constexpr std::array kPathMtus = {512U, 1024U, 2048U, 4096U};  // 256: no link's
+  const auto key = std::ranges::find(config_keys(), "mtu", &ConfigKey::name);
+  if (shared.origin(*key) != Origin::kFlag || std::ranges::count(kPathMtus, config.mtu) == 0) return;
+  tell("uroce: note: --mtu is the link's; the path MTU is -m {}\n", config.mtu);
 }
 
 int fail(const Error& error) {

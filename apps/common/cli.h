@@ -53,12 +53,16 @@ class SharedOptions {
 };
 
 /// Of the options of this command and of those below it: numbers are decimal, whatever zeros are in front,
-/// and of one that is given twice the last holds. To be called once they have all their options.
+/// and finite, and of one that is given twice the last holds. To be called once they have all their options.
 void set_conventions(CLI::App& command);
 
 /// For Option::check(): the number of a port at which the other end is to find this one.
 /// @return what is wrong with it; empty: nothing.
 [[nodiscard]] std::string check_port(const std::string& text);
+
+/// A note, where --mtu was given what perftest and ibv_rc_pingpong mean by it: a path MTU. For commands that
+/// have -m.
+void tell_of_link_mtu(const SharedOptions& shared, const Config& config);
 
 /// Prints "uroce: <text>" on stderr, unless the program is told to end. @return the exit code that belongs to
 /// the failure.

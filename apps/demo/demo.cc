@@ -318,7 +318,7 @@ int run(const SharedOptions& shared, const Options& options) {
   if (shared.json()) {
     fmt::print("{}\n", to_text(*result, 2));
   } else {
-    print_text(*result, demo.rows(), "uroce");
+    print_text(*result, demo.rows(), program_invocation_name);
   }
   if (result->at("verified").get<bool>()) return 0;
   tell("uroce: verification failed; {}\n", result->at("failure").get<std::string>());

@@ -10,8 +10,9 @@ namespace {
 // Operations that are not counted: so many or for so long, whichever comes first, but one at least.
 constexpr std::uint64_t kWarmUp = 500;
 constexpr std::uint64_t kWarmUpNs = 200 * kMillisecond;
-/// Results that there is room for before the time runs, if each is kept.
-constexpr std::uint32_t kMany = 1U << 22U;
+/// Results that there is room for before the time runs, if each is kept and begins when the one before it is
+/// over.
+constexpr std::uint64_t kMany = 1U << 22U;
 
 /// Why the client's test ended before its time.
 Error interrupted(Session& session, const OneAtATime& test) {
@@ -35,6 +36,14 @@ void count(Latency& result, const OneAtATime& test, std::uint64_t took, bool kee
   if (keeps_all) result.as_it_came.push_back(took);
 }
 
+/// For results that are kept. Of operations that are due at fixed times those would be late that come while
+/// there is made more, or while the kernel finds a page: there is room for all, and it is touched.
+void make_room(std::vector<std::uint64_t>& results, std::uint64_t most, bool is_fixed) {
+  if (!is_fixed) return results.reserve(std::min(most, kMany));
+  results.resize(most);
+  results.clear();
+}
+
 /// What has been measured, if there is anything: the peer is told nothing more.
 /// @param ns  that it took
 Result<Latency> until_stopped(Session& session, const OneAtATime& test, Latency& result, double ns) {
@@ -49,18 +58,18 @@ Result<Latency> until_stopped(Session& session, const OneAtATime& test, Latency&
 Result<Latency> measure_latency(Session& session, std::uint32_t size, const OnSecond& on_second) {
   const TestSpec& spec = session.spec();
   OneAtATime test(session, size);
+  Latency result{.clock = TickClock::calibrate()};
+  const TickClock& clock = result.clock;
+  const Extent extent(spec.seconds, spec.iterations, session.local().rate, clock.from_ns(kSecond));
+  Schedule schedule(clock, session.local().rate);
+  const bool keeps_all = session.local().as_it_came;
+  if (keeps_all) make_room(result.as_it_came, extent.most(), schedule.is_fixed());
   if (auto said = session.say({{"run", size}}); !said) return said.error();
   if (auto ready = session.hear(kAnswerNs); !ready) return ready.error();
 
-  Latency result{.clock = TickClock::calibrate()};
-  const TickClock& clock = result.clock;
-  const bool keeps_all = session.local().as_it_came;
-  if (keeps_all) result.as_it_came.reserve(spec.seconds > 0 ? kMany : std::min(spec.iterations, kMany));
   const std::uint64_t run = clock.from_ns(spec.seconds * kSecond);
   const std::uint64_t most = clock.from_ns(kWarmUpNs);
   const std::uint64_t warm = clock.ticks() + (run > 0 ? std::min(run / 10, most) : most);
-  const Extent extent(spec.seconds, spec.iterations, session.local().rate, clock.from_ns(kSecond));
-  Schedule schedule(clock, session.local().rate);
   schedule.begin(clock.ticks());
   // What is due at fixed times would wait for each line.
   Seconds seconds(schedule.is_fixed() ? 0 : spec.seconds, clock.from_ns(kSecond));

@@ -109,8 +109,22 @@ unsigned most_loops(const LocalOptions& local, const TestSpec& wish) {
   return local.is_client() ? wish.qps : std::numeric_limits<unsigned>::max();
 }
 
-/// What this processor and this mode can do of what was asked for.
-Status check_possible(const LocalOptions& local, Mode mode) {
+/// Whether there is memory for the results, if each is kept.
+Status check_room(const LocalOptions& local, const TestSpec& wish) {
+  if (!local.is_client() || !local.as_it_came) return {};
+  const std::uint64_t most = Extent(wish.seconds, wish.iterations, local.rate, 1).most();
+  if (most == UINT64_MAX) return {};  // nobody knows
+  constexpr unsigned kSizes = 23;     // of -a
+  const std::uint64_t bytes = most * (wish.all_sizes ? kSizes : 1) * sizeof(std::uint64_t);
+  const std::size_t machine = memory_of_machine();
+  if (bytes <= machine) return {};
+  return Error{.code = Errc::kNoMemory,
+               .text = fmt::format("-U: {} results need {} MiB, this machine has {}; take -H or --hgrm FILE",
+                                   bytes / sizeof(std::uint64_t), bytes >> 20U, machine >> 20U)};
+}
+
+/// What this machine and this mode can do of what was asked for.
+Status check_possible(const LocalOptions& local, const TestSpec& wish, Mode mode) {
   if (local.sleeps && mode == Mode::kApp) {
     return Error{.code = Errc::kInvalid,
                  .text = "-e: in mode app nobody runs the loop while the program sleeps; take --mode auto"};
@@ -119,7 +133,7 @@ Status check_possible(const LocalOptions& local, Mode mode) {
     return Error{.code = Errc::kUnsupported,
                  .text = "-C: the time stamp counter is not steady here, cycles tell no time; leave out -C"};
   }
-  return {};
+  return check_room(local, wish);
 }
 
 int run_test(const SharedOptions& shared, const LocalOptions& local, const TestSpec& wish) {
@@ -127,10 +141,11 @@ int run_test(const SharedOptions& shared, const LocalOptions& local, const TestS
   if (local.sleeps) base.mode = Mode::kAuto;  // in mode app nobody would wake it
   const auto config = shared.resolve(base);
   if (!config) return fail(config.error());
-  if (auto possible = check_possible(local, config->mode); !possible) return fail(possible.error());
+  if (auto possible = check_possible(local, wish, config->mode); !possible) return fail(possible.error());
   AwaitedFiles files;
   if (auto awaited = await_results(local, files); !awaited) return fail(awaited.error());
   if (!local.is_client()) tell_of_clients_options(local);
+  tell_of_link_mtu(shared, *config);
   if (auto pinned = pin_application(*config, most_loops(local, wish)); !pinned) return fail(pinned.error());
   const auto announce = [&](const Device& device) {
     if (local.is_client() || shared.json()) return;
@@ -273,7 +288,6 @@ void add_latency_options(CLI::App& command, Command& own) {
                   "begin so many a second, at fixed times; a latency then counts from the time at which the "
                   "operation was due, however late it begins")
       ->default_str("")
-      ->type_name("N")
       ->check(CLI::Range(1.0, most::kRate));
   command
       .add_option(

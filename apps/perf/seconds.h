@@ -75,6 +75,8 @@ class Extent {
   }
 
   [[nodiscard]] bool is_timed() const noexcept { return is_timed_; }
+  /// Operations; UINT64_MAX: as many as the time allows.
+  [[nodiscard]] std::uint64_t most() const noexcept { return most_; }
   /// @param took  since the beginning
   [[nodiscard]] bool is_over(std::uint64_t took, std::uint64_t operations) const noexcept {
     return operations >= most_ || took >= longest_;

@@ -29,12 +29,12 @@ std::uint64_t counted(const std::vector<Counter>& counters, std::string_view nam
   return found == counters.end() ? 0 : found->value;
 }
 
+}  // namespace
+
 std::size_t memory_of_machine() noexcept {
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(const Config& config, const LocalOptions& local,
                                                const TestSpec& wish, const OnReady& on_ready) {
@@ -46,8 +46,8 @@ Result<std::unique_ptr<Session>> Session::open(const Config& config, const Local
   auto control = (local.by_cm ? meet_by_cm : meet_over_tcp)(*session->device_, local, on_ready);
   if (!control) return control.error();
   session->control_ = std::move(*control);
-  for (const auto step : {&Session::agree, &Session::make_queues, &Session::make_memory, &Session::exchange,
-                          &Session::post_receives}) {
+  for (const auto step : {&Session::agree, &Session::make_queues, &Session::make_memory,
+                          &Session::await_server, &Session::exchange, &Session::post_receives}) {
     if (auto done = (session.get()->*step)(); !done) {
       if (!session->is_client()) (void)session->say({{"error", done.error().text}});
       return done.error();
@@ -183,6 +183,13 @@ Status Session::make_memory() {
   memory_.emplace(std::move(*memory));
   fill_all(*device_, memory_->memory(), std::byte{0});
   return {};
+}
+
+/// While QPs are connected a client hears nothing of why its server cannot go on.
+Status Session::await_server() {
+  if (!is_client()) return say({{"ready", true}});
+  const auto ready = hear(kAnswerNs);
+  return ready ? Status{} : ready.error();
 }
 
 std::size_t Session::poll(std::span<Wc> out) noexcept {

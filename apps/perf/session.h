@@ -23,6 +23,9 @@ inline constexpr std::uint64_t kAnswerNs = 20 * kSecond;
 /// And how long nothing may come from it during a test.
 inline constexpr std::uint64_t kSilenceNs = 10 * kSecond;
 
+/// Bytes.
+[[nodiscard]] std::size_t memory_of_machine() noexcept;
+
 /// Memory of one QP: an area to send from (and to be read from), an area to receive into (and to be written
 /// to), each cut into slots of one message.
 struct Area {
@@ -42,8 +45,9 @@ struct Area {
 /// One side of a test.
 ///
 /// Threads: one. Protocol, one JSON object per message: the client sends its TestSpec, the server answers
-/// {"path_mtu", ...} or {"error"}; then the QPs are connected, and both tell their memory {"addr", "rkey",
-/// "gid"}. Then for each size, and for what warms it up: {"run": size, "warm_up"} -> {"ready"}; the test;
+/// {"path_mtu", ...} or {"error"}, and {"ready"} or {"error"} once it has all that the test needs; then the
+/// QPs are connected, and both tell their memory {"addr", "rkey", "gid"}. Then for each size, and for what
+/// warms it up: {"run": size, "warm_up"} -> {"ready"}; the test;
 /// {"done": [sent per QP]} -> {"sent": [...], "errors", "lost", ...}. At last {"end"}.
 class Session {
  public:
@@ -127,6 +131,7 @@ class Session {
   Status agree();
   Status make_queues();
   Status make_memory();
+  Status await_server();
   Status post_receives();
   Status exchange();
   Status address_peers(const std::vector<QpAddress>& peers, const Connecting& with);

@@ -204,7 +204,8 @@ int run(const SharedOptions& shared, const Options& options) {
 }
 
 /// Which side this is, and who the other one.
-void check(Options& options) {
+void check(Options& options, bool json) {
+  if (options.verbose && json) throw CLI::ValidationError("ping", "-v prints text: leave --json out");
   if (options.server && (options.client || !options.host.empty()))
     throw CLI::ValidationError("ping", "is a client (-c, or an address) or a server (-s)");
   if (options.server) return;
@@ -241,7 +242,7 @@ void add_ping(CLI::App& program, int& exit_code) {
   command->add_flag("-V,--validate,--verify", options->verify, "client: check the data");
   command->add_flag("-d,--debug", options->debug, "print what happens");
   command->callback([=, &exit_code] {
-    ping::check(*options);
+    ping::check(*options, shared->json());
     exit_code = ping::run(*shared, *options);
   });
 }

@@ -180,6 +180,7 @@ Result<double> PingPong::run() {
 int run(const SharedOptions& shared, const PingPongOptions& options) {
   const auto config = shared.resolve();
   if (!config) return fail(config.error());
+  tell_of_link_mtu(shared, *config);
   if (auto pinned = pin_application(*config); !pinned) return fail(pinned.error());
   if (options.is_shared()) return run_shared_pingpong(*config, options, shared.json());
   auto run = PingPong::create(*config, options);

@@ -148,7 +148,8 @@ class Demo(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout.count("uroce is"), 4)  # thrice in the head, once below
         self.assertIn("0 errors", result.stdout)
-        self.assertIn("perf send_lat localhost", result.stdout)
+        for words in ("perf send_lat ", "perf send_lat localhost ", "bench link ", "--help\n"):
+            self.assertIn(f"\n  {UROCE} {words}", result.stdout)  # as it was called
         self.assertNotIn("\x1b", result.stdout + result.stderr)
 
     def test_one_core_is_enough(self):

@@ -174,6 +174,31 @@ class Results(Case):
             _, err = server.communicate(timeout=SECONDS)
         self.assertIn("--out_json_file, -w, -y are the client's: a server has no results", err)
 
+    def test_what_a_server_lacks_for_a_test_its_client_tells(self):
+        for words, host in (([], "localhost"), (["-R"], "10.77.0.1")):
+            with self.subTest(words=words):
+                common = self.common("write_bw", *words)
+                with started(*common, "--max-qp", 4) as server:
+                    server.stdout.readline()  # it has the link's first address
+                    client = uroce(*common, "-q", 8, host)
+                    _, err = server.communicate(timeout=SECONDS)
+                self.assertNotEqual(server.returncode, 0)
+                self.assertIn("4 QPs", err)
+                self.assert_fails(client, PEER, "the peer: " + err.strip().removeprefix("uroce: "))
+
+    def test_the_link_mtu_where_a_path_mtu_is_meant_is_told(self):
+        told = "uroce: note: --mtu is the link's; the path MTU is -m"
+        for test in (["perf", "send_lat"], ["pingpong"]):
+            common = [*test, "-n", 10, "-m", 256, "--port", self.link, "-p", self.port, "--no-huge", *PATIENT]
+            for mtu, is_told in ((1024, True), (4096, True), (2000, False)):
+                with self.subTest(test=test, mtu=mtu), started(*common, "--mtu", mtu) as server:
+                    server.stdout.readline()
+                    client = uroce(*common, "--mtu", mtu, "localhost")
+                    _, err = server.communicate(timeout=SECONDS)
+                    for stderr in (client.stderr, err):
+                        self.assertEqual(f"{told} {mtu}\n" in stderr, is_told, stderr)
+                    self.assertEqual((client.returncode, server.returncode), (0, 0), client.stderr + err)
+
     def test_who_is_stopped_tells_what_was_measured_until_then(self):
         for test, column in (("send_lat", "t_typical"), ("read_lat", "t_typical"),
                              ("write_bw", "BW average")):

@@ -16,6 +16,8 @@ import unittest
 
 from cli_test import PATIENT, SECONDS, UROCE, USAGE, Case, clean_environment, started, uroce
 
+NO_MEMORY = 12
+
 
 class Rate(Case):
     def test_operations_begin_when_they_are_due(self):
@@ -35,6 +37,10 @@ class Rate(Case):
                 self.assertEqual(samples, sorted(samples))
                 self.assertIn("SATURATED", out)
 
+    def test_more_samples_than_there_is_memory_for_are_refused(self):
+        words = ["perf", "send_lat", "-U", "--port", self.link, "-p", self.port, "--no-huge", "localhost"]
+        self.assert_fails(uroce(*words, "-D", 86_400, "--rate", 1e8), NO_MEMORY, "-U: ", "MiB")
+
     def test_those_who_sleep_do_so_until_the_next_is_due(self):
         words = ["perf", "send_lat", "-e", "-n", 100, "--rate", 100, "--port", self.link, "-p", self.port,
                  "--no-huge"]
@@ -46,6 +52,12 @@ class Rate(Case):
             client.returncode = os.waitstatus_to_exitcode(status)
         self.assertEqual(client.returncode, 0)
         self.assertLess(used.ru_utime + used.ru_stime, 0.6 * (time.monotonic() - begin))
+
+    def test_what_is_no_number_is_refused(self):
+        for words in (["send_lat", "--rate"], ["send_bw", "-w"], ["send_bw", "-y"]):
+            for value in ("nan", "-nan", "NAN(1)", "inf", "1e999"):
+                with self.subTest(words=words, value=value):
+                    self.assert_fails(uroce("perf", *words, value, "localhost"), USAGE, value, "--help")
 
     def test_without_a_rate_none_is_told(self):
         out, _ = self.pair("perf", "send_lat", "-n", 10, "--json")

@@ -66,6 +66,7 @@ TEST_CASE("a run at a rate is over with the last operation that was due in it", 
 TEST_CASE("a link that is too slow for the rate gets a fifth more, and what is missing is told",
           "[apps][perf]") {
   const Run run = simulated(2, 1000, {}, 2 * kMillisecond);
+  CHECK(Extent(2, 10, 1000, kSecond).most() == 2000);
   CHECK(run.latencies.size() == 1200);
   CHECK(run.missing == 800);
   const Run paused = simulated(2, 1000, {1 * kSecond, 5 * kSecond});
@@ -76,12 +77,14 @@ TEST_CASE("a link that is too slow for the rate gets a fifth more, and what is m
 TEST_CASE("without a rate the time alone ends a run, without a time the count", "[apps][perf]") {
   const Extent timed(2, 10, 0, kSecond);
   CHECK(timed.is_timed());
+  CHECK(timed.most() == UINT64_MAX);
   CHECK_FALSE(timed.is_over(2 * kSecond - 1, UINT64_MAX - 1));
   CHECK(timed.is_over(2 * kSecond, 0));
   CHECK(timed.missing(0) == 0);
   for (const double rate : {0.0, 1000.0}) {
     const Extent counted(0, 10, rate, kSecond);
     CHECK_FALSE(counted.is_timed());
+    CHECK(counted.most() == 10);
     CHECK_FALSE(counted.is_over(UINT64_MAX - 1, 9));
     CHECK(counted.is_over(0, 10));
     CHECK(counted.missing(10) == 0);
