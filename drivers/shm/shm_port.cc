@@ -50,8 +50,10 @@ unsigned ShmPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
   const bool insists = has_bulk && bulk_waits_ >= kBulkWaits && most > 1;
   const unsigned prompt = reader_.read(frames.first(insists ? most - 1 : most));
   // Others wait for a bulk frame less long if its lines are fetched between looks at their lane.
-  is_preparing_ = bulk_reader_.leaves_to_prepare() && has_bulk && prompt == 0 && !bulk_reader_.prepare();
-  shows_bulk_ = insists || (has_bulk && prompt == 0 && !is_preparing_);
+  const bool prepares =
+      bulk_reader_.leaves_to_prepare() && has_bulk && prompt == 0 && !bulk_reader_.prepare();
+  shows_bulk_ = insists || (has_bulk && prompt == 0 && !prepares);
+  leaves_bulk_ = has_bulk && !shows_bulk_;
   if (shows_bulk_) {
     bulk_waits_ = 0;
     return prompt + bulk_reader_.read(frames.subspan(prompt, 1));

@@ -27,7 +27,7 @@ class ShmPort final : public port::Port {
   }
   /// Of a ring full of bulk each burst shows one frame, or none; so does the first one that is not empty.
   [[nodiscard]] bool shows_more() const noexcept override {
-    return is_preparing_ || (shows_bulk_ && bulk_reader_.has_next()) || reader_.has_left_some();
+    return leaves_bulk_ || (shows_bulk_ && bulk_reader_.has_next()) || reader_.has_left_some();
   }
   [[nodiscard]] std::span<const std::byte> next_frame() const noexcept override {
     return shows_bulk_ ? bulk_reader_.next_frame() : reader_.next_frame();
@@ -88,7 +88,7 @@ class ShmPort final : public port::Port {
   shm::RingReader bulk_reader_;
   unsigned bulk_waits_ = 0;
   bool shows_bulk_ = false;
-  bool is_preparing_ = false;  // a bulk frame is there, and was not shown
+  bool leaves_bulk_ = false;  // there is some, and the last burst did not show it
 };
 
 }  // namespace uroce::drivers

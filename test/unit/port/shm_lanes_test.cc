@@ -111,6 +111,23 @@ TEST_CASE("short frames overtake bulk that waits, which is shown a frame at a ti
   CHECK(link.b->counters().rx_frames == 4);
 }
 
+TEST_CASE("a short frame that is shown alone tells of the bulk behind it", "[shm][lanes]") {
+  const Pair link("tells");
+  CHECK(receive(*link.b).empty());
+  REQUIRE(send(*link.a, random_bytes(64, 1)));
+  CHECK(receive(*link.b).size() == 1);
+  CHECK_FALSE(link.b->shows_more());
+  CHECK(receive(*link.b).empty());
+  REQUIRE(send(*link.a, random_bytes(64, 2)));
+  for (unsigned i = 0; i < 2; ++i) REQUIRE(send_bulk(*link.a, random_bytes(4000, i)));
+  CHECK(receive(*link.b) == std::vector<Bytes>{random_bytes(64, 2)});
+  CHECK(link.b->shows_more());
+  CHECK(receive(*link.b).size() == 1);
+  CHECK(link.b->shows_more());
+  CHECK(receive(*link.b).size() == 1);
+  CHECK_FALSE(link.b->shows_more());
+}
+
 TEST_CASE("bulk is shown behind what was sent before it", "[shm][lanes]") {
   const Pair link("behind");
   for (unsigned i = 0; i < 40; ++i) REQUIRE(send(*link.a, random_bytes(64, i)));

@@ -1,0 +1,169 @@
+// A loop that has not run for a while: what came meanwhile is seen before a timer takes it for lost, and
+// before a new connection takes it for its own.
+#include <catch2/catch.hpp>
+
+#include "drivers/shm/open.h"
+#include "engine/loop_fixture.h"
+#include "port/port_helpers.h"
+#include "support/script_memory.h"
+
+using namespace uroce;
+using namespace uroce::test;
+using wire::Opcode;
+
+namespace {
+
+constexpr std::uint64_t kPauseNs = 1'000'000'000;
+constexpr std::uint8_t kShortest = 1;  // timeout code: 8 us
+
+Gid gid_of_end(std::size_t end) {
+  return Gid::from_v4({10, 77, 0, static_cast<std::uint8_t>(end + 1)});
+}
+
+/// A loop at the first end of a link; the test holds the others.
+class LoopOnShm {
+ public:
+  /// @param ends  2: a link of its own; more: a mesh
+  LoopOnShm(const std::string& what, unsigned ends) {
+    drivers::PortOptions options;
+    options.spec = "shm:" + unique_name(what) + (ends > 2 ? ",ring=256K,ends=" + std::to_string(ends) : "");
+    for (unsigned i = 0; i < ends; ++i) {
+      auto opened = drivers::open_shm(options);
+      if (!opened) FAIL(opened.error().text);
+      ports.push_back(std::move(opened->front()));
+    }
+    meet();
+    loop = std::make_unique<engine::PollLoop>(engine::LoopPlace{}, *ports[0], addresses, 100'000'000);
+  }
+  ~LoopOnShm() {
+    for (auto& qp : qps) loop->remove(*qp, now());
+  }
+  LoopOnShm(const LoopOnShm&) = delete;
+  LoopOnShm& operator=(const LoopOnShm&) = delete;
+
+  transport::RcQp& make_qp(std::uint32_t qpn) {
+    qps.push_back(std::make_unique<transport::RcQp>(Qpn{qpn}, 1, QpInitAttr{.sq_sig_all = true}, keys,
+                                                    loop->counters(), cq, cq));
+    loop->add(*qps.back());
+    return *qps.back();
+  }
+  void connect(transport::RcQp& qp, std::size_t end) {
+    const QpAttr attr{.path_mtu = PathMtu::k1024,
+                      .dest_qpn = Qpn{0x77},
+                      .access_flags = access::kAll,
+                      .dgid = gid_of_end(end),
+                      .sgid_index = 0,
+                      .timeout = kShortest,
+                      .retry_cnt = 0};
+    REQUIRE(to_rts(*loop, qp, attr, {.active_mtu = PathMtu::k4096, .gid_count = 1}, now()));
+  }
+  /// Tells the loop where that end is, which a QP wants to know.
+  void introduce(std::size_t end) {
+    const wire::LinkAddress link{.src = ports[end]->info().mac, .dst = ports[0]->info().mac};
+    Bytes frame(wire::arp_frame_len(link));
+    wire::emit_arp_frame(frame.data(), link,
+                         wire::make_arp_request(link.src, gid_of_end(end), gid_of_end(0)));
+    REQUIRE(send(way_from(end), frame));
+    iterate(8);
+  }
+  void post(transport::RcQp& qp, WrOpcode opcode, std::uint32_t bytes) {
+    const Sge sge = memory.sge(0, bytes);
+    REQUIRE(qp.context().sq.put({.sges = {&sge, 1}, .opcode = opcode}, 0));
+    qp.context().sq.publish(1);
+    loop->ring(qp);
+    iterate(1);
+    REQUIRE(qp.in_flight() > 0);
+  }
+  void iterate(unsigned times) {
+    for (; times > 0; --times) loop->run_once(Ticks{now_ns += 100});
+  }
+
+  [[nodiscard]] Bytes frame_from(std::size_t end, const Packet& packet, Qpn qpn) const {
+    return frame_of(packet,
+                    {.src_mac = ports[end]->info().mac,
+                     .dst_mac = ports[0]->info().mac,
+                     .sgid = gid_of_end(end),
+                     .dgid = gid_of_end(0)},
+                    qpn);
+  }
+  void give(std::size_t end, const Packet& packet, Qpn qpn) const {
+    REQUIRE(send(way_from(end), frame_from(end, packet, qpn)));
+  }
+  void give_bulk(std::size_t end, const Packet& packet, Qpn qpn) const {
+    REQUIRE(send_bulk(way_from(end), frame_from(end, packet, qpn)));
+  }
+  void give_write(std::size_t end, Qpn qpn) {
+    give(end,
+         {.opcode = Opcode::kRcWriteOnly,
+          .payload = 8,
+          .ack_req = true,
+          .reth = wire::Reth{.va = memory.addr(), .rkey = memory.rkey(), .length = 8}},
+         qpn);
+  }
+  /// One that no QP takes.
+  void give_stray(std::size_t end) const { give(end, {.opcode = Opcode::kRcSendOnly}, Qpn{0x99}); }
+  /// Looks in vain, past the loop.
+  void look(unsigned times) const {
+    std::array<port::RxFrame, port::kBurst> frames;
+    for (; times > 0; --times) REQUIRE(ports[0]->rx_burst(frames) == 0);
+  }
+
+  [[nodiscard]] port::Port& way_from(std::size_t end) const {
+    return ports[end]->way_to(ports[0]->info().mac);
+  }
+  [[nodiscard]] Ticks now() const { return Ticks{now_ns}; }
+  [[nodiscard]] std::uint64_t count(Count counter) const { return loop->counters().get(counter); }
+
+  std::vector<std::unique_ptr<port::Port>> ports;
+  mem::KeyTable keys{1, [] {}};
+  transport::CqRing cq{256};
+  Area memory{keys, 1, 4096, access::kAll, 0x10};
+  engine::Addresses addresses{{{gid_of_end(0), 24}}, std::nullopt};
+  std::unique_ptr<engine::PollLoop> loop;
+  std::vector<std::unique_ptr<transport::RcQp>> qps;
+  std::uint64_t now_ns = 1'000'000'000;
+
+ private:
+  /// Polls until each end has seen the first one, and that has seen them.
+  void meet() const {
+    for (std::size_t end = 1; end < ports.size(); ++end) {
+      for (unsigned i = 0; i < 4 * ports.size(); ++i) {
+        for (port::Port* way : {&way_from(end), &ports[0]->way_to(ports[end]->info().mac)}) {
+          static_cast<void>(way->tx_claim(64));  // never committed
+          static_cast<void>(way->bulk_sink().tx_claim(64));
+        }
+        for (const std::size_t one : {std::size_t{0}, end}) receive(*ports[one]);
+      }
+    }
+  }
+};
+
+constexpr unsigned kUntilSilent = 70'000;  // looks that show nothing
+
+}  // namespace
+
+TEST_CASE("a timer waits for bulk that is behind a short message", "[engine][loop][timer][shm]") {
+  const bool is_answered = GENERATE(true, false);
+  CAPTURE(is_answered);
+  LoopOnShm f("unseen-bulk", 2);
+  auto& qp = f.make_qp(0x10);
+  f.connect(qp, 1);
+  f.introduce(1);
+  f.post(qp, WrOpcode::kRdmaRead, 2048);
+  f.iterate(4);
+  f.give_stray(1);
+  const wire::Aeth aeth{.syndrome = 0x1f, .msn = 1};
+  if (is_answered) {
+    f.give_bulk(1, {.opcode = Opcode::kRcReadResponseFirst, .psn = 0, .payload = 1024, .aeth = aeth},
+                Qpn{0x10});
+    f.give_bulk(1, {.opcode = Opcode::kRcReadResponseLast, .psn = 1, .payload = 1024, .aeth = aeth},
+                Qpn{0x10});
+  }
+  f.now_ns += kPauseNs;
+  f.iterate(1);
+  CHECK(f.count(Count::kRequesterTimeouts) == (is_answered ? 0 : 1));
+  f.iterate(4);
+  Wc wc;
+  REQUIRE(f.cq.poll({&wc, 1}) == 1);
+  CHECK(wc.status == (is_answered ? WcStatus::kSuccess : WcStatus::kRetryExcErr));
+}
