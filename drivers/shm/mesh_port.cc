@@ -83,6 +83,12 @@ bool MeshPort::shows_more() const noexcept {
   return std::any_of(others_.begin(), others_.end(), [](const Way& way) { return way.port->shows_more(); });
 }
 
+/// The turn comes to those that talk, too.
+unsigned MeshPort::bursts_to_see_all() const noexcept {
+  const std::size_t ends = others_.size();
+  return static_cast<std::size_t>(std::popcount(talking_)) == ends ? 1 : static_cast<unsigned>(ends);
+}
+
 std::span<const std::byte> MeshPort::next_frame() const noexcept {
   return others_[last_].port->next_frame();
 }

@@ -32,6 +32,7 @@ class MeshPort final : public port::Port {
   unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override;
   void rx_release() noexcept override;
   [[nodiscard]] bool shows_more() const noexcept override;
+  [[nodiscard]] unsigned bursts_to_see_all() const noexcept override;
   [[nodiscard]] std::span<const std::byte> next_frame() const noexcept override;
   void leave_fetching_to(FetchAhead* ahead) noexcept override;
   void spare_others(bool yes) noexcept override;

@@ -205,8 +205,9 @@ void PollLoop::let_pass_what_is_old(Ticks now) noexcept {
   asked_until_ = Ticks{};  // or bursts could be empty that are not the last
   if (spares_others_) spare_others(false);
   constexpr unsigned kMost = 1024;  // bursts; others may keep coming
-  for (unsigned i = 0; i < kMost && receive(now) > 0; ++i) {
-  }
+  unsigned empty = 0;               // in a row
+  for (unsigned i = 0; i < kMost && empty < port_.bursts_to_see_all(); ++i)
+    empty = receive(now) > 0 ? 0 : empty + 1;
   for (unsigned i = 0; i < FrameRing::kFrames / port::kBurst && take_inner(now) > 0; ++i) {
   }
 }

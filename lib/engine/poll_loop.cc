@@ -66,18 +66,30 @@ unsigned PollLoop::run_once(Ticks now) noexcept {
   if (!bulk_ready_.empty()) [[unlikely]]
     work += transmit_bulk(received, now);
   if (wheel_.is_due(now)) [[unlikely]]
-    on_tick(received, now);
+    work += on_tick(received, now);
   return work;
 }
 
 /// What is due by the clock, once in each slot of the timer wheel; while timers are held back, each time.
-void PollLoop::on_tick(unsigned received, Ticks now) noexcept {
-  expire_timers(received, now);
+/// @return frames that it has received besides
+unsigned PollLoop::on_tick(unsigned received, Ticks now) noexcept {
+  constexpr std::uint64_t kPauseNs = 100'000;
+  const unsigned more = now > wheel_.next_tick() + kPauseNs ? look_everywhere(now) : 0;
+  expire_timers(received + more, now);
   neighbours_.on_time(now);
   if (moderation_due_.is_set() && moderation_due_ <= now) wake_moderated(now);
   if (next_link_look_.is_set() && next_link_look_ <= now) look_at_link(now);
   if (next_show_.is_set() && next_show_ <= now) show(now);
   if (listener_ != nullptr) listener_->on_time(now);
+  return more;
+}
+
+/// Behind the burst of an iteration that comes after a pause: that may have looked at some peers only, and
+/// the answers of the others have come meanwhile.
+[[gnu::noinline]] unsigned PollLoop::look_everywhere(Ticks now) noexcept {
+  unsigned received = 0;
+  for (unsigned bursts = port_.bursts_to_see_all(); bursts > 1; --bursts) received += receive(now);
+  return received;
 }
 
 /// An application that has its own sends signaled probably waits for the completions, and so does its peer,
@@ -278,7 +290,7 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
 /// An answer may have come and not been looked at, while the application had the core or because of all that
 /// came before it: timers wait for that, since what they would send again makes it worse.
 void PollLoop::expire_timers(unsigned received, Ticks now) noexcept {
-  const bool is_behind = received == port::kBurst || ((received > 0 || spares_others_) && port_.shows_more());
+  const bool is_behind = received >= port::kBurst || ((received > 0 || spares_others_) && port_.shows_more());
   if (is_behind) {
     if (behind_since_ == 0) behind_since_ = std::max<std::uint64_t>(handled_, 1);
     if (handled_ - behind_since_ < kRxBacklog) return;

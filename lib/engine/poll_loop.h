@@ -271,7 +271,8 @@ class PollLoop {
   void send_joint_acks(Ticks now) noexcept;
   unsigned transmit_bulk(unsigned received, Ticks now) noexcept;
   unsigned receive(Ticks now) noexcept;
-  void on_tick(unsigned received, Ticks now) noexcept;
+  unsigned on_tick(unsigned received, Ticks now) noexcept;
+  unsigned look_everywhere(Ticks now) noexcept;
   void show(Ticks now) noexcept;
   void show(const transport::QueuePair& qp) noexcept {
     if (display_ != nullptr) display_->show(qp);

@@ -142,6 +142,8 @@ class Port : public FrameSink {
   /// The next burst probably shows more of what the last one, which had less than it could, has shown some
   /// of; or, while it spares others, none.
   [[nodiscard]] virtual bool shows_more() const noexcept { return false; }
+  /// A burst may look at some of many peers only: all have been looked at after so many in a row. At least 1.
+  [[nodiscard]] virtual unsigned bursts_to_see_all() const noexcept { return 1; }
   /// The frame that the next burst shows first, behind a long one with which the last burst ended; empty: it
   /// is not known, or not there. Stays valid until it has been shown and rx_release() called.
   [[nodiscard]] virtual std::span<const std::byte> next_frame() const noexcept { return {}; }

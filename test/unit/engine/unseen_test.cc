@@ -167,3 +167,50 @@ TEST_CASE("a timer waits for bulk that is behind a short message", "[engine][loo
   REQUIRE(f.cq.poll({&wc, 1}) == 1);
   CHECK(wc.status == (is_answered ? WcStatus::kSuccess : WcStatus::kRetryExcErr));
 }
+
+TEST_CASE("timers wait for what has come from any of many ends", "[engine][loop][timer][shm][mesh]") {
+  constexpr std::size_t kEnds = 4;
+  const unsigned phase = GENERATE(0U, 1U, 2U);  // of whose turn it is
+  const std::size_t talks = GENERATE(0U, 2U);   // 0: nobody
+  const std::size_t fails = GENERATE(0U, 3U);   // likewise
+  CAPTURE(phase, talks, fails);
+  LoopOnShm f("unseen-ends", kEnds);
+  for (std::size_t end = 1; end < kEnds; ++end) f.connect(f.make_qp(static_cast<std::uint32_t>(end)), end);
+  for (std::size_t end = 1; end < kEnds; ++end) f.introduce(end);
+  for (const auto& qp : f.qps) f.post(*qp, WrOpcode::kRdmaWrite, 8);
+  f.look(kUntilSilent);
+  if (talks != 0) {
+    f.give_stray(talks);
+    REQUIRE(receive_soon(*f.ports[0]).size() == 1);
+  }
+  f.look(phase);
+  for (std::size_t end = 1; end < kEnds; ++end) {
+    if (end != fails) f.give(end, Ack{.psn = 0, .msn = 1}, f.qps[end - 1]->context().qpn);
+  }
+  f.now_ns += kPauseNs;
+  f.iterate(6);
+  CHECK(f.count(Count::kRequesterTimeouts) == (fails != 0 ? 1 : 0));
+  std::array<Wc, kEnds> wcs;
+  const std::size_t count = f.cq.poll(wcs);
+  REQUIRE(count == kEnds - 1);
+  for (const Wc& wc : std::span(wcs).first(count)) CHECK(wc.ok() == (raw(wc.qpn) != fails));
+}
+
+TEST_CASE("what any of many ends has sent to a former connection is not taken by the next one",
+          "[engine][loop][shm][mesh]") {
+  constexpr std::size_t kEnds = 4;
+  const unsigned phase = GENERATE(0U, 1U, 2U);
+  const std::size_t end = GENERATE(1U, 2U, 3U);
+  CAPTURE(phase, end);
+  LoopOnShm f("unseen-former", kEnds);
+  auto& qp = f.make_qp(0x10);
+  f.look(phase);
+  f.give_write(end, Qpn{0x10});
+  f.connect(qp, end);
+  f.iterate(8);
+  CHECK(f.count(Count::kResponderMessages) == 0);
+  CHECK(f.memory.is_untouched());
+  f.give_write(end, Qpn{0x10});
+  f.iterate(8);
+  CHECK(f.count(Count::kResponderMessages) == 1);
+}

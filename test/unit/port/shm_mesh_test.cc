@@ -12,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include "drivers/fault/fault_port.h"
 #include "drivers/shm/file_lock.h"
 #include "drivers/shm/link.h"
 #include "drivers/shm/open.h"
@@ -417,6 +418,27 @@ TEST_CASE("behind a long frame the next one of the same end is known", "[shm][me
     CHECK(ends[0].next_frame().empty());
     ends[0].rx_release();
   }
+}
+
+TEST_CASE("so many bursts as a port says look at all ends, whoever talks, behind faults, too",
+          "[shm][mesh]") {
+  Ends ends("all", 4);
+  CHECK(ends[1].bursts_to_see_all() == 3);
+  ends.ports[0] =
+      std::make_unique<FaultPort>(std::move(ends.ports[0]), std::vector<fault::Rule>{}, 1, [] { return 0; });
+  const auto looks = [&](unsigned from) {  // until it is heard
+    REQUIRE(send(ends.way(from, 0), random_bytes(100, from)));
+    unsigned bursts = 1;
+    while (receive(ends[0]).empty()) REQUIRE(++bursts < 10);
+    return bursts;
+  };
+  for (const unsigned from : {1U, 2U, 3U}) {
+    const unsigned all = ends[0].bursts_to_see_all();
+    CHECK(all == 3);
+    CHECK(looks(from) <= all);
+  }
+  CHECK(ends[0].bursts_to_see_all() == 1);
+  for (const unsigned from : {1U, 2U, 3U}) CHECK(looks(from) == 1);
 }
 
 TEST_CASE("an end that has been silent for long is still heard", "[shm][mesh]") {
