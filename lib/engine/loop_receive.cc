@@ -124,6 +124,7 @@ unsigned PollLoop::take_frames(FrameRing& ring, Ticks now) noexcept {
   unsigned count = 0;
   for (auto frame = ring.front(); !frame.empty() && count < port::kBurst; frame = ring.front()) {
     on_frame(frame, now);
+    handled_ += frame.size() + 64;
     ring.pop();
     ++count;
   }

@@ -288,9 +288,12 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
 }
 
 /// An answer may have come and not been looked at, while the application had the core or because of all that
-/// came before it: timers wait for that, since what they would send again makes it worse.
+/// came before it: timers wait for that, since what they would send again makes it worse. So they do for what
+/// the device's own QPs and its other loops have for this one.
 void PollLoop::expire_timers(unsigned received, Ticks now) noexcept {
-  const bool is_behind = received >= port::kBurst || ((received > 0 || spares_others_) && port_.shows_more());
+  const bool is_behind = received >= port::kBurst ||
+                         ((received > 0 || spares_others_) && port_.shows_more()) || has_frames() ||
+                         !inner_ready_.empty();
   if (is_behind) {
     if (behind_since_ == 0) behind_since_ = std::max<std::uint64_t>(handled_, 1);
     if (handled_ - behind_since_ < kRxBacklog) return;

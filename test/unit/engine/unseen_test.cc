@@ -214,3 +214,55 @@ TEST_CASE("what any of many ends has sent to a former connection is not taken by
   f.iterate(8);
   CHECK(f.count(Count::kResponderMessages) == 1);
 }
+
+TEST_CASE("timers wait for what QPs of one loop have for each other", "[engine][loop][timer][local]") {
+  LoopFixture f;
+  constexpr std::size_t kPairs = 8;
+  constexpr std::uint64_t kEach = 16;  // packets: of all pairs as many as there is room for
+  std::vector<std::unique_ptr<transport::RcQp>> qps;
+  const auto connect = [&f](transport::RcQp& qp, const transport::RcQp& peer) {
+    QpAttr attr;
+    attr.dest_qpn = peer.context().qpn;
+    attr.dgid = LoopFixture::local_v4();
+    attr.sgid_index = 1;
+    attr.timeout = kShortest;
+    attr.retry_cnt = 0;
+    attr.path_mtu = PathMtu::k1024;
+    REQUIRE(to_rts(f.loop, qp, attr, {.gid_count = 2}, f.now()));
+  };
+  for (std::size_t i = 0; i < 2 * kPairs; ++i) qps.push_back(f.make_qp(0x10 + static_cast<std::uint32_t>(i)));
+  for (std::size_t i = 0; i < 2 * kPairs; ++i) connect(*qps[i], *qps[i ^ 1]);
+  const auto post = [&f](transport::RcQp& from, transport::RcQp& to) {
+    REQUIRE(to.context().receives.own.put({.wr_id = 1}, 0));
+    to.context().receives.own.publish(1);
+    REQUIRE(from.context().sq.put({.wr_id = 2}, 0));
+    from.context().sq.publish(1);
+  };
+  std::size_t expected = 0;
+  SECTION("a request that left before the pause") {
+    struct Clock {
+      [[nodiscard]] Ticks now() const { return time; }
+      Ticks time;
+    };
+    post(*qps[0], *qps[1]);
+    f.loop.post(*qps[0], Clock{f.now()});
+    REQUIRE(qps[0]->in_flight() == 1);
+    expected = 2;
+  }
+  SECTION("more requests than an iteration takes") {
+    for (std::size_t i = 0; i < 2 * kPairs; i += 2) {
+      for (std::uint64_t n = 0; n < kEach; ++n) post(*qps[i], *qps[i + 1]);
+      f.loop.ring(*qps[i]);
+    }
+    f.loop.run_once(f.now());
+    expected = 2 * kPairs * kEach;
+  }
+  f.now_ns += kPauseNs;
+  for (unsigned i = 0; i < 16; ++i) f.loop.run_once(f.now());
+  CHECK(f.loop.counters().get(Count::kRequesterTimeouts) == 0);
+  std::array<Wc, 2 * kPairs * kEach> wcs;
+  const std::size_t count = f.cq.poll(wcs);
+  CHECK(count == expected);
+  for (const Wc& wc : std::span(wcs).first(count)) CHECK(wc.ok());
+  for (const auto& qp : qps) f.loop.remove(*qp, f.now());
+}
