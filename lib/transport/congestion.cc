@@ -30,8 +30,9 @@ void Pacer::on_sent(std::uint32_t bytes, Ticks now) noexcept {
 
 /// Another control than DCQCN has its name in Config::congestion and is chosen here.
 Congestion::Congestion(const CongestionSettings& settings)
-    : cnp_traffic_class(settings.cnp_traffic_class),
-      rate(std::make_unique<Dcqcn>(settings.line_bps)),
+    : line_bps(std::max(settings.line_bps, Dcqcn::kMinBps)),
+      cnp_traffic_class(settings.cnp_traffic_class),
+      rate(std::make_unique<Dcqcn>(line_bps)),
       marks(settings.cnp_gap_ns) {}
 
 }  // namespace uroce::transport

@@ -111,7 +111,12 @@ class NotificationPoint {
 /// Both, and the headers of the CNPs.
 struct Congestion {
   explicit Congestion(const CongestionSettings& settings);
+  /// How long `bytes` take at the line's rate.
+  [[nodiscard]] std::uint64_t line_time_ns(std::uint64_t bytes) const noexcept {
+    return bytes * 8 * 1'000'000'000 / line_bps;
+  }
 
+  std::uint64_t line_bps;
   std::uint8_t cnp_traffic_class;
   Pacer rate;
   NotificationPoint marks;

@@ -73,10 +73,17 @@ void Requester::start() noexcept {
   rnr_retries_left_ = qp_.rnr_retry;
   window_ = qp_.max_unacked;
   set_window_before_probe(0);
-  timer_.reset(qp_.probe_floor_ns);
+  timer_.reset(probe_margin_ns());
   credits_.start(qp_.credits);
   besides_.uses_credits = credits_.in_use();
   if (selective_ != nullptr) forget_selective();
+}
+
+/// Where switches mark, round trips grow by a queue and not by loss: another sender that starts may put all
+/// of its window in front of what this one sends, at the line's rate, before a CNP can reach it.
+std::uint64_t Requester::probe_margin_ns() const noexcept {
+  if (qp_.probe_floor_ns == 0 || qp_.congestion == nullptr) return qp_.probe_floor_ns;
+  return qp_.probe_floor_ns + qp_.congestion->line_time_ns(std::uint64_t{qp_.max_unacked} * qp_.mtu);
 }
 
 void Requester::take_attributes(std::uint32_t mask) {

@@ -147,6 +147,7 @@ class Requester {
     return besides_.asks_tail && qp_.resolved ? Gate::kAskTail : why;
   }
   [[nodiscard]] Gate hold_back(const SendWqe& wqe) const noexcept;
+  [[nodiscard]] std::uint64_t probe_margin_ns() const noexcept;
   [[nodiscard]] bool has_credit(const SendWqe& wqe) const noexcept;
 
   // requester.cc: sending

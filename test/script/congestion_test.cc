@@ -155,6 +155,24 @@ TEST_CASE("a question about the newest message outlives what is held back and th
   qp.in(Ack{12}).completes(14, WcStatus::kLocProtErr).is_in(QpState::kError);
 }
 
+TEST_CASE("a probe allows for the window of another sender ahead in the switch", "[rc][dcqcn][probe]") {
+  ScriptConfig config = controlled();
+  config.timeout = 19;
+  config.probe_floor_ns = 100'000;
+  RcScript qp{config};
+  constexpr auto kWindow = 209'715ns;  // 256 packets of 1024 bytes at 10 Gb/s
+  const auto packet = [](std::uint32_t psn) {
+    return Packet{.opcode = kRcWriteOnly, .psn = psn, .payload = 4, .ack_req = true};
+  };
+  qp.at(0us).post_write(4).out(packet(0));
+  qp.at(10us).in(Ack{0}).completes(1);
+  qp.at(1ms).post_write(4).out(packet(1));
+  qp.at(1ms + 110us + kWindow - 1ns).quiet();
+  qp.at(1ms + 110us + kWindow).out(packet(1)).in(Ack{1}).completes(2);
+  qp.counted(Count::kRequesterProbes, 1).counted(Count::kRequesterTimeouts, 0);
+  qp.at(10s).quiet();
+}
+
 TEST_CASE("a QP that is slowed down answers at once all the same", "[rc][dcqcn]") {
   RcScript qp{controlled()};
   slow_down(qp);

@@ -83,7 +83,9 @@ void check(const CongestionPlan& plan, const CongestionFigures& figures) {
   require(figures.mean_queue <= plan.ce_full_frames, "a long queue");
   require(figures.longest_queue <= 2 * plan.ce_full_frames, "a queue that grew long");
   require(figures.dropped == 0, "the switch dropped frames");
-  require(figures.repeated == 0, "packets were sent again");
+  require(figures.longest_queue_before < plan.queue_frames, "the queue was full while flows started");
+  require(figures.repeated == 0 && figures.repeated_before == 0,
+          "congestion was taken for loss: packets were sent again");
   require(
       figures.cnps_handled <= figures.cnps_sent && figures.cnps_sent - figures.cnps_handled <= plan.senders,
       "CNPs were lost");
