@@ -80,6 +80,7 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
     rows.insert(rows.end(), measured->begin(), measured->end());
     for (const auto& text : std::exchange(link->notes, {})) progress.note(text);
   }
+  link->looks.push_back(look_at_cores(cores));
   Json result = run_json("uroce.bench.link/1", config);
   result.update({{"machine", machine_json()},
                  {"port", config.port},

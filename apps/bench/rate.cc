@@ -48,6 +48,7 @@ class RateBench {
         if (auto measured = measure({.bytes = bytes, .offered = rate}, progress); !measured) return measured;
       }
     }
+    looks_.push_back(look_at_cores(cores_));
     return {};
   }
   [[nodiscard]] const std::vector<LoadPoint>& points() const noexcept { return points_; }

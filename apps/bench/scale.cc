@@ -71,12 +71,14 @@ int run(const SharedOptions& shared, const ScaleOptions& options) {
                    {"qps", options.qps},
                    {"regions", options.regions},
                    {"rows", judged_json(figures)}});
+    result.update(looks_json(stage.looks()));
     fmt::print("{}\n", to_text(result, 2));
   } else {
     fmt::print(
         "{}\n{}, {}; medians of {} samples of {} ms, taken in turns. base: the same without.\n"
         "figure: what is judged, the median of value / base in a turn, or the value itself.\n",
         judged_table(figures), config->port, cores->text(), options.rounds, options.sample_ms);
+    if (!cores->shared) fmt::print("{}", looks_text(looks_json(stage.looks())));
   }
   return ran ? 0 : fail(ran.error());
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "apps/bench/crowd.h"
+#include "apps/common/core_probe.h"
 #include "apps/common/cores.h"
 #include "apps/common/goals.h"
 #include "apps/common/turns.h"
@@ -73,7 +74,13 @@ class Stage {
   [[nodiscard]] Sample sample(Kind kind, std::uint32_t bytes) const;
   [[nodiscard]] const CorePair& cores() const noexcept { return cores_; }
   [[nodiscard]] const ScaleOptions& options() const noexcept { return options_; }
-  Result<std::map<std::string, Samples>> in_turns(std::span<const Turn> turns) const;
+  Result<std::map<std::string, Samples>> in_turns(std::span<const Turn> turns);
+  /// The same beside loops with threads of their own, which would be what a look at the cores sees: look()
+  /// before there is such a pair and when it has ended.
+  Result<std::map<std::string, Samples>> in_turns_unseen(std::span<const Turn> turns) const;
+  /// How far away from each other the cores are now, and how often they stand still.
+  void look() { looks_.push_back(look_at_cores(cores_)); }
+  [[nodiscard]] const std::vector<CoreLook>& looks() const noexcept { return looks_; }
 
  private:
   [[nodiscard]] bool has_one_link() const noexcept { return !options_.peer_port.empty(); }
@@ -89,6 +96,7 @@ class Stage {
   std::function<void(const std::string&)> on_step_;
   std::map<std::string, Pair> pairs_;
   std::map<std::string, SetUpCost> costs_;
+  std::vector<CoreLook> looks_;
 };
 
 /// A test by name: one or more judged figures.

@@ -235,11 +235,13 @@ Figures loops(Stage& stage) {
 Figures one_core(Stage& stage) {
   std::vector<Judged> figures;
   for (const auto& [name, mode] : {std::pair{"auto", Mode::kAuto}, std::pair{"lcore", Mode::kLcore}}) {
+    stage.look();
     auto pair = stage.pair(name, {.mode = mode, .loop_on_core = true});
     if (!pair) return pair.error();
     const Turn one = turn(name, *pair, stage.sample(Kind::kRtt, kSmall));
-    const auto all = stage.in_turns({&one, 1});
+    const auto all = stage.in_turns_unseen({&one, 1});
     stage.end(name);
+    stage.look();
     if (!all) return all.error();
     figures.push_back(compare(*all,
                               {"one-core", fmt::format("round trip, loop on the same core, mode {}", name),

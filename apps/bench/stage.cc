@@ -132,8 +132,12 @@ Sample Stage::sample(Kind kind, std::uint32_t bytes) const {
           .id = 0};
 }
 
-Result<std::map<std::string, Samples>> Stage::in_turns(std::span<const Turn> turns) const {
-  return take_in_turns(turns, options_.rounds, on_step_);
+Result<std::map<std::string, Samples>> Stage::in_turns(std::span<const Turn> turns) {
+  return take_in_turns(turns, options_.rounds, on_step_, [this] { look(); });
+}
+
+Result<std::map<std::string, Samples>> Stage::in_turns_unseen(std::span<const Turn> turns) const {
+  return take_in_turns(turns, options_.rounds, on_step_, [] {});
 }
 
 }  // namespace uroce::apps

@@ -134,6 +134,7 @@ Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const C
     }
     if (!plan.with_all || plan.cores.shared || sample.is_cold() || !has_ucx()) continue;
     on_step(fmt::format("{}: {}, UCX ({}/{})", link.name, case_name(one), round + 1, plan.rounds));
+    link.looks.push_back(look_at_cores(plan.cores));
     if (const auto reached = take_ucx(one.kind, one.bytes, plan.cores)) {
       samples["ucx"].all.push_back(*reached);
     } else {

@@ -42,7 +42,7 @@ struct LinkUnderTest {
   std::uint32_t path_mtu = 1024;     ///< bytes
   std::uint64_t interruptions = 0;   ///< of uroce's processes by other programs
   std::vector<std::string> notes{};  ///< yardsticks that failed
-  std::vector<CoreLook> looks{};     ///< before each sample
+  std::vector<CoreLook> looks{};     ///< before each sample; whoever takes the last one adds one behind it
 
   /// Forks four processes and connects them: uroce's, as above, and the others.
   /// @param bare_ports  of the bare ends, client's first; empty: those of uroce with "raw" in the link's name

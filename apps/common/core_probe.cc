@@ -82,16 +82,18 @@ Json looks_json(const std::vector<CoreLook>& all) {
   std::sort(lines.begin(), lines.end());
   if (seconds == 0) seconds = 1;
   return {
+      {"looks", all.size()},
       {"line_ns", {{"least", lines.front()}, {"median", lines[lines.size() / 2]}, {"most", lines.back()}}},
       {"held_up", {{"per_second", holds / seconds}, {"percent", lost / seconds}}}};
 }
 
 std::string looks_text(const Json& looks) {
+  if (looks.at("looks") == 0) return "";
   const Json& lines = looks.at("line_ns");
   const Json& held = looks.at("held_up");
   return fmt::format(
-      "Before each sample: a cache line there and back {:.0f} ns, {:.0f} to {:.0f}; a core that only reads\n"
-      "its clock stands still for over 1 us {:.0f} times a second, {:.1f} % of its time.\n",
+      "Before and after each sample: a cache line there and back {:.0f} ns, {:.0f} to {:.0f}; a core that\n"
+      "only reads its clock stands still for over 1 us {:.0f} times a second, {:.1f} % of its time.\n",
       lines.at("median").get<double>(), lines.at("least").get<double>(), lines.at("most").get<double>(),
       held.at("per_second").get<double>(), held.at("percent").get<double>());
 }

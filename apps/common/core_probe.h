@@ -19,10 +19,11 @@ struct CoreLook {
 /// All 0 if it is one core.
 [[nodiscard]] CoreLook look_at_cores(const CorePair& cores);
 
-/// Of many looks: {"line_ns": {"least", "median", "most"}, "held_up": {"per_second", "percent"}}, of which
-/// the latter are means.
+/// Of many looks, one before each sample and one after the last: {"looks": how many, "line_ns": {"least",
+/// "median", "most"}, "held_up": {"per_second", "percent"}}, of which the latter are means.
 [[nodiscard]] Json looks_json(const std::vector<CoreLook>& all);
-/// The same as sentences, on lines of their own. @param looks  an object that has these members
+/// The same as sentences, on lines of their own; empty: there was none. @param looks  an object that has
+/// these members
 [[nodiscard]] std::string looks_text(const Json& looks);
 
 }  // namespace uroce::apps

@@ -30,16 +30,19 @@ Result<Reached> take(const Turn& turn) {
 }
 
 Result<std::map<std::string, Samples>> take_in_turns(std::span<const Turn> turns, unsigned rounds,
-                                                     const std::function<void(const std::string&)>& on_step) {
+                                                     const std::function<void(const std::string&)>& on_step,
+                                                     const std::function<void()>& look) {
   std::map<std::string, Samples> samples;
   for (unsigned round = 0; round < rounds; ++round) {
     for (const auto& turn : turns) {
       on_step(fmt::format("{} ({}/{})", turn.name, round + 1, rounds));
+      look();
       auto reached = take(turn);
       if (!reached) return reached.error();
       samples[turn.name].all.push_back(*reached);
     }
   }
+  look();
   return samples;
 }
 

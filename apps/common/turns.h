@@ -25,8 +25,10 @@ struct Turn {
 Result<Reached> take(const Turn& turn);
 
 /// `rounds` samples of each, A B A B. `on_step` hears what is going on.
+/// @param look  called before each sample and after the last
 /// @return by name; the first failure
 Result<std::map<std::string, Samples>> take_in_turns(std::span<const Turn> turns, unsigned rounds,
-                                                     const std::function<void(const std::string&)>& on_step);
+                                                     const std::function<void(const std::string&)>& on_step,
+                                                     const std::function<void()>& look);
 
 }  // namespace uroce::apps

@@ -353,6 +353,17 @@ class BenchScale(unittest.TestCase):
             self.assertGreater(row["figure"], 0, row)
             self.assertEqual(row["goal"] is None, row["holds"] is None, row)
 
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one core")
+    def test_what_the_host_did_meanwhile_is_told(self):
+        measured = json.loads(self.scale("--json", "--only", "idle-qps,one-core").stdout)
+        self.assertGreater(measured["line_ns"]["most"], 0)
+        self.assertTrue(0 <= measured["held_up"]["percent"] < 100, measured["held_up"])
+        # Two samples in turns with three looks; before and after each pair whose loops have threads.
+        self.assertEqual(measured["looks"], 3 + 4)
+        self.assertIn("Before and after each sample: a cache line", self.scale("--only", "tail").stdout)
+        without = json.loads(self.scale("--json", "--only", "memory").stdout)
+        self.assertEqual(without["looks"], 0, "nothing was sampled")
+
     def test_a_loss_of_one_packet_is_a_loss(self):
         rows = json.loads(self.scale("--json", "--only", "tail").stdout)["rows"]
         self.assertGreater(rows[0]["value"], 100, "no sooner than the margin before a probe")
