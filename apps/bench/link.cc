@@ -96,12 +96,13 @@ Result<Json> run_all(const Config& config, const CorePair& cores, const Options&
 
 void print_text(const Config& config, const CorePair& cores, const Json& result,
                 const std::vector<Row>& rows) {
-  fmt::print("{}\n", rows_table(rows));
+  fmt::print("{}\n", rows_table(rows, true));
   fmt::print(
       "{}, path MTU {}, {}. raw link: frames of the same size, payload written; over af_packet by DPDK's\n"
       "driver, unless --bare-port says otherwise. REF: the same with a copy from and to application memory\n"
       "and CRC-32 on both sides. UCX: tag matching over its shared memory. TCP and UDP over {}, {}, no\n"
-      "delay. \"uroce is\": how many times faster than the column before it. Interruptions of uroce: {}.\n",
+      "delay. \"uroce is\": how many times faster than that yardstick; spread: of the samples.\n"
+      "Interruptions of uroce: {}.\n",
       config.port, result.at("path_mtu").get<unsigned>(), cores.text(),
       result.at("tcp").at("path").get<std::string>(), result.at("tcp").at("congestion").get<std::string>(),
       result.at("interruptions").get<std::uint64_t>());

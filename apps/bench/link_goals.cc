@@ -50,6 +50,11 @@ std::optional<double> value_of(const Row& row, std::string_view name) {
   return found == row.value.end() ? std::nullopt : found->second;
 }
 
+std::optional<double> spread_of(const Row& row, const std::string& name) {
+  const auto found = row.spread.find(name);
+  return found == row.spread.end() ? std::nullopt : std::optional(found->second);
+}
+
 std::optional<double> base_of(const std::vector<Row>& rows, const Row& row, std::string_view name) {
   if (name != "p50") return value_of(row, name);
   for (const Row& other : rows) {
@@ -79,6 +84,7 @@ std::vector<Judged> judge_rows(const std::vector<Row>& rows) {
                     .unit = row.unit,
                     .value = value_of(row, "uroce"),
                     .base = one.base.empty() ? std::nullopt : base_of(rows, row, one.base),
+                    .spread = spread_of(row, "uroce"),
                     .goal = one.goal};
       if (!judged.value || (!one.base.empty() && !judged.base)) continue;
       judged.figure = one.by == By::kValue   ? *judged.value

@@ -69,6 +69,8 @@ std::vector<Row> rows_of(const LinkUnderTest& link, const Case& one,
     for (const auto& [name, all] : samples) {
       const double scaled = rounded(all.middle().*field * scale);
       made.value[name] = scaled > 0 ? std::optional(scaled) : std::nullopt;
+      if (scaled > 0) made.spread[name] = all.spread(field);
+      for (const Reached& sample : all.all) made.interruptions[name] += sample.interruptions;
     }
     return made;
   };
@@ -88,6 +90,11 @@ std::vector<Row> rows_of(const LinkUnderTest& link, const Case& one,
 std::optional<double> value_of(const Row& row, const std::string& name) {
   const auto found = row.value.find(name);
   return found == row.value.end() ? std::nullopt : found->second;
+}
+
+std::string spread_of(const Row& row, const std::string& name) {
+  const auto found = row.spread.find(name);
+  return found == row.spread.end() ? "" : fmt::format("{:.0f}%", found->second * 100);
 }
 
 std::string times_faster(const Row& row, const std::string& name) {
@@ -153,12 +160,14 @@ Json rows_json(const std::vector<Row>& rows) {
     for (const auto& [name, value] : row.value) {
       if (value) one[name] = *value;
     }
+    one["spread"] = row.spread;
+    one["interruptions"] = row.interruptions;
     all.push_back(std::move(one));
   }
   return all;
 }
 
-std::string rows_table(const std::vector<Row>& rows) {
+std::string rows_table(const std::vector<Row>& rows, bool with_spread) {
   const std::vector<std::pair<std::string, std::string>> all = {
       {"raw", "raw link"},      {"ref", "REF"},           {"ucx", "UCX shm"},
       {"udp_spin", "UDP spin"}, {"tcp_spin", "TCP spin"}, {"tcp_block", "TCP block"}};
@@ -171,13 +180,22 @@ std::string rows_table(const std::vector<Row>& rows) {
     titles[name] = title;
   }
   std::vector<std::string> head = {"link", "test", "bytes", "unit", "uroce"};
-  for (const auto& name : names) head.insert(head.end(), {titles.at(name), "uroce is"});
+  if (with_spread) head.emplace_back("spread");
+  for (const auto& name : names) {
+    head.push_back(titles.at(name));
+    if (with_spread) head.emplace_back("spread");
+    head.emplace_back("uroce is");
+  }
   Table table(std::move(head), 2);
   for (const auto& row : rows) {
     std::vector<std::string> cells = {row.link, row.test, std::to_string(row.bytes), row.unit,
                                       number(value_of(row, "uroce"))};
-    for (const auto& name : names)
-      cells.insert(cells.end(), {number(value_of(row, name)), times_faster(row, name)});
+    if (with_spread) cells.push_back(spread_of(row, "uroce"));
+    for (const auto& name : names) {
+      cells.push_back(number(value_of(row, name)));
+      if (with_spread) cells.push_back(spread_of(row, name));
+      cells.push_back(times_faster(row, name));
+    }
     table.add(std::move(cells));
   }
   return table.text();

@@ -78,6 +78,9 @@ struct Row {
   std::uint32_t list = 0;  ///< SEND rates: messages that uroce posts at a time, with one completion
   std::map<std::string, std::optional<double>>
       value;  ///< by contender: "uroce", "raw", "ref", "ucx", "udp_spin", "tcp_spin", "tcp_block"
+  std::map<std::string, double> spread{};  ///< of the samples of each value: (largest - least) / median
+  /// Of the processes of each contender by other programs, in all samples; p50 and p99 have the same samples.
+  std::map<std::string, std::uint64_t> interruptions{};
 };
 
 struct Plan {
@@ -96,7 +99,8 @@ Result<std::vector<Row>> measure(LinkUnderTest& link, TcpUnderTest& tcp, const C
 /// Rows as the JSON array that `demo --json` and `bench link --json` print.
 [[nodiscard]] Json rows_json(const std::vector<Row>& rows);
 /// Rows as a table: behind each yardstick, how many times faster uroce is.
-[[nodiscard]] std::string rows_table(const std::vector<Row>& rows);
+/// @param with_spread  behind each figure that of its samples, in percent
+[[nodiscard]] std::string rows_table(const std::vector<Row>& rows, bool with_spread = false);
 /// In what the rates of the rows differ, in lines; empty: there are none.
 [[nodiscard]] std::string rates_text(const std::vector<Row>& rows);
 

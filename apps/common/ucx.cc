@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <spawn.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -98,13 +99,14 @@ std::uint64_t iterations(Kind kind, std::uint32_t bytes) {
   return std::clamp<std::uint64_t>((512U << 20U) / bytes, 200, 100'000);
 }
 
-}  // namespace
-
-bool has_ucx() {
-  return std::filesystem::exists(kProgram);
+/// Of the children that have been waited for.
+std::uint64_t interruptions_of_children() {
+  rusage usage{};
+  ::getrusage(RUSAGE_CHILDREN, &usage);
+  return static_cast<std::uint64_t>(usage.ru_nivcsw);
 }
 
-Result<Reached> take_ucx(Kind kind, std::uint32_t bytes, const CorePair& cores) {
+Result<Reached> run_both(Kind kind, std::uint32_t bytes, const CorePair& cores) {
   const Error no_answer{.code = Errc::kTimeout, .text = "ucx_perftest told nothing"};
   std::string port;
   {
@@ -132,6 +134,19 @@ Result<Reached> take_ucx(Kind kind, std::uint32_t bytes, const CorePair& cores) 
     return Reached{.rate = kind == Kind::kRate ? told[7] : told[5] * (1U << 20U)};
   }
   return no_answer;
+}
+
+}  // namespace
+
+bool has_ucx() {
+  return std::filesystem::exists(kProgram);
+}
+
+Result<Reached> take_ucx(Kind kind, std::uint32_t bytes, const CorePair& cores) {
+  const std::uint64_t before = interruptions_of_children();
+  auto reached = run_both(kind, bytes, cores);
+  if (reached) reached->interruptions = interruptions_of_children() - before;
+  return reached;
 }
 
 }  // namespace uroce::apps

@@ -14,7 +14,8 @@ namespace uroce::apps {
 
 /// One run of ucx_perftest: tag matching, latency for round trips (twice what it says, the median; p99 is not
 /// told), else rate. Two processes, one on each core.
-/// @return units as other samples: ns, messages or bytes a second
+/// @return units as other samples: ns, messages or bytes a second; interruptions those of whole runs, from
+/// the programs' start on
 Result<Reached> take_ucx(Kind kind, std::uint32_t bytes, const CorePair& cores);
 
 }  // namespace uroce::apps

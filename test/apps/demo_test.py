@@ -251,6 +251,36 @@ class BenchLink(unittest.TestCase):
             for row in (rows[0], *rows[2:]):
                 self.assertGreater(row["ucx"], 0, row)
 
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one core")
+    def test_samples_tell_how_far_apart_they_are_and_who_took_the_cores(self):
+        words = ["bench", "link", "--port", f"shm:bench-spread-{os.getpid()}", "--no-huge", "--rounds", 3,
+                 "--sample-ms", 20, "--rtt", 64, "--rate", 64, "--stream", 65536]
+        result = run(*words, "--json")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        measured = json.loads(result.stdout)
+        contenders = {"uroce", "raw", "ref", "udp_spin", "tcp_spin", "tcp_block", "ucx"}
+        for row in measured["rows"]:
+            of_row = {name for name in contenders if row.get(name) is not None}
+            self.assertEqual(set(row["spread"]), of_row, row)
+            self.assertLessEqual(of_row, set(row["interruptions"]), row)
+            self.assertTrue(all(spread >= 0 for spread in row["spread"].values()), row)
+            self.assertGreater(sum(row["spread"].values()), 0, "no samples are all the same")
+        by_case = {row["test"]: row for row in measured["rows"] if row["test"] != "rtt_p99"}
+        self.assertEqual(sum(row["interruptions"]["uroce"] for row in by_case.values()),
+                         measured["interruptions"])
+        spreads = {row["test"]: row["spread"].get("uroce") for row in measured["rows"]}
+        for goal in measured["goals"]:
+            self.assertEqual(goal["spread"], spreads[goal["test"]], goal)
+        # One before each sample and one behind the last.
+        samples = 3 * sum(len(row["interruptions"]) for row in by_case.values())
+        if not result.stderr:  # else a yardstick failed
+            self.assertEqual(measured["looks"], samples + 1)
+        text = run(*words)
+        self.assertEqual(text.returncode, 0, text.stderr)
+        self.assertIn(" spread ", text.stdout.splitlines()[0])
+        self.assertRegex(text.stdout.splitlines()[1], r"^ shm +rtt_p50 +64 +us +[\d.]+ +\d+%")
+        self.assertIn("Before and after each sample: a cache line", text.stdout)
+
     def test_on_one_core_no_goal_is_missed(self):
         core = min(os.sched_getaffinity(0))
         words = ["bench", "link", "--port", f"shm:bench-one-{os.getpid()}", "--no-huge", "--lcores", core,
