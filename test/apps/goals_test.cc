@@ -29,6 +29,30 @@ bool holds(const Judged& one) {
   return one.goal->is_met_by(*one.figure, one.goal->must);
 }
 
+TEST_CASE("a round trip over memif stands beside eRPC's, which is not measured here", "[apps][goals]") {
+  for (const auto& [us, is_met] : {std::pair{1.29, true}, std::pair{1.31, false}}) {
+    const auto judged = beside(judge_rows({row_of("memif", "rtt_p50", us, 0.1)}), "eRPC");
+    REQUIRE(judged.size() == 1);
+    CHECK(judged[0].what.ends_with("eRPC, not measured here"));
+    CHECK(judged[0].goal->name == "3");
+    CHECK(judged[0].value == us);
+    CHECK(judged[0].base == 1.30);
+    CHECK(holds(judged[0]) == is_met);
+  }
+  CHECK(beside(judge_rows({row_of("shm", "rtt_p50", 1, 0)}), "eRPC").empty());
+}
+
+TEST_CASE("a rate over shm is three times eRPC's", "[apps][goals]") {
+  for (const auto& [rate, is_met] : {std::pair{7.9, true}, std::pair{7.7, false}}) {
+    const auto judged = beside(judge_rows({row_of("shm", "send_rate", rate, 0)}), "eRPC");
+    REQUIRE(judged.size() == 1);
+    CHECK(judged[0].goal->name == "5");
+    CHECK(judged[0].base == 2.6);
+    CHECK(holds(judged[0]) == is_met);
+  }
+  CHECK(beside(judge_rows({row_of("memif", "send_rate", 9, 0)}), "eRPC").empty());
+}
+
 TEST_CASE("UCX over shared memory is a goal where it was measured", "[apps][goals]") {
   Row row = row_of("shm", "rtt_p50", 0.6, 0);
   CHECK(beside(judge_rows({row}), "ucx").empty());
