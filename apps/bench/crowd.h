@@ -38,6 +38,7 @@ class Crowd {
 
   [[nodiscard]] Json describe() const;
   void meet(const Json& peer);
+  [[nodiscard]] const Gid& peer_gid() const noexcept { return peer_gid_; }
 
   /// Creates `count` more QPs. @return their numbers and what it took: {"qpns", "ns", "bytes"}
   Result<Json> make(std::uint32_t count, std::uint32_t send_depth, std::uint32_t recv_depth);

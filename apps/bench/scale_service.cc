@@ -1,5 +1,7 @@
 #include "apps/bench/scale_service.h"
 
+#include "apps/bench/cm_set_up.h"
+
 namespace uroce::apps {
 
 Result<Json> ScaleService::handle(const Json& request) {
@@ -36,6 +38,8 @@ Result<Json> ScaleService::grow(const std::string& op, const Json& request) {
     return crowd_->make(count, request.at("send_depth").get<std::uint32_t>(),
                         request.at("recv_depth").get<std::uint32_t>());
   }
+  if (op == "ask-cm") return connect_by_cm(*device_, *pd_, crowd_->peer_gid(), count);
+  if (op == "answer-cm") return accept_by_cm(*device_, *pd_, count);
   if (op == "join") return crowd_->join(request.at("qpns"));
   if (op == "regions") return crowd_->add_regions(count);
   if (op == "rkeys") return crowd_->rkeys(request.at("first").get<std::uint32_t>(), count);

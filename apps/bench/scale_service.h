@@ -10,9 +10,9 @@
 
 namespace uroce::apps {
 
-/// Requests: open, connect; make, join, regions, rkeys, learn (see Crowd); sample, with "load" if the client
-/// drives its crowd meanwhile: alone (Kind::kRate) or beside its own measurement; with "single" if it sends
-/// one WRITE at a time on the crowd's first QP.
+/// Requests: open, connect; make, join, regions, rkeys, learn (see Crowd); ask-cm, answer-cm (see
+/// connect_by_cm()); sample, with "load" if the client drives its crowd meanwhile: alone (Kind::kRate) or
+/// beside its own measurement; with "single" if it sends one WRITE at a time on the crowd's first QP.
 class ScaleService : public DeviceService {
  public:
   ScaleService(Config config, bool give_way) : DeviceService(std::move(config)), give_way_(give_way) {}

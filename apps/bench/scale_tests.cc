@@ -137,6 +137,24 @@ Figures set_up(Stage& stage) {
                             .figure = rate * 1e-3}};
 }
 
+/// One after the other: what one takes is what a client waits for. Its pair ends, since the manager's threads
+/// would wake beside what is measured next.
+Figures set_up_by_cm(Stage& stage) {
+  constexpr std::uint32_t kCount = 200;
+  auto pair = stage.pair("cm", {});
+  if (!pair) return pair.error();
+  const auto done = (*pair)->call({{"op", "ask-cm"}, {"count", kCount}},
+                                  {{"op", "answer-cm"}, {"count", kCount}}, Pair::kStartNs);
+  stage.end("cm");
+  if (!done) return done.error();
+  const double us = done->client.at("ns").get<double>() / kCount * kPerMicrosecond;
+  const auto figure = [](const char* what, const char* unit, double value) {
+    return Judged{.test = "cm", .what = what, .unit = unit, .value = value, .figure = value};
+  };
+  return std::vector{figure("QPs created and connected by CM, one after the other", "1/s", 1e6 / us),
+                     figure("one of them", "us", us)};
+}
+
 /// Neither end computes it in the base.
 Figures icrc(Stage& stage) {
   const Sample sample = stage.sample(Kind::kStream, 4096);
@@ -330,18 +348,11 @@ Figures regions(Stage& stage) {
 }  // namespace
 
 const std::vector<ScaleTest>& scale_tests() {
-  static const std::vector<ScaleTest> all = {{"active-qps", active_qps},
-                                             {"idle-qps", idle_qps},
-                                             {"memory", memory},
-                                             {"set-up", set_up},
-                                             {"icrc", icrc},
-                                             {"loss", loss},
-                                             {"tail", lost_tail},
-                                             {"loops", loops},
-                                             {"one-core", one_core},
-                                             {"fairness", fairness},
-                                             {"noisy", noisy_neighbours},
-                                             {"regions", regions}};
+  static const std::vector<ScaleTest> all = {
+      {"active-qps", active_qps}, {"idle-qps", idle_qps}, {"memory", memory},     {"set-up", set_up},
+      {"cm", set_up_by_cm},       {"icrc", icrc},         {"loss", loss},         {"tail", lost_tail},
+      {"loops", loops},           {"one-core", one_core}, {"fairness", fairness}, {"noisy", noisy_neighbours},
+      {"regions", regions}};
   return all;
 }
 

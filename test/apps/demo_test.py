@@ -363,8 +363,8 @@ class BenchLink(unittest.TestCase):
 
 
 class BenchScale(unittest.TestCase):
-    TESTS = {"active-qps": 4, "idle-qps": 1, "memory": 1, "set-up": 1, "icrc": 1, "loss": 4, "tail": 1,
-             "loops": 1, "one-core": 2, "fairness": 3, "noisy": 2, "regions": 3}
+    TESTS = {"active-qps": 4, "idle-qps": 1, "memory": 1, "set-up": 1, "cm": 2, "icrc": 1, "loss": 4,
+             "tail": 1, "loops": 1, "one-core": 2, "fairness": 3, "noisy": 2, "regions": 3}
 
     def scale(self, *words):
         port = f"shm:scale-test-{os.getpid()}"
@@ -393,6 +393,14 @@ class BenchScale(unittest.TestCase):
         self.assertIn("Before and after each sample: a cache line", self.scale("--only", "tail").stdout)
         without = json.loads(self.scale("--json", "--only", "memory").stdout)
         self.assertEqual(without["looks"], 0, "nothing was sampled")
+
+    def test_connections_by_cm_are_counted_and_timed(self):
+        result = self.scale("--json", "--only", "cm")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        rate, each = json.loads(result.stdout)["rows"]
+        self.assertEqual((rate["unit"], each["unit"]), ("1/s", "us"))
+        self.assertAlmostEqual(rate["value"] * each["value"], 1e6, delta=1)
+        self.assertGreater(each["value"], 1, "it takes three messages")
 
     def test_a_loss_of_one_packet_is_a_loss(self):
         rows = json.loads(self.scale("--json", "--only", "tail").stdout)["rows"]
