@@ -127,7 +127,7 @@ void PollLoop::address(QueuePair& qp, const MacAddress& mac) noexcept {
     path.sink = &way;
     path.bulk = &way.bulk_sink();
   }
-  if (ctx.congestion != nullptr) {
+  if (ctx.is_controlled) {
     AhAttr of_cnps = path.to;
     of_cnps.traffic_class = ctx.congestion->cnp_traffic_class;
     ctx.congestion->cnp_head = frames_to(of_cnps, mac, ctx.udp_src_port);

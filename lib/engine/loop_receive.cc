@@ -212,7 +212,7 @@ template <typename Take>
     const bool is_ready = ctx.is_ready && (is_request || !ctx.only_answers);
     if (taken != Count::kRxRoce || is_ready) return taken;
     wants = is_request ? one.wants_to_answer(now) : one.wants_to_send(now);
-    if (ctx.congestion != nullptr) [[unlikely]]
+    if (ctx.is_controlled) [[unlikely]]
       wants = wants || one.wants_to_answer(now);  // a CNP
     return taken;
   });

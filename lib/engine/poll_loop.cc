@@ -351,7 +351,7 @@ void PollLoop::on_neighbour(const Neighbours::Change& change, Ticks now) noexcep
 /// What follows every step of a QP: its timer, the wake-ups of its CQs, its events.
 void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
   set_timer(qp, as_rc(qp, [](auto& one) { return one.deadline(); }), now);
-  if (qp.context().congestion != nullptr) [[unlikely]]
+  if (qp.context().is_controlled) [[unlikely]]
     paced_until_ = std::max(paced_until_, qp.context().congestion->rate.deadline());
   wake(qp.context().send_cq);
   wake(*qp.context().recv_cq);
@@ -373,7 +373,7 @@ void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
 /// Likewise, of a request: its responder has no timer.
 void PollLoop::after_request(QueuePair& qp, Ticks now) noexcept {
   const transport::QpContext& ctx = qp.context();
-  if (ctx.events != 0 || ctx.congestion != nullptr) [[unlikely]]
+  if (ctx.events != 0 || ctx.is_controlled) [[unlikely]]
     return after_step(qp, now);
   wake(*ctx.recv_cq);
 }

@@ -230,7 +230,7 @@ class PollLoop {
 
   /// The others can correct afterwards what they did by the time of the last iteration or post.
   [[nodiscard]] static bool needs_time_first(const transport::QueuePair& qp) noexcept {
-    return qp.context().type != QpType::kRc || qp.context().congestion != nullptr;
+    return qp.context().type != QpType::kRc || qp.context().is_controlled;
   }
   /// What a post has led to: it waits for the next iteration, has left or was flushed, or has left with all
   /// that the QP wants to send.

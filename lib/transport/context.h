@@ -105,6 +105,7 @@ struct QpContext {
   InFlight in_flight = InFlight::kShort;  ///< or nothing
   bool answers_bulk : 1 = false;          ///< so are responses that may still be on their way
   bool joins_acks : 1 = false;            ///< its ACKs may share packets with those of others, both ways
+  bool is_controlled : 1 = false;         ///< `congestion` is there: this need not be in the cache to know
 
   alignas(64) QpAttr attr;
   std::uint32_t remote_srq = 0;       ///< XRC initiator: of the request that is being sent

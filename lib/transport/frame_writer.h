@@ -102,7 +102,7 @@ class FrameWriter {
   void send(const QpContext& qp, TxContext& tx) noexcept {
     send(qp.counters);
     --tx.budget;
-    if (qp.congestion != nullptr) [[unlikely]]
+    if (qp.is_controlled) [[unlikely]]
       qp.congestion->rate.on_sent(frame_len_, tx.now);
   }
   /// Likewise, of a packet that is not in the turn of a QP.

@@ -185,8 +185,10 @@ Status QueuePair::modify(const QpAttr& attr, std::uint32_t mask, const QpBounds&
   }
   if (Status legal = check_move(ctx_.init.type, from, to, mask); !legal) return legal;
   if (const auto wrong = wrong_value(attr, mask, bounds)) return invalid(*wrong);
-  if (bounds.congestion.is_on && ctx_.init.type != QpType::kUd && ctx_.congestion == nullptr)
+  if (bounds.congestion.is_on && ctx_.init.type != QpType::kUd && !ctx_.is_controlled) {
     ctx_.congestion = std::make_unique<Congestion>(bounds.congestion);
+    ctx_.is_controlled = true;
+  }
   ctx_.max_unacked = bounds.max_unacked;
   ctx_.hardened = static_cast<std::uint8_t>(std::min(bounds.hardened, 255U));
   ctx_.rnr_cap_ns = bounds.rnr_cap_ns;

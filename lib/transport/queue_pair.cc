@@ -97,7 +97,7 @@ void QueuePair::note_established() noexcept {
 }
 
 Count QueuePair::on_cnp(Ticks now) noexcept {
-  if (ctx_.congestion == nullptr) return Count::kCnpsIgnored;
+  if (!ctx_.is_controlled) return Count::kCnpsIgnored;
   ctx_.congestion->rate.on_cnp(now);
   ctx_.count(Count::kCnpsHandled);
   return Count::kRxRoce;
@@ -198,7 +198,7 @@ void QueuePair::reset() noexcept {
   ctx_.ece = 0;  // agreed on with the peer that was
   ctx_.joins_acks = false;
   ctx_.resolved = false;
-  if (ctx_.congestion != nullptr) {
+  if (ctx_.is_controlled) {
     ctx_.congestion->rate.reset();
     ctx_.congestion->marks.reset();
     ctx_.congestion->answers_first = false;

@@ -51,7 +51,7 @@ class QueuePairOf final : public QueuePair {
 
   /// Likewise of a positive ACK, if it is one that Requester::take_last_ack() takes.
   bool take_last_ack(Psn psn, std::uint8_t syndrome, Ticks now) noexcept {
-    if (state() != QpState::kRts || ctx_.congestion != nullptr) return false;
+    if (state() != QpState::kRts || ctx_.is_controlled) return false;
     if (!sender_.take_last_ack(psn, syndrome, now)) return false;
     ctx_.heard = true;
     settle(now);
@@ -61,7 +61,7 @@ class QueuePairOf final : public QueuePair {
   /// Requests leave first: a reply that the application waits for goes out before the ACK of what it answers.
   /// While responses are due they have half of the budget; a packet each, if it is not enough for both.
   bool transmit(TxContext& tx) noexcept override {
-    if (ctx_.congestion != nullptr) [[unlikely]]
+    if (ctx_.is_controlled) [[unlikely]]
       send_cnp(tx);
     const bool responses = ctx_.resolved && receiver_.has_responses();
     if (std::exchange(ctx_.only_answers, false)) {
@@ -76,7 +76,7 @@ class QueuePairOf final : public QueuePair {
     const Gate gate = sender_.transmit(tx);
     tx.budget += reserve;
     const bool answered = !responses || receiver_.transmit(tx);
-    if (ctx_.congestion != nullptr) [[unlikely]]
+    if (ctx_.is_controlled) [[unlikely]]
       ctx_.congestion->answers_first = is_response_held(tx.now);
     return settle_transmit(gate, answered, tx.now);
   }
@@ -109,14 +109,14 @@ class QueuePairOf final : public QueuePair {
 
   void on_timer(Ticks now) noexcept override {
     housekeeping(now);
-    if (ctx_.congestion != nullptr) ctx_.congestion->rate.on_timer(now);
+    if (ctx_.is_controlled) ctx_.congestion->rate.on_timer(now);
     if (state() == QpState::kRts || state() == QpState::kSqd) sender_.on_timer(now);
     settle(now);
   }
 
   [[nodiscard]] Ticks deadline() const noexcept override {
     const Ticks ordinary = earlier(sender_.deadline(), ctx_.housekeeping_due);
-    if (ctx_.congestion == nullptr) [[likely]]
+    if (!ctx_.is_controlled) [[likely]]
       return ordinary;
     return earlier(ordinary, ctx_.congestion->rate.deadline());
   }
@@ -125,7 +125,7 @@ class QueuePairOf final : public QueuePair {
     return wants_to_answer(now) || wants_to_send(now);
   }
   [[nodiscard]] bool wants_to_answer(Ticks now) const noexcept override {
-    if (ctx_.congestion != nullptr && owes_cnp()) [[unlikely]]
+    if (ctx_.is_controlled && owes_cnp()) [[unlikely]]
       return true;
     return ctx_.resolved && receiver_.has_responses() && !is_response_held(now);
   }
@@ -141,7 +141,7 @@ class QueuePairOf final : public QueuePair {
 
   [[nodiscard]] bool owes_only_ack(Ticks now) const noexcept override {
     if constexpr (requires { receiver_.owes_only_ack(); }) {
-      if (ctx_.congestion != nullptr && owes_cnp()) [[unlikely]]
+      if (ctx_.is_controlled && owes_cnp()) [[unlikely]]
         return false;
       const Gate gate = sender_.gate(now);
       return receiver_.owes_only_ack() && (gate == Gate::kIdle || gate == Gate::kWindowFull);
@@ -190,7 +190,7 @@ class QueuePairOf final : public QueuePair {
 
   Count take(const wire::PacketView& packet, Ticks now) noexcept {
     ctx_.heard = true;
-    if (ctx_.congestion != nullptr) [[unlikely]]
+    if (ctx_.is_controlled) [[unlikely]]
       note_mark(packet, now);
     if (packet.op->is_response) {
       sender_.on_response(packet, now);
@@ -214,7 +214,7 @@ class QueuePairOf final : public QueuePair {
   /// Requests and READ responses that congestion control keeps back take turns: those that came first each
   /// time would let the other one wait for ever.
   [[nodiscard]] bool answers_first() const noexcept {
-    return ctx_.congestion != nullptr && ctx_.congestion->answers_first;
+    return ctx_.is_controlled && ctx_.congestion->answers_first;
   }
   /// The answers keep their turn until one has left.
   [[gnu::cold]] bool transmit_answers_first(TxContext& tx) noexcept {
@@ -234,7 +234,7 @@ class QueuePairOf final : public QueuePair {
   /// A READ response that is due and may not leave yet, and is waited for.
   [[nodiscard]] bool is_response_held(Ticks now) const noexcept {
     if constexpr (requires { receiver_.is_held(now); }) {
-      if (ctx_.congestion == nullptr) [[likely]]
+      if (!ctx_.is_controlled) [[likely]]
         return false;
       return receiver_.is_held(now) && ctx_.congestion->rate.deadline().is_set();
     }

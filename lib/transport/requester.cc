@@ -82,7 +82,7 @@ void Requester::start() noexcept {
 /// Where switches mark, round trips grow by a queue and not by loss: another sender that starts may put all
 /// of its window in front of what this one sends, at the line's rate, before a CNP can reach it.
 std::uint64_t Requester::probe_margin_ns() const noexcept {
-  if (qp_.probe_floor_ns == 0 || qp_.congestion == nullptr) return qp_.probe_floor_ns;
+  if (qp_.probe_floor_ns == 0 || !qp_.is_controlled) return qp_.probe_floor_ns;
   return qp_.probe_floor_ns + qp_.congestion->line_time_ns(std::uint64_t{qp_.max_unacked} * qp_.mtu);
 }
 
@@ -115,7 +115,7 @@ Gate Requester::gate(Ticks now) const noexcept {
       !besides_.repeating) {
     return Gate::kReadDepth;
   }
-  if (qp_.congestion != nullptr && !qp_.congestion->rate.may_send(now)) [[unlikely]]
+  if (qp_.is_controlled && !qp_.congestion->rate.may_send(now)) [[unlikely]]
     return Gate::kPaced;
   return Gate::kOpen;
 }
@@ -283,7 +283,7 @@ bool Requester::asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks no
   const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;
   return 4 * (since_ack_req_ + 1U) >= qp_.max_unacked || unacked >= window_ ||
          (besides_.uses_credits && credits_.is_limited()) ||
-         (qp_.congestion != nullptr && qp_.congestion->rate.should_ask(now));
+         (qp_.is_controlled && qp_.congestion->rate.should_ask(now));
 }
 
 /// Most messages are SENDs or WRITEs of one packet: of these the compiler knows what follows of the opcode.

@@ -297,7 +297,7 @@ bool Responder::transmit(TxContext& tx) noexcept {
   while (ResponderResource* request = resources_.front()) {
     if (request->length > kLongestPrompt && !request->is_atomic()) qp_.answers_bulk = true;
     if (tx.budget == 0) return false;
-    if (qp_.congestion != nullptr && is_held(tx.now)) [[unlikely]] {
+    if (qp_.is_controlled && is_held(tx.now)) [[unlikely]] {
       qp_.congestion->rate.hold();
       return true;
     }

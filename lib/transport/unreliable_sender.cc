@@ -52,7 +52,7 @@ Gate UnreliableSender::gate(Ticks now) const noexcept {
   const SendWqe& wqe = qp_.sq.at(head_);
   // What cannot be sent at all need not wait for an address.
   if (!is_resolved(wqe)) return check(wqe) == Fault::kNone ? Gate::kUnresolved : Gate::kOpen;
-  const bool is_paced = qp_.congestion != nullptr && !wqe.is_local() && !qp_.congestion->rate.may_send(now);
+  const bool is_paced = qp_.is_controlled && !wqe.is_local() && !qp_.congestion->rate.may_send(now);
   return is_paced ? Gate::kPaced : Gate::kOpen;
 }
 
