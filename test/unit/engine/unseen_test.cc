@@ -232,7 +232,7 @@ TEST_CASE("timers wait for what QPs of one loop have for each other", "[engine][
   };
   for (std::size_t i = 0; i < 2 * kPairs; ++i) qps.push_back(f.make_qp(0x10 + static_cast<std::uint32_t>(i)));
   for (std::size_t i = 0; i < 2 * kPairs; ++i) connect(*qps[i], *qps[i ^ 1]);
-  const auto post = [&f](transport::RcQp& from, transport::RcQp& to) {
+  const auto post = [](transport::RcQp& from, transport::RcQp& to) {
     REQUIRE(to.context().receives.own.put({.wr_id = 1}, 0));
     to.context().receives.own.publish(1);
     REQUIRE(from.context().sq.put({.wr_id = 2}, 0));
