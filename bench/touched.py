@@ -18,21 +18,17 @@ import bisect
 import os
 import pathlib
 import shutil
-import subprocess
 import sys
 import tempfile
+
+import compare
+from compare import SKIPPED, Misuse
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 GOAL = 256  # bytes of a QP that a message touches at an end
 RINGS = "send_ring", "receive_ring"
 LINE = 64
-SECONDS = 100
 KINDS, ENDS = ("WRITE", "SEND"), ("sender", "receiver")
-SKIPPED = 77
-
-
-class Misuse(Exception):
-    """Nothing could be counted, and why."""
 
 
 def run(program, folder):
@@ -40,13 +36,7 @@ def run(program, folder):
     trace = folder / "trace"
     words = ["valgrind", "--tool=lackey", "--trace-mem=yes", "--basic-counts=no", f"--log-file={trace}",
              str(program)]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise Misuse(f"{program}: {error}") from error
-    if done.returncode != 0:
-        raise Misuse(f"{program}: status {done.returncode}\n{done.stderr[-1000:]}")
-    return done.stdout, trace
+    return compare.run(words), trace
 
 
 def ranges(text):

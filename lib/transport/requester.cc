@@ -100,8 +100,7 @@ void Requester::take_attributes(std::uint32_t mask) {
 }
 
 Gate Requester::gate(Ticks now) const noexcept {
-  if (is_idle()) return Gate::kIdle;
-  if (current_ == started_ && current_ == qp_.sq.tail()) return Gate::kAskTail;
+  if (has_sent_all()) return or_ask(Gate::kIdle);
   if (!may_send() || qp_.has_failed() || broken_ != Fault::kNone) [[unlikely]]
     return or_ask(Gate::kStopped);
   const SendWqe& wqe = qp_.sq.at(current_);

@@ -57,9 +57,7 @@ class Requester {
   void on_resolved() noexcept;
 
   /// Nothing is posted that it has not sent, and nothing to be asked: the gate says kIdle.
-  [[nodiscard]] bool is_idle() const noexcept {
-    return current_ == started_ && current_ == qp_.sq.tail() && !(besides_.asks_tail && qp_.resolved);
-  }
+  [[nodiscard]] bool is_idle() const noexcept { return has_sent_all() && or_ask(Gate::kIdle) == Gate::kIdle; }
   /// Decides; changes nothing. The first check that objects names the reason.
   [[nodiscard]] Gate gate(Ticks now) const noexcept;
   /// Sends until the gate closes, the budget is used up or the port has no room.
@@ -141,6 +139,9 @@ class Requester {
   [[nodiscard]] bool may_send() const noexcept {
     const QpState state = qp_.state.load(std::memory_order_relaxed);
     return state == QpState::kRts || (state == QpState::kSqd && current_ != started_);
+  }
+  [[nodiscard]] bool has_sent_all() const noexcept {
+    return current_ == started_ && current_ == qp_.sq.tail();
   }
   /// Nothing may be sent, but for a question that is due.
   [[nodiscard]] Gate or_ask(Gate why) const noexcept {

@@ -48,6 +48,15 @@ Bytes arp_reply(const MacAddress& mac, const Gid& ip, const MacAddress& to_mac =
 
 constexpr MacAddress kOther{{2, 9, 9, 9, 9, 9}};
 
+/// Where a SEND of `qp` goes.
+MacAddress mac_that_gets_a_send(LoopFixture& f, transport::RcQp& qp) {
+  f.post_send(qp);
+  f.run(10'000);
+  const auto frames = f.taken();
+  REQUIRE(roce_views(frames).size() == 1);
+  return roce_views(frames)[0].dst_mac();
+}
+
 }  // namespace
 
 TEST_CASE("a loop asks for the peer's Ethernet address when a QP needs it, and sends once it is told",
@@ -162,13 +171,7 @@ TEST_CASE("addresses that change without end change once a second", "[engine][ne
   LoopFixture f;
   auto qp = f.make_qp(0x10);
   REQUIRE(f.connect(*qp, f.peer_v4(), 1, 0));
-  const auto sends_to = [&] {
-    f.post_send(*qp);
-    f.run(10'000);
-    const auto frames = f.taken();
-    REQUIRE(roce_views(frames).size() == 1);
-    return roce_views(frames)[0].dst_mac();
-  };
+  const auto sends_to = [&] { return mac_that_gets_a_send(f, *qp); };
   introduce(f);
   for (int i = 0; i < 1000; ++i) {
     f.give(arp_reply(i % 2 == 0 ? kOther : f.peer_mac(), f.peer_v4()));
@@ -430,13 +433,7 @@ TEST_CASE("an advertisement that may not override replaces no known Ethernet add
     f.give(advertisement(mac, peer, 0, override_old));
     f.run(10'000);
   };
-  const auto sends_to = [&] {
-    f.post_send(*qp);
-    f.run(10'000);
-    const auto frames = f.taken();
-    REQUIRE(roce_views(frames).size() == 1);
-    return roce_views(frames)[0].dst_mac();
-  };
+  const auto sends_to = [&] { return mac_that_gets_a_send(f, *qp); };
   const auto questions = [&] {
     f.run(3'000'000);
     return f.taken().size();
