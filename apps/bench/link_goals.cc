@@ -14,17 +14,19 @@ enum class By : std::uint8_t {
   kValue,   ///< uroce itself
 };
 
-/// What eRPC has reached over memif, without ICRC, on a machine of 2 cores at 2.6 GHz: p50 of a 64 B RPC with
-/// its congestion control off, us; RPCs of two packets each, 8 in flight, millions a second.
+/// What eRPC has reached over memif, without ICRC, on a machine of 2 cores at 2.6 GHz: RPCs of two packets
+/// each, 8 in flight, millions a second; p50 of a 64 B RPC with its congestion control off, 1.30 us where an
+/// echo over the bare link took 0.985. Links differ from host to host: the raw link here tells what that is.
 constexpr std::string_view kErpc = "eRPC, not measured here";
-constexpr double kErpcRttUs = 1.30;
+constexpr std::string_view kErpcByRaw = "eRPC's part of the raw link's";
 constexpr double kErpcRate = 2.6;
+constexpr double kErpcRttByRaw = 1.30 / 0.985;
 
 struct RowGoal {
   std::string_view link;  ///< empty: any
   std::string_view test;
   std::uint32_t bytes;
-  std::string_view base;  ///< yardstick; "p50": uroce's own p50; kErpc: its constants; empty: none
+  std::string_view base;  ///< yardstick; "p50": uroce's own p50; kErpc, kErpcByRaw; empty: none
   By by;
   Goal goal;
 };
@@ -37,7 +39,7 @@ const std::vector<RowGoal>& row_goals() {
       {kShm, "rtt_p50", 64, "tcp_spin", By::kFaster, {"2", 7, 10}},
       {kShm, "rtt_p50", 64, "tcp_block", By::kFaster, {"2", 80, 80}},
       {"memif", "rtt_p50", 64, "ref", By::kTimes, {"3", 1.20, 1.10, false}},
-      {"memif", "rtt_p50", 64, kErpc, By::kFaster, {"3", 1, 1}},
+      {"memif", "rtt_p50", 64, kErpcByRaw, By::kFaster, {"3", 1, 1}},
       {"", "rtt_p99", 64, "p50", By::kTimes, {"4", 1.6, 1.3, false}},
       {kShm, "send_rate", 64, "", By::kValue, {"5", 8, 15}},
       {kShm, "send_rate", 64, "tcp_spin", By::kTimes, {"5", 11, 11}},
@@ -64,7 +66,11 @@ std::optional<double> spread_of(const Row& row, const std::string& name) {
 }
 
 std::optional<double> base_of(const std::vector<Row>& rows, const Row& row, std::string_view name) {
-  if (name == kErpc) return row.test == "send_rate" ? kErpcRate : kErpcRttUs;
+  if (name == kErpc) return kErpcRate;
+  if (name == kErpcByRaw) {
+    const std::optional<double> raw = value_of(row, "raw");
+    return raw.has_value() ? std::optional(kErpcRttByRaw * *raw) : std::nullopt;
+  }
   if (name != "p50") return value_of(row, name);
   for (const Row& other : rows) {
     if (other.link == row.link && other.bytes == row.bytes && other.test == "rtt_p50") {
