@@ -239,8 +239,7 @@ void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   if (bulk_qp_ == &qp) bulk_qp_ = nullptr;
   order_.forget(qp);
   if (display_ != nullptr) display_->hide(qp);
-  wheel_.cancel(qp);
-  qp.context().wheel_due = Ticks{};
+  wheel_.cancel(qp.context());
   qps_.erase(qp.context().qpn);
   known_.forget_paths();
   if (qps_.size() == 0) keys_ = nullptr;

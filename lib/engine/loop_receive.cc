@@ -99,17 +99,20 @@ void PollLoop::give_back_frames() noexcept {
 [[gnu::noinline]] void PollLoop::foresee_frames(unsigned count, bool has_many_regions) noexcept {
   for (unsigned i = 0; i < count; ++i) {
     const auto guess = wire::guess({burst_[i].data, burst_[i].len});
-    destinations_[i] = guess.has_value() ? guess->qpn : Qpn{};
+    destinations_[i] = {};
     if (!guess.has_value()) continue;
+    destinations_[i] = {guess->qpn, guess->is_response};
     qps_.prefetch(guess->qpn);
     if (guess->reth.has_value() && has_many_regions) keys_->prefetch(raw(guess->reth->rkey), guess->reth->va);
   }
 }
 
 /// A packet for that QP comes soon.
-void PollLoop::foresee_qp(Qpn qpn) const noexcept {
-  if (last_qp_ != nullptr && last_qp_->context().qpn == qpn) return;
-  if (const QueuePair* qp = qps_.find(qpn); qp != nullptr) transport::RcQp::prefetch(*qp);
+void PollLoop::foresee_qp(const Destination& of) const noexcept {
+  if (last_qp_ != nullptr && last_qp_->context().qpn == of.qpn) return;
+  const QueuePair* const qp = qps_.find(of.qpn);
+  if (qp == nullptr) return;
+  of.is_response ? transport::RcQp::prefetch_sender(*qp) : transport::RcQp::prefetch_receiver(*qp);
 }
 
 unsigned PollLoop::receive_handed_over(Ticks now) noexcept {
@@ -302,7 +305,7 @@ bool PollLoop::judge(QueuePair& qp, const wire::PacketView& packet, Ticks now) n
   const auto foresee = [&](std::size_t i) {
     if (i >= count) return;
     qps[i] = qps_.find(packet.joint_ack(i).dest_qpn);
-    if (qps[i] != nullptr) transport::RcQp::prefetch(*qps[i]);
+    if (qps[i] != nullptr) transport::RcQp::prefetch_sender(*qps[i]);
   };
   for (std::size_t i = 0; i < kAhead; ++i) foresee(i);
   const transport::Path* judged = nullptr;

@@ -189,7 +189,7 @@ void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
   if (next.first == nullptr) return;
   next.first->context().sq.prefetch();
   qps_.prefetch(next.first->context().qpn);
-  if (next.second != nullptr) transport::RcQp::prefetch(*next.second);
+  if (next.second != nullptr) transport::RcQp::prefetch_sender(*next.second);
 }
 
 /// There was no room for what it was to send.
@@ -232,7 +232,8 @@ unsigned PollLoop::take_turns(ReadyList& ready, Ticks now) noexcept {
   const auto prepare = [&ahead] {
     if (ahead == nullptr || ahead->context().next_ready == nullptr) return;
     ahead = ahead->context().next_ready;
-    transport::RcQp::prefetch(*ahead);
+    if (!ahead->context().only_answers) transport::RcQp::prefetch_sender(*ahead);
+    transport::RcQp::prefetch_receiver(*ahead);
   };
   for (int i = 0; i < kAhead; ++i) prepare();
   const QueuePair* const last = ready.last();
@@ -299,7 +300,9 @@ void PollLoop::expire_timers(unsigned received, Ticks now) noexcept {
     if (handled_ - behind_since_ < kRxBacklog) return;
   }
   behind_since_ = 0;
-  wheel_.expire(now, [this, now](TimerNode& node) { on_timer(static_cast<QueuePair&>(node), now); });
+  wheel_.expire(now, [this, now](TimerNode& node) {
+    on_timer(*qps_.find(static_cast<transport::QpContext&>(node).qpn), now);
+  });
 }
 
 bool PollLoop::has_frames() const noexcept {
@@ -309,7 +312,6 @@ bool PollLoop::has_frames() const noexcept {
 }
 
 void PollLoop::on_timer(QueuePair& qp, Ticks now) noexcept {
-  qp.context().wheel_due = Ticks{};
   const Ticks due = as_rc(qp, [](auto& one) { return one.deadline(); });
   if (!due.is_set()) return;  // it has been answered in time
   if (due <= now) {
@@ -359,15 +361,12 @@ void PollLoop::after_step(QueuePair& qp, Ticks now) noexcept {
 }
 
 [[gnu::noinline]] void PollLoop::arm(QueuePair& qp, Ticks due) noexcept {
-  qp.context().wheel_due = due;
-  wheel_.arm(qp, due);
+  wheel_.arm(qp.context(), due);
 }
 
 /// The wheel is not to come to it before `due`, if that is set.
 [[gnu::noinline]] void PollLoop::disarm(QueuePair& qp, Ticks due) noexcept {
-  if (due.is_set()) return arm(qp, due);
-  qp.context().wheel_due = Ticks{};
-  wheel_.cancel(qp);
+  due.is_set() ? arm(qp, due) : wheel_.cancel(qp.context());
 }
 
 /// Likewise, of a request: its responder has no timer.

@@ -280,7 +280,12 @@ class PollLoop {
   void expire_timers(unsigned received, Ticks now) noexcept;
   void give_back_frames() noexcept;
   void foresee_frames(unsigned count, bool has_many_regions) noexcept;
-  void foresee_qp(Qpn qpn) const noexcept;
+  /// Where a frame goes to.
+  struct Destination {
+    Qpn qpn{};
+    bool is_response = false;
+  };
+  void foresee_qp(const Destination& of) const noexcept;
   /// Frames of the device's own QPs, and from its other loops.
   unsigned take_inner(Ticks now) noexcept {
     unsigned count = 0;
@@ -359,7 +364,7 @@ class PollLoop {
   /// The timer of a QP for its deadline. A later one than it is armed for is left to the wheel, which asks
   /// again when the earlier one comes up.
   void set_timer(transport::QueuePair& qp, Ticks due, Ticks now) noexcept {
-    const Ticks armed = qp.context().wheel_due;
+    const Ticks armed = qp.context().TimerNode::due;
     if (due.is_set() && (!armed.is_set() || due < armed)) [[unlikely]] {
       arm(qp, due < now ? now : due);
     } else if (has_many_qps() && armed.is_set() && comes_for_nothing(armed, due, now)) {
@@ -399,9 +404,9 @@ class PollLoop {
   transport::Path nowhere_;  // of QPs that have no path yet, or none at all
   TimerWheel wheel_;
   MpscList doorbells_;
-  std::array<port::RxFrame, port::kBurst> burst_{};  // a member, so that no iteration clears it
-  std::array<Qpn, port::kBurst> destinations_{};     // of these, if foreseen; unset: none
-  FetchAhead ahead_;                                 // what the next burst is about
+  std::array<port::RxFrame, port::kBurst> burst_{};       // a member, so that no iteration clears it
+  std::array<Destination, port::kBurst> destinations_{};  // of these, if foreseen; unset: none
+  FetchAhead ahead_;                                      // what the next burst is about
   wire::IcrcAhead icrc_ahead_;
   Ticks now_;
   Ticks moderation_due_;                       // when the next of these has an event to write, or earlier

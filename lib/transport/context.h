@@ -7,6 +7,7 @@
 
 #include "base/counters.h"
 #include "base/time.h"
+#include "base/timer_wheel.h"
 #include "mem/key_table.h"
 #include "port/port.h"
 #include "transport/address_handles.h"
@@ -33,21 +34,21 @@ inline constexpr std::uint16_t kDefaultPkey = 0xffff;
 /// What a requester has in flight, by the message that was started when nothing was.
 enum class InFlight : std::uint8_t { kShort, kLong, kAsksForLong };
 
-/// Shared state of a QP's two halves.
+/// Shared state of a QP's two halves. Its base is the QP's place in the loop's timer wheel.
 ///
 /// Threads: loop, except `state` and what concerns credits, which application threads read, and the
 /// application sides of the rings.
-struct QpContext {
+struct alignas(64) QpContext : TimerNode {
   QpContext(Qpn number, std::uint32_t pd_number, const QpInitAttr& capacities, mem::KeyTable& key_table,
             Counters& count, CqRing& send, CqRing& recv, SharedReceives* shared = nullptr)
       : keys(key_table),
         counters(count),
         send_cq(send),
-        recv_cq(&recv),
         pd(pd_number),
         qpn(number),
         sq(capacities.max_send_wr, capacities.max_send_sge, capacities.max_inline_data, capacities.type,
            capacities.sq_sig_all ? send_flag::kSignaled : std::uint8_t{0}),
+        recv_cq(&recv),
         is_sharing(shared != nullptr || capacities.type == QpType::kXrcRecv),
         type(capacities.type),
         opcode_base(capacities.type == QpType::kXrcSend || capacities.type == QpType::kXrcRecv
@@ -57,22 +58,19 @@ struct QpContext {
         receives(capacities.max_recv_wr, capacities.max_recv_sge, shared),
         recv_pd(shared == nullptr ? pd_number : shared->pd) {}
 
-  // What a packet needs of this are two cache lines: the first one, and what lies behind the index that the
-  // send queue keeps for the loop.
-  alignas(64) mem::KeyTable& keys;
+  // What a packet needs of this are two cache lines: the first one, with the base, and what lies behind the
+  // index that the send queue keeps for the loop.
+  mem::KeyTable& keys;
   Counters& counters;
   CqRing& send_cq;
-  CqRing* recv_cq;                         ///< of an XRC target: that of the receives in use
-  Path* path = nullptr;                    ///< to the peer; set by the loop
-  std::unique_ptr<Congestion> congestion;  ///< connections only; nullptr: none is controlled
-  std::uint32_t pd;  ///< protection domain; of an XRC target: that of the receives in use
+  Path* path = nullptr;  ///< to the peer; set by the loop
+  std::uint32_t pd;      ///< protection domain; of an XRC target: that of the receives in use
   const Qpn qpn;
-  Ticks wheel_due;  ///< of the loop: when its timer wheel comes to the QP; unset: it does not
 
   [[no_unique_address]] SendQueue sq;
   std::uint32_t mtu = 1024;         ///< bytes(attr.path_mtu)
   QueuePair* next_ready = nullptr;  ///< of the loop: its list of QPs with packets to send
-  Ticks housekeeping_due;           ///< when QueuePair::housekeeping() has something to do
+  CqRing* recv_cq;                  ///< of an XRC target: that of the receives in use
   Qpn dest_qpn{};                   ///< of `attr`, like those below
   std::uint32_t access_flags = 0;
   std::uint32_t max_unacked = 256;  ///< packets in flight
@@ -106,17 +104,20 @@ struct QpContext {
   bool answers_bulk : 1 = false;          ///< so are responses that may still be on their way
   bool joins_acks : 1 = false;            ///< its ACKs may share packets with those of others, both ways
   bool is_controlled : 1 = false;         ///< `congestion` is there: this need not be in the cache to know
+  bool keeps_house : 1 = false;           ///< likewise: `housekeeping_due` is set
 
   alignas(64) QpAttr attr;
-  std::uint32_t remote_srq = 0;       ///< XRC initiator: of the request that is being sent
-  AddressHandles* handles = nullptr;  ///< of the loop; UD only
-  const XrcDomain* domain = nullptr;  ///< XRC target only
-  CqSize full_cq;                     ///< of the first CQ that had no room for a completion; no entries: none
-  std::uint32_t lost_bytes = 0;       ///< payload of the packet of which the QP failed, if none as large was
-                                      ///< acknowledged, but smaller ones were; else 0
-  std::uint32_t carried_bytes = 0;    ///< the largest of these
-  std::uint32_t ece = 0;              ///< options of ece::kVendor that are switched on
-  bool fatal_blames_wr = false;       ///< a work request carries the reason
+  std::unique_ptr<Congestion> congestion;  ///< connections only; nullptr: none is controlled
+  Ticks housekeeping_due;                  ///< when QueuePair::housekeeping() has something to do
+  std::uint32_t remote_srq = 0;            ///< XRC initiator: of the request that is being sent
+  AddressHandles* handles = nullptr;       ///< of the loop; UD only
+  const XrcDomain* domain = nullptr;       ///< XRC target only
+  CqSize full_cq;                   ///< of the first CQ that had no room for a completion; no entries: none
+  std::uint32_t lost_bytes = 0;     ///< payload of the packet of which the QP failed, if none as large was
+                                    ///< acknowledged, but smaller ones were; else 0
+  std::uint32_t carried_bytes = 0;  ///< the largest of these
+  std::uint32_t ece = 0;            ///< options of ece::kVendor that are switched on
+  bool fatal_blames_wr = false;     ///< a work request carries the reason
   const QpInitAttr init;
   std::uint64_t rnr_cap_ns = 0;      ///< longest wait granted to an RNR NAK; 0: none
   std::uint64_t probe_floor_ns = 0;  ///< least margin over the round trip before a probe; 0: no probes

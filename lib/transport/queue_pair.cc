@@ -104,7 +104,7 @@ Count QueuePair::on_cnp(Ticks now) noexcept {
 }
 
 void QueuePair::housekeeping(Ticks now) noexcept {
-  if (!ctx_.housekeeping_due.is_set() || ctx_.housekeeping_due > now) return;
+  if (!ctx_.keeps_house || ctx_.housekeeping_due > now) return;
   if (error_recheck_.is_set() && error_recheck_ <= now) {
     recheck_at(Ticks{});
     static_cast<void>(on_doorbell());

@@ -32,10 +32,10 @@ struct QpBounds {
 
 /// One QP. IBA 10.3.1. What is particular to a transport is in QueuePairOf.
 ///
-/// Its bases are the loop's: its place in the doorbell list and in the timer wheel.
+/// Its base is its place in the loop's doorbell list.
 ///
 /// Threads: loop, except `doorbell` and the application sides of the queues.
-class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
+class QueuePair : public MpscNode, public mem::InBlocks {
  public:
   QueuePair(Qpn qpn, std::uint32_t pd, const QpInitAttr& init, mem::KeyTable& keys, Counters& counters,
             CqRing& send_cq, CqRing& recv_cq, SharedReceives* shared)
@@ -167,6 +167,7 @@ class QueuePair : public MpscNode, public TimerNode, public mem::InBlocks {
   void recheck_at(Ticks when) noexcept {
     error_recheck_ = when;
     ctx_.housekeeping_due = earlier(error_recheck_, keepalive_due_);
+    ctx_.keeps_house = ctx_.housekeeping_due.is_set();
   }
   void apply(const QpAttr& attr, std::uint32_t mask);
   void enter(QpState to);

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <initializer_list>
 #include <utility>
 
 #include "base/prefetch.h"
@@ -115,10 +114,12 @@ class QueuePairOf final : public QueuePair {
   }
 
   [[nodiscard]] Ticks deadline() const noexcept override {
-    const Ticks ordinary = earlier(sender_.deadline(), ctx_.housekeeping_due);
-    if (!ctx_.is_controlled) [[likely]]
-      return ordinary;
-    return earlier(ordinary, ctx_.congestion->rate.deadline());
+    Ticks due = sender_.deadline();
+    if (ctx_.keeps_house) [[unlikely]]
+      due = earlier(due, ctx_.housekeeping_due);
+    if (ctx_.is_controlled) [[unlikely]]
+      due = earlier(due, ctx_.congestion->rate.deadline());
+    return due;
   }
 
   [[nodiscard]] bool wants_transmit(Ticks now) const noexcept override {
@@ -152,25 +153,36 @@ class QueuePairOf final : public QueuePair {
 
   [[nodiscard]] std::uint32_t in_flight() const noexcept override { return sender_.in_flight(); }
 
-  /// Brings into the cache what a packet or a request of `qp` is going to touch. A hint: of a QP of another
-  /// type these are not the right lines.
-  static void prefetch(const QueuePair& qp) noexcept {
-    constexpr auto lines = [](std::size_t bytes) { return (bytes + 63) / 64 * 64; };
-    constexpr std::size_t kSender = lines(sizeof(QueuePair));
-    constexpr std::size_t kReceiver = kSender + lines(sizeof(Sender));
-    const QpContext& ctx = qp.context();
-    const auto bring = [](const void* object, std::initializer_list<std::size_t> offsets) {
-      for (const std::size_t offset : offsets) uroce::prefetch(static_cast<const char*>(object) + offset);
-    };
-    bring(&qp, {0, kSender, kSender + 64, kReceiver});
-    bring(&ctx, {0});
-    bring(&ctx.sq, {0, 64});
+  // Bring into the cache what `qp` is going to touch. Hints: of a QP of another type these are not the right
+  // lines.
+  /// For a post, or a response.
+  static void prefetch_sender(const QueuePair& qp) noexcept {
+    prefetch_shared(qp);
+    uroce::prefetch(&qp.context().sq);
+    uroce::prefetch(at(qp, kSenderAt));
+    uroce::prefetch(at(qp, kSenderAt + 64));
+  }
+  /// For a request, or its answer.
+  static void prefetch_receiver(const QueuePair& qp) noexcept {
+    prefetch_shared(qp);
+    uroce::prefetch(at(qp, kReceiverAt));
   }
 
   [[nodiscard]] const Sender& requester() const noexcept { return sender_; }
   [[nodiscard]] const Receiver& responder() const noexcept { return receiver_; }
 
  private:
+  static constexpr std::size_t whole_lines(std::size_t bytes) noexcept { return (bytes + 63) / 64 * 64; }
+  static constexpr std::size_t kSenderAt = whole_lines(sizeof(QueuePair));
+  static constexpr std::size_t kReceiverAt = kSenderAt + whole_lines(sizeof(Sender));
+  static const void* at(const QueuePair& qp, std::size_t offset) noexcept {
+    return static_cast<const char*>(static_cast<const void*>(&qp)) + offset;
+  }
+  static void prefetch_shared(const QueuePair& qp) noexcept {
+    const QpContext& ctx = qp.context();
+    uroce::prefetch(&ctx);
+    uroce::prefetch(static_cast<const char*>(static_cast<const void*>(&ctx.sq)) + 64);  // the loop's line
+  }
   /// Why a packet is none of this QP's business; kRxRoce if it is. IBA 9.6.1.
   [[nodiscard]] Count refuse(const wire::PacketView& packet) const noexcept {
     const wire::OpcodeInfo& op = *packet.op;

@@ -173,8 +173,9 @@ std::optional<Guess> guess(std::span<const std::byte> frame) noexcept {
   const std::size_t at = is_v4 ? kUdpV4 : kUdpV6;
   if (frame.size() < at + Bth::kSize) return std::nullopt;
   const auto bth = parse_at<Bth>(frame.data() + at);
-  Guess guess{.qpn = bth.dest_qpn};
-  if (info(bth.opcode).has_reth && frame.size() >= at + Bth::kSize + Reth::kSize)
+  const OpcodeInfo& op = info(bth.opcode);
+  Guess guess{.qpn = bth.dest_qpn, .is_response = op.is_response};
+  if (op.has_reth && frame.size() >= at + Bth::kSize + Reth::kSize)
     guess.reth = parse_at<Reth>(frame.data() + at + Bth::kSize);
   return guess;
 }

@@ -195,6 +195,7 @@ struct PacketView {
 /// What a frame is about, if it is a RoCE v2 packet without a VLAN tag; else anything. Hints for prefetching.
 struct Guess {
   Qpn qpn{};
+  bool is_response = false;
   std::optional<Reth> reth = std::nullopt;  ///< where it would be
 };
 [[nodiscard]] std::optional<Guess> guess(std::span<const std::byte> frame) noexcept;

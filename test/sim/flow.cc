@@ -102,8 +102,8 @@ std::string Flow::progress(Ticks now) const {
          std::to_string(received_) + " of " + std::to_string(receives_.size()) + ", state " +
          std::string(to_string(qp_.state())) + " " + std::string(transport::row(qp_.context().fatal).text) +
          ", gate " + std::to_string(raw(qp_.requester().gate(now))) + ", deadline " +
-         std::to_string(qp_.deadline().ns()) + ", in the wheel " + std::to_string(qp_.TimerNode::due.ns()) +
-         (qp_.context().is_ready ? ", ready" : "");
+         std::to_string(qp_.deadline().ns()) + ", in the wheel " +
+         std::to_string(qp_.context().TimerNode::due.ns()) + (qp_.context().is_ready ? ", ready" : "");
 }
 
 std::uint64_t Flow::sent_messages() const noexcept {

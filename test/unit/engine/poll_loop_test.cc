@@ -649,11 +649,11 @@ TEST_CASE("the timer of one of many QPs waits for an answer, and no longer", "[e
     f.post_send(*qp, psn);
     f.run(1000);
     REQUIRE(roce(f.taken()).size() == 1);
-    CHECK(qp->context().wheel_due.is_set());
+    CHECK(qp->context().TimerNode::due.is_set());
     f.give(frame_of({.opcode = wire::Opcode::kRcAck, .psn = psn, .aeth = wire::Aeth{}, .dest_qpn = Qpn{0x10}},
                     f.from_peer(), {}));
     f.run(1000);
-    CHECK(qp->context().wheel_due.is_set() == !are_many);
+    CHECK(qp->context().TimerNode::due.is_set() == !are_many);
   }
   f.post_send(*qp, 3);
   f.run(1000);
