@@ -21,6 +21,7 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
     : place_(place),
       port_(port),
       has_lanes_(port.has_lanes()),
+      has_one_queue_(!has_lanes_ && port.info().ends != 0),
       has_ways_(port.has_ways()),
       answers_first_(!port.info().kernel_sends),
       addresses_(addresses),
@@ -270,7 +271,9 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
 }
 
 /// Bulk transfers that are not alone have a short turn in iterations that had nothing better to do, and in
-/// every third of the others. Before it the port prepares for it, as long as there is nothing better.
+/// every third of the others. Before it the port prepares for it, as long as there is nothing better. Where
+/// they are faster than the peer, what they have in flight is bounded: a message of others came behind up to
+/// 256 packets. Measured, 64 B round trips beside 1 MiB WRITEs over memif: p99 128 to 179 -> 8.4 to 8.9 us.
 /// @param received  frames of this iteration
 [[gnu::noinline]] unsigned PollLoop::transmit_bulk(unsigned received, Ticks now) noexcept {
   if (!is_crowded(*bulk_ready_.last(), now)) return 0;
@@ -282,8 +285,10 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
   const bool prepares = now < asked_until_ && !had_better;
   if (prepares && !first.path->bulk->prepare(crowded_turn(first.mtu) * (first.mtu + kHeaders))) return 1;
   bulk_waits_ = 0;
+  QueuePair& qp = *bulk_ready_.pop();
+  if (has_one_queue_) qp.narrow_window(crowded_window(qp.context().mtu));
   unsigned work = 0;
-  take_turn(*bulk_ready_.pop(), now, work);
+  take_turn(qp, now, work);
   port_.tx_flush();
   return work;
 }

@@ -219,6 +219,10 @@ class PollLoop {
   [[nodiscard]] static constexpr unsigned crowded_turn(std::uint32_t mtu) noexcept {
     return std::max(1U, 4096 / mtu);
   }
+  /// That it may have in flight then, where all of them stand before what others send: 16 KiB.
+  [[nodiscard]] static constexpr unsigned crowded_window(std::uint32_t mtu) noexcept {
+    return 4 * crowded_turn(mtu);
+  }
   /// Whose QP that is, of the loops of a device.
   [[nodiscard]] unsigned owner_of(Qpn qpn) const noexcept { return raw(qpn) & (place_.count - 1); }
 
@@ -391,6 +395,7 @@ class PollLoop {
   LoopPlace place_;
   port::Port& port_;
   const bool has_lanes_;      // of the port
+  const bool has_one_queue_;  // likewise: between processes, in the order in which it was sent
   const bool has_ways_;       // likewise: that it has no room means little to those who do not write to it
   const bool answers_first_;  // ACKs of signaling QPs leave before the application sees what has come
   Addresses addresses_;

@@ -72,6 +72,8 @@ class QueuePair : public MpscNode, public mem::InBlocks {
   virtual bool transmit_requests(TxContext& tx) noexcept = 0;
   /// What transmit_requests() sent as if at `assumed` has left at `actual`.
   virtual void correct_times(Ticks assumed, Ticks actual) noexcept = 0;
+  /// Where the peer acknowledges: no more packets in flight than that until it has.
+  virtual void narrow_window(std::uint32_t packets) noexcept = 0;
   virtual void settle_requests(Ticks now) noexcept = 0;
   /// What transmit_requests() sent as if at `assumed` has left behind that, at `latest` at the latest.
   virtual void postdate(Ticks assumed, Ticks latest) noexcept = 0;

@@ -88,6 +88,9 @@ class QueuePairOf final : public QueuePair {
     if constexpr (requires { sender_.correct_times(assumed, actual); })
       sender_.correct_times(assumed, actual);
   }
+  void narrow_window(std::uint32_t packets) noexcept override {
+    if constexpr (requires { sender_.narrow_window(packets); }) sender_.narrow_window(packets);
+  }
   void settle_requests(Ticks now) noexcept override { settle(now); }
   void postdate(Ticks assumed, Ticks latest) noexcept override {
     if constexpr (requires { sender_.postdate(assumed, latest); }) sender_.postdate(assumed, latest);

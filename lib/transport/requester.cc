@@ -280,7 +280,7 @@ bool Requester::asks_for_ack(const SendWqe& wqe, Psn psn, bool is_last, Ticks no
     if (!is_quiet) return true;
   }
   const std::uint32_t unacked = span_from(psn, unacked_psn_) + 1;
-  return 4 * (since_ack_req_ + 1U) >= qp_.max_unacked || unacked >= window_ ||
+  return 4 * (since_ack_req_ + 1U) >= window_ || unacked >= window_ ||
          (besides_.uses_credits && credits_.is_limited()) ||
          (qp_.is_controlled && qp_.congestion->rate.should_ask(now));
 }

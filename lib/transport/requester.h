@@ -64,6 +64,12 @@ class Requester {
   /// @return the gate that ended it; kOpen if budget or room ended it.
   Gate transmit(TxContext& tx) noexcept;
 
+  /// No more packets in flight than that; twice as many once the peer has taken something, and so on. But one
+  /// more than have asked for no ACK yet: that asks.
+  void narrow_window(std::uint32_t packets) noexcept {
+    window_ = std::min(window_, std::max(packets, since_ack_req_ + 1U));
+  }
+
   /// What transmit() sent as if at `assumed` has left at `actual`.
   void correct_times(Ticks assumed, Ticks actual) noexcept;
   /// Likewise, behind `assumed` and not after `latest`.

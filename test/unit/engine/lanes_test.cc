@@ -65,7 +65,7 @@ struct Sink : port::FrameSink {
 
 class LanePort final : public port::Port {
  public:
-  explicit LanePort(bool has_lanes) : has_lanes_(has_lanes) {}
+  LanePort(bool has_lanes, unsigned ends) : has_lanes_(has_lanes) { info_.ends = ends; }
   const port::PortInfo& info() const noexcept override { return info_; }
   unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override {
     is_preparing = spares_others && to_prepare > 0;
@@ -101,9 +101,10 @@ class LanePort final : public port::Port {
 class Lanes {
  public:
   /// @param completions  that the CQ has room for
-  explicit Lanes(bool has_lanes = true, std::uint32_t completions = 256, int event_fd = -1)
+  /// @param ends  of a link between processes; 0: of a network
+  explicit Lanes(bool has_lanes = true, std::uint32_t completions = 256, int event_fd = -1, unsigned ends = 0)
       : cq(completions, event_fd),
-        port(has_lanes),
+        port(has_lanes, ends),
         loop({}, port, addresses, 100'000'000),
         memory(keys, kPd, 256 * 1024UL, access::kAll, 0x10) {}
   ~Lanes() {
@@ -310,6 +311,38 @@ TEST_CASE("bulk has whole turns while it is alone, and 4 KiB at a time beside ot
   CHECK(sink.count() == kCrowdedTurn);
   lanes.turn(kCrowdNs + 1);
   CHECK(sink.count() == kTurn);
+}
+
+TEST_CASE("beside others bulk has 16 KiB in flight where they stand behind it in one queue",
+          "[loop][lanes]") {
+  constexpr std::uint32_t kOfBulk = 200;
+  constexpr std::uint32_t kBound = 16 * 1024 / kMtu;
+  const auto [has_lanes, ends, is_bounded] =
+      GENERATE(table<bool, unsigned, bool>({{false, 2, true}, {false, 0, false}, {true, 2, false}}));
+  CAPTURE(has_lanes, ends);
+  Lanes lanes(has_lanes, 256, -1, ends);
+  auto& bulk = lanes.qp(0x10);
+  auto& other = lanes.qp(0x11);
+  const auto run = [&] {
+    lanes.post_write(other, 8);
+    for (unsigned i = 0; i < kOfBulk; ++i) lanes.turn();
+  };
+  lanes.post_write(bulk, kOfBulk * kMtu);
+  for (int i = 0; i < 2; ++i) lanes.turn();  // alone
+  const std::uint32_t before = bulk.in_flight();
+  CHECK(before == 3 * kTurn);  // none asks for an ACK, as each 64th does
+  run();
+  if (!is_bounded) {
+    CHECK(bulk.in_flight() == kOfBulk);
+    return;
+  }
+  CHECK(bulk.in_flight() == before + 1);  // which asks for one
+  for (std::uint32_t sent = before + 1; sent < kOfBulk; sent += bulk.in_flight()) {
+    lanes.give(bulk, Ack{.psn = sent - 1});
+    run();
+    REQUIRE(bulk.in_flight() > 0);
+    REQUIRE(bulk.in_flight() <= kBound);
+  }
 }
 
 TEST_CASE("a post of bulk leaves at once while it is alone, and in turns beside others", "[loop][lanes]") {
