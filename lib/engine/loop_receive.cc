@@ -213,10 +213,9 @@ template <typename Take>
     const Count taken = take(one);
     const transport::QpContext& ctx = one.context();
     const bool is_ready = ctx.is_ready && (is_request || !ctx.only_answers);
+    const bool owes_cnp = ctx.is_controlled && one.owes_cnp() && !tell_of_mark(one, now);
     if (taken != Count::kRxRoce || is_ready) return taken;
-    wants = is_request ? one.wants_to_answer(now) : one.wants_to_send(now);
-    if (ctx.is_controlled) [[unlikely]]
-      wants = wants || one.wants_to_answer(now);  // a CNP
+    wants = owes_cnp || (is_request ? one.wants_to_answer(now) : one.wants_to_send(now));
     return taken;
   });
   if (verdict != Count::kRxRoce) {
@@ -231,6 +230,14 @@ template <typename Take>
   }
   is_request ? after_request(qp, now) : after_step(qp, now);
   return true;
+}
+
+/// A CNP leaves at once: the QP's turn may be that of bulk, which waits for others.
+/// @return false if there was no room for the one that is due
+[[gnu::noinline]] bool PollLoop::tell_of_mark(QueuePair& qp, Ticks now) noexcept {
+  transport::TxContext tx = turn(qp, now);
+  qp.send_cnp(tx);
+  return !qp.owes_cnp();
 }
 
 /// An application that sleeps until a completion takes long to wake up, and may have the core of this loop

@@ -315,6 +315,7 @@ class PollLoop {
   template <typename Take>
   [[nodiscard]] bool deliver(transport::QueuePair& qp, const wire::PacketView& packet, Ticks now,
                              Take&& take) noexcept;
+  bool tell_of_mark(transport::QueuePair& qp, Ticks now) noexcept;
   bool answer_first(transport::QueuePair& qp, Ticks now) noexcept;
   bool postpones_ack(transport::QueuePair& qp, std::uint32_t frame_len, Ticks now) noexcept;
   void look_at_postponed() noexcept;

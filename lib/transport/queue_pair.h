@@ -79,6 +79,10 @@ class QueuePair : public MpscNode, public mem::InBlocks {
   virtual void postdate(Ticks assumed, Ticks latest) noexcept = 0;
   /// Sends responses only.
   virtual void answer(TxContext& tx) noexcept = 0;
+  /// Under congestion control: a mark has come that the peer is to be told of.
+  [[nodiscard]] bool owes_cnp() const noexcept { return ctx_.resolved && ctx_.congestion->marks.is_due(); }
+  /// Tells it, if there is room.
+  void send_cnp(TxContext& tx) noexcept;
   virtual void on_timer(Ticks now) noexcept = 0;
   [[nodiscard]] virtual Ticks deadline() const noexcept = 0;
   /// Whether transmit() would send something now.
@@ -137,8 +141,6 @@ class QueuePair : public MpscNode, public mem::InBlocks {
 
   // Congestion control, where it is on.
   void note_mark(const wire::PacketView& packet, Ticks now) noexcept;
-  [[nodiscard]] bool owes_cnp() const noexcept { return ctx_.resolved && ctx_.congestion->marks.is_due(); }
-  void send_cnp(TxContext& tx) noexcept;
   /// Also where it is off. @return kRxRoce if it was heeded.
   Count on_cnp(Ticks now) noexcept;
 

@@ -1,4 +1,5 @@
-/// One flow all of whose packets arrive with marks: when CNPs leave, and who counts them.
+/// Two flows through one queue, all of whose packets arrive with marks: when CNPs of each leave, and who
+/// counts them.
 #include <algorithm>
 #include <array>
 #include <catch2/catch.hpp>
@@ -16,9 +17,10 @@ namespace {
 constexpr std::uint64_t kStartNs = 1'000'000'000;
 constexpr std::uint64_t kPollNs = 500;
 constexpr std::uint64_t kFrameNs = 900;  // at 10 Gb/s, longer than a frame of 1024 bytes takes
-constexpr std::uint64_t kRunNs = 100'000'000;
+constexpr std::uint64_t kRunNs = 1'000'000'000;
+constexpr unsigned kFlows = 2;
 
-/// What one end sees of marks and makes of them.
+/// What one end of a flow sees of marks and makes of them.
 struct Watch {
   std::uint64_t marked = 0;
   std::uint64_t cnps_sent = 0;
@@ -52,13 +54,13 @@ struct Watch {
   }
 };
 
-/// A sender and a receiver, which is the second one, over a network that marks everything.
-class MarkedFlow {
+/// A sender and a receiver, which is the second one, over a network that marks everything. Each flow has a QP
+/// at either end.
+class MarkedFlows {
  public:
-  MarkedFlow(std::uint64_t gap_ns, bool slows_down)
+  MarkedFlows(std::uint64_t gap_ns, bool slows_down)
       : net_({.delay_ns = 1000, .bandwidth_bps = 10'000'000'000, .mark = 1}, 2, 1),
-        hosts_{LoopHost(net_.open(0), 0), LoopHost(net_.open(1), 1)},
-        qps_{hosts_[0].make_qp(Qpn{0x100}), hosts_[1].make_qp(Qpn{0x200})} {
+        hosts_{LoopHost(net_.open(0), 0), LoopHost(net_.open(1), 1)} {
     const auto path = [gap_ns](bool is_on) {
       return LoopPath{
           .traffic_class = wire::kEct0,
@@ -66,12 +68,16 @@ class MarkedFlow {
                      .probe_floor_ns = 100'000,
                      .congestion = {.is_on = is_on, .line_bps = 10'000'000'000, .cnp_gap_ns = gap_ns}}};
     };
-    hosts_[0].connect(*qps_[0], hosts_[1], Qpn{0x200}, path(slows_down), now());
-    hosts_[1].connect(*qps_[1], hosts_[0], Qpn{0x100}, path(true), now());
-    net_.add_observer(
-        [this](unsigned from, const wire::PacketView& packet) { ends[from].on_sent(packet, net_.now_ns()); });
+    for (unsigned flow = 0; flow < kFlows; ++flow) {
+      for (unsigned end = 0; end < 2; ++end) qps_[flow][end] = hosts_[end].make_qp(qpn(flow, end));
+      hosts_[0].connect(*qps_[flow][0], hosts_[1], qpn(flow, 1), path(slows_down), now());
+      hosts_[1].connect(*qps_[flow][1], hosts_[0], qpn(flow, 0), path(true), now());
+    }
+    net_.add_observer([this](unsigned from, const wire::PacketView& packet) {
+      watch(packet)[from].on_sent(packet, net_.now_ns());
+    });
     net_.set_arrival_observer([this, gap_ns](unsigned at, const wire::PacketView& packet) {
-      ends[at].on_arrival(packet, net_.now_ns(), gap_ns);
+      watch(packet)[at].on_arrival(packet, net_.now_ns(), gap_ns);
     });
   }
 
@@ -82,7 +88,9 @@ class MarkedFlow {
       REQUIRE(net_.now_ns() < 100 * time_ns);
       for (LoopHost& host : hosts_) host.loop.run_once(now());
       posted -= hosts_[0].take_completions();
-      if (net_.now_ns() < time_ns) posted += hosts_[0].post(*qps_[0], hosts_[1], LoopHost::kPosted - posted);
+      if (net_.now_ns() < time_ns) {
+        for (const auto& ends : qps_) posted += hosts_[0].post(*ends[0], hosts_[1], LoopHost::kPosted);
+      }
       advance();
     }
     for (int i = 0; i < 100; ++i) {
@@ -94,9 +102,19 @@ class MarkedFlow {
     return const_cast<LoopHost&>(hosts_[end]).loop.counters().get(what);
   }
 
-  std::array<Watch, 2> ends;
+  [[nodiscard]] std::uint64_t sum(unsigned end, std::uint64_t Watch::*what) const {
+    std::uint64_t all = 0;
+    for (const auto& ends : flows) all += ends[end].*what;
+    return all;
+  }
+
+  std::array<std::array<Watch, 2>, kFlows> flows;  // [flow][end]
 
  private:
+  static constexpr Qpn qpn(unsigned flow, unsigned end) noexcept { return Qpn{0x100 * (end + 1) + flow}; }
+  [[nodiscard]] std::array<Watch, 2>& watch(const wire::PacketView& packet) {
+    return flows[raw(packet.bth.dest_qpn) % 0x100];
+  }
   [[nodiscard]] Ticks now() const noexcept { return Ticks{kStartNs + net_.now_ns()}; }
   /// To the first poll that may find something.
   void advance() {
@@ -113,50 +131,54 @@ class MarkedFlow {
 
   Net net_;
   std::array<LoopHost, 2> hosts_;
-  std::array<std::unique_ptr<transport::RcQp>, 2> qps_;
+  std::array<std::array<std::unique_ptr<transport::RcQp>, 2>, kFlows> qps_;
 };
 
 }  // namespace
 
-TEST_CASE("a flow of marks is told of once a gap, and no later", "[congestion][T21]") {
+TEST_CASE("each flow of marks is told of once a gap, and no later", "[congestion][T21]") {
   const std::uint64_t gap_ns = GENERATE(4'000U, 50'000U, 1'000'000U);
   CAPTURE(gap_ns);
-  MarkedFlow flow(gap_ns, false);  // the sender goes on as fast as it can
-  flow.run(kRunNs);
-  const Watch& receiver = flow.ends[1];
-  INFO("gap " << gap_ns << " ns: " << receiver.cnps_sent << " CNPs of " << receiver.marked << " marks, "
-              << receiver.shortest_gap_ns << " to " << receiver.longest_gap_ns << " ns apart");
-  CHECK(receiver.marked > kRunNs / kFrameNs / 2);
-  CHECK(receiver.shortest_gap_ns >= gap_ns);
-  CHECK(receiver.longest_gap_ns <= gap_ns + kFrameNs + 2 * kPollNs);
-  CHECK(receiver.longest_debt_ns <= kPollNs);
-  CHECK(receiver.without_mark == 0);
-  CHECK(flow.count(1, Count::kMarkedPackets) == receiver.marked);
-  CHECK(flow.count(1, Count::kCnpsSent) == receiver.cnps_sent);
-  CHECK(flow.ends[0].cnps_arrived == receiver.cnps_sent);
-  CHECK(flow.count(0, Count::kCnpsIgnored) == receiver.cnps_sent);
-  CHECK(flow.count(0, Count::kCnpsHandled) == 0);
-  CHECK(flow.ends[0].cnps_sent == 0);  // it was told to ignore marks, too
+  MarkedFlows flows(gap_ns, false);  // the senders go on as fast as they can
+  flows.run(kRunNs);
+  for (const auto& ends : flows.flows) {
+    const Watch& receiver = ends[1];
+    INFO("gap " << gap_ns << " ns: " << receiver.cnps_sent << " CNPs of " << receiver.marked << " marks, "
+                << receiver.shortest_gap_ns << " to " << receiver.longest_gap_ns << " ns apart");
+    CHECK(receiver.marked > kRunNs / kFrameNs / kFlows / 2);
+    CHECK(receiver.cnps_sent > 10);
+    CHECK(receiver.shortest_gap_ns >= gap_ns);
+    CHECK(receiver.longest_debt_ns <= kPollNs);
+    CHECK(receiver.without_mark == 0);
+    CHECK(ends[0].cnps_arrived == receiver.cnps_sent);
+    CHECK(ends[0].cnps_sent == 0);  // it was told to ignore marks, too
+  }
+  CHECK(flows.count(1, Count::kMarkedPackets) == flows.sum(1, &Watch::marked));
+  CHECK(flows.count(1, Count::kCnpsSent) == flows.sum(1, &Watch::cnps_sent));
+  CHECK(flows.count(0, Count::kCnpsIgnored) == flows.sum(1, &Watch::cnps_sent));
+  CHECK(flows.count(0, Count::kCnpsHandled) == 0);
 }
 
 TEST_CASE("a sender that slows down handles each CNP that was sent", "[congestion][T21]") {
   const std::uint64_t gap_ns = GENERATE(4'000U, 50'000U, 1'000'000U);
   CAPTURE(gap_ns);
-  MarkedFlow flow(gap_ns, true);
-  flow.run(kRunNs);
-  INFO("gap " << gap_ns << " ns: " << flow.ends[1].cnps_sent << " CNPs of " << flow.ends[1].marked
-              << " marks, " << flow.ends[0].cnps_sent << " of " << flow.ends[0].marked << " marked ACKs");
+  MarkedFlows flows(gap_ns, true);
+  flows.run(kRunNs);
   for (unsigned end = 0; end < 2; ++end) {
-    const Watch& watch = flow.ends[end];
-    CHECK(watch.cnps_sent > 10);
-    CHECK(watch.shortest_gap_ns >= gap_ns);
-    CHECK(watch.longest_debt_ns <= kPollNs);
-    CHECK(watch.without_mark == 0);
-    CHECK(flow.count(end, Count::kMarkedPackets) == watch.marked);
-    CHECK(flow.count(end, Count::kCnpsSent) == watch.cnps_sent);
-    CHECK(flow.ends[1 - end].cnps_arrived == watch.cnps_sent);
-    CHECK(flow.count(1 - end, Count::kCnpsHandled) == watch.cnps_sent);
-    CHECK(flow.count(end, Count::kCnpsIgnored) == 0);
-    CHECK(flow.count(end, Count::kRequesterGoBacks) == 0);
+    for (const auto& ends : flows.flows) {
+      const Watch& watch = ends[end];
+      INFO("gap " << gap_ns << " ns, end " << end << ": " << watch.cnps_sent << " CNPs of " << watch.marked
+                  << " marks");
+      CHECK(watch.cnps_sent > 10);
+      CHECK(watch.shortest_gap_ns >= gap_ns);
+      CHECK(watch.longest_debt_ns <= kPollNs);
+      CHECK(watch.without_mark == 0);
+      CHECK(ends[1 - end].cnps_arrived == watch.cnps_sent);
+    }
+    CHECK(flows.count(end, Count::kMarkedPackets) == flows.sum(end, &Watch::marked));
+    CHECK(flows.count(end, Count::kCnpsSent) == flows.sum(end, &Watch::cnps_sent));
+    CHECK(flows.count(1 - end, Count::kCnpsHandled) == flows.sum(end, &Watch::cnps_sent));
+    CHECK(flows.count(end, Count::kCnpsIgnored) == 0);
+    CHECK(flows.count(end, Count::kRequesterGoBacks) == 0);
   }
 }
