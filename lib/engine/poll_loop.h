@@ -23,9 +23,9 @@
 #include "engine/local_port.h"
 #include "engine/neighbours.h"
 #include "engine/paths.h"
-#include "engine/posting_order.h"
 #include "engine/qp_table.h"
 #include "engine/ready_list.h"
+#include "engine/turn_order.h"
 #include "engine/undated_posts.h"
 #include "port/port.h"
 #include "transport/joint_acks.h"
@@ -255,7 +255,7 @@ class PollLoop {
   unsigned take_doorbells() noexcept;
   /// Fewer stay in the cache, and need not be fetched ahead.
   [[nodiscard]] bool has_many_qps() const noexcept { return qps_.size() > 256; }
-  void foresee_posts(transport::QueuePair& qp) noexcept;
+  void foresee_posts(const transport::QueuePair& qp) noexcept;
   /// What goes to the bulk sink of a path does not hold up what goes to the other one.
   [[nodiscard]] bool has_lanes() const noexcept { return has_lanes_; }
   [[nodiscard]] bool is_crowded(const transport::QueuePair& bulk, Ticks now) const noexcept {
@@ -302,6 +302,7 @@ class PollLoop {
   [[nodiscard]] bool has_frames() const noexcept;
   void on_frame(std::span<const std::byte> frame, Ticks now) noexcept;
   [[nodiscard]] transport::QueuePair* find_again(Qpn qpn) noexcept;
+  [[nodiscard]] transport::QueuePair* find_behind(transport::QueuePair* last, Qpn qpn) const noexcept;
   void on_known(transport::QueuePair& qp, const wire::PacketView& packet, Ticks now) noexcept;
   void on_roce(const wire::PacketView& packet, Ticks now) noexcept;
   [[nodiscard]] bool judge(transport::QueuePair& qp, const wire::PacketView& packet, Ticks now) noexcept;
@@ -422,7 +423,7 @@ class PollLoop {
   ReadyList bulk_ready_;             // those whose requests are bulk
   transport::JointAcks joint_acks_;  // empty behind take_turns(), unless the port had no room
   bool joins_acks_ = false;          // QPs have their turns now, and none were left of before
-  PostingOrder order_;
+  TurnOrder order_;
   UndatedPosts undated_;                             // since now_
   Ticks crowded_until_;                              // bulk transfers do not have the loop to themselves
   const transport::QueuePair* prompt_qp_ = nullptr;  // because of this QP, or others besides

@@ -245,10 +245,10 @@ class WqeRing {
 
 class QueuePair;
 
-/// Whose posts came before and behind those to a QP: engine/posting_order.h.
-struct PostingNeighbours {
-  QueuePair* next = nullptr;
-  QueuePair* previous = nullptr;
+/// Which QP has its turn behind another one: engine/turn_order.h.
+struct Successor {
+  QueuePair* qp = nullptr;
+  std::uint64_t as_of = 0;
 };
 
 struct SendPosting {
@@ -260,7 +260,7 @@ struct SendPosting {
   bool is_xrc : 1 = false;
   bool is_closed : 1 = false;                      ///< nothing can be posted
   std::unique_ptr<AtomicMasks[]> masks = nullptr;  ///< one per slot; nullptr: masked atomics cannot be sent
-  PostingNeighbours neighbours{};
+  Successor successor{};
 };
 static_assert(sizeof(SendPosting) <= 32, "the rest of the application's line");
 struct RecvPosting {
@@ -289,7 +289,8 @@ class SendQueue : public WqeRing<SendWqe, SendPosting> {
     return posting().masks[index & (depth() - 1)];
   }
   /// Of the loop.
-  [[nodiscard]] PostingNeighbours& neighbours() noexcept { return posting().neighbours; }
+  [[nodiscard]] Successor& successor() noexcept { return posting().successor; }
+  [[nodiscard]] const Successor& successor() const noexcept { return posting().successor; }
 
  private:
   void put_masks(SendWqe& wqe, const AtomicMasks* masks, std::uint32_t index) noexcept;

@@ -2,8 +2,10 @@
 #include <catch2/catch.hpp>
 
 #include <memory>
+#include <numeric>
 #include <vector>
 
+#include "base/random.h"
 #include "engine/loop_fixture.h"
 #include "transport/joint_acks.h"
 #include "transport/xrc_domain.h"
@@ -359,7 +361,7 @@ TEST_CASE("an ACK that must not overtake the response of a READ or atomic leaves
 }
 
 TEST_CASE("a joint ACK is an ACK to each QP that it names", "[engine][joint]") {
-  const std::uint32_t count = GENERATE(1U, 2U, 3U, 32U, 300U);  // beyond 256 QPs are fetched ahead
+  const std::uint32_t count = GENERATE(1U, 2U, 3U, 32U, 300U);  // beyond 256 the timers of QPs are taken back
   Company company({.qps = count});
   company.post_all();
   std::vector<std::uint64_t> done;
@@ -372,6 +374,41 @@ TEST_CASE("a joint ACK is an ACK to each QP that it names", "[engine][joint]") {
   REQUIRE(done.size() == count);
   for (std::uint32_t i = 0; i < count; ++i) CHECK(done[i] == kFirst + i);
   CHECK(company.count(Count::kRequesterGhostResponses) == 0);
+}
+
+TEST_CASE("a joint ACK finds its QPs in whatever order it names them, while QPs come and go",
+          "[engine][joint]") {
+  const std::uint64_t seed = GENERATE(1U, 2U, 3U);
+  CAPTURE(seed);
+  Random random(seed);
+  const Options options{.qps = 24};
+  Company company(options);
+  std::vector<std::uint32_t> sent(options.qps, 0);  // by each of the QPs
+  std::vector<std::size_t> order(options.qps);
+  std::iota(order.begin(), order.end(), 0);
+  std::uint32_t next = kFirst + static_cast<std::uint32_t>(options.qps);
+  for (int round = 0; round < 60; ++round) {
+    const auto luck = random.below(4);  // mostly they keep their order
+    if (luck == 0) std::swap(order[random.below(order.size())], order[random.below(order.size())]);
+    if (luck == 1) {
+      const std::size_t i = random.below(company.qps.size());
+      company.f.loop.remove(*company.qps[i], company.f.now());
+      company.qps[i] = company.f.make_qp(next++);
+      company.connect(*company.qps[i], static_cast<std::uint32_t>(i), options);
+      sent[i] = 0;
+    }
+    company.post_all();
+    Acks acks;
+    std::vector<std::uint64_t> expected;
+    for (const std::size_t i : order) {
+      acks.push_back(ack(raw(company.qps[i]->context().qpn), sent[i], sent[i] + 1));
+      ++sent[i];
+      expected.push_back(raw(acks.back().dest_qpn));
+    }
+    company.f.give(joint_ack(company.f.from_peer(), acks));
+    company.f.run(2000);
+    REQUIRE(company.completed() == expected);
+  }
 }
 
 TEST_CASE("what a joint ACK says to one QP does not hang on what it says to others", "[engine][joint]") {
