@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstddef>
+#include <span>
 
 #include "transport/context.h"
 #include "wire/header_pattern.h"
@@ -24,12 +25,19 @@ class KnownPackets {
     }
   };
 
-  /// What frames of that length were like.
-  [[nodiscard]] Kind& of(std::size_t frame_len) noexcept { return kinds_[frame_len / 4 % kKinds]; }
+  /// What frames like that one were like: of that length and that sender, and with the same opcode, if they
+  /// are IPv4 without a VLAN tag.
+  [[nodiscard]] Kind& of(std::span<const std::byte> frame) noexcept {
+    constexpr std::size_t kSender = 11;  // the last byte of its MAC address
+    constexpr std::size_t kOpcode = wire::Ether::kSize + wire::Ipv4::kSize + wire::Udp::kSize;
+    if (frame.size() <= kOpcode) return kinds_[0];
+    const auto byte = [frame](std::size_t at) { return std::to_integer<std::size_t>(frame[at]); };
+    return kinds_[(frame.size() / 4 + byte(kOpcode) + 5 * byte(kSender)) % kKinds];
+  }
 
   /// A QP has taken `packet`.
   void learn(const wire::PacketView& packet, const transport::QpContext& qp) noexcept {
-    Kind& kind = of(packet.frame_len);
+    Kind& kind = of({packet.frame, packet.frame_len});
     if (!kind.pattern.is_shown_by(packet)) kind.pattern.learn(packet);
     const bool is_connected = qp.type == QpType::kRc && packet.op->transport == wire::Transport::kRc;
     kind.path = is_connected ? qp.path : nullptr;
@@ -40,7 +48,7 @@ class KnownPackets {
   }
 
  private:
-  static constexpr std::size_t kKinds = 8;
+  static constexpr std::size_t kKinds = 16;
   static_assert(sizeof(Kind) == 3 * 64, "cache lines");
 
   std::array<Kind, kKinds> kinds_;

@@ -135,7 +135,7 @@ unsigned PollLoop::take_frames(FrameRing& ring, Ticks now) noexcept {
 }
 
 void PollLoop::on_frame(std::span<const std::byte> frame, Ticks now) noexcept {
-  KnownPackets::Kind& known = known_.of(frame.size());
+  KnownPackets::Kind& known = known_.of(frame);
   const wire::PacketView* const like = known.pattern.show(frame);
   if (like != nullptr) [[likely]] {
     QueuePair* const qp = find_again(like->bth.dest_qpn);

@@ -2,6 +2,7 @@
 #include <catch2/catch.hpp>
 
 #include "base/random.h"
+#include "engine/known_packets.h"
 #include "engine/loop_fixture.h"
 
 using namespace uroce;
@@ -164,4 +165,30 @@ TEST_CASE("a loop that knows packets like those before does what one does that k
     taken = knows.f.loop.counters().get(Count::kResponderPackets);
   }
   CHECK(taken > 100);
+}
+
+TEST_CASE("packets of one length are known beside each other if their opcodes or their senders differ",
+          "[engine][known-packets]") {
+  LoopFixture f;
+  const auto qp = f.make_qp(0x10);
+  REQUIRE(f.connect(*qp, LoopFixture::peer_v4()));
+  const auto frame = [&](Opcode opcode, std::uint8_t sender) {
+    wire::FrameAddress from = f.from_peer();
+    from.src_mac.raw.back() = sender;
+    const bool is_first = opcode == Opcode::kRcWriteFirst;
+    return frame_of(
+        {.opcode = opcode, .payload = 1024, .reth = wire::Reth{.length = is_first ? 2048U : 1024U}}, from,
+        qp->context().qpn);
+  };
+  const std::array frames{frame(Opcode::kRcWriteFirst, 2), frame(Opcode::kRcWriteOnly, 2),
+                          frame(Opcode::kRcWriteOnly, 3)};
+  engine::KnownPackets known;
+  for (const Bytes& one : frames) {
+    REQUIRE(one.size() == frames[0].size());
+    wire::PacketView packet;
+    REQUIRE(wire::parse_packet(one, packet) == wire::ParseResult::kRoce);
+    known.learn(packet, qp->context());
+  }
+  for (const Bytes& one : frames) CHECK(known.of(one).pattern.show(one) != nullptr);
+  f.loop.remove(*qp, f.now());
 }
