@@ -80,6 +80,7 @@ unsigned PollLoop::on_tick(unsigned received, Ticks now) noexcept {
   expire_timers(received + more, now);
   neighbours_.on_time(now);
   if (moderation_due_.is_set() && moderation_due_ <= now) wake_moderated(now);
+  if (behind_ != nullptr) catch_up();
   if (next_link_look_.is_set() && next_link_look_ <= now) look_at_link(now);
   if (next_show_.is_set() && next_show_ <= now) show(now);
   if (listener_ != nullptr) listener_->on_time(now);
@@ -387,6 +388,24 @@ void PollLoop::after_request(QueuePair& qp, Ticks now) noexcept {
 [[gnu::noinline]] void PollLoop::take_news(transport::CqRing& cq) noexcept {
   if (cq.take_wake()) signal_eventfd(cq.event_fd());
   moderation_due_ = earlier(moderation_due_, cq.deadline());
+  if (cq.is_behind()) note_behind(cq);
+}
+
+void PollLoop::note_behind(transport::CqRing& cq) noexcept {
+  if (std::exchange(cq.is_listed, true)) return;
+  cq.next_behind = std::exchange(behind_, &cq);
+}
+
+/// CQs whose completions came faster than the application has taken them.
+[[gnu::cold]] void PollLoop::catch_up() noexcept {
+  transport::CqRing* next = std::exchange(behind_, nullptr);
+  while (next != nullptr) {
+    transport::CqRing& cq = *std::exchange(next, next->next_behind);
+    cq.is_listed = false;
+    cq.catch_up();
+    if (cq.is_behind()) note_behind(cq);
+    wake(cq);
+  }
 }
 
 void PollLoop::moderate(transport::CqRing& cq, std::uint32_t count, std::uint64_t period_ns) {
@@ -431,9 +450,10 @@ void PollLoop::make_ready(QueuePair& qp) noexcept {
 }
 
 Ticks PollLoop::deadline(Ticks now) const noexcept {
-  // The wheel does not know its earliest node; while any timer is armed, look once a millisecond.
+  // The wheel does not know its earliest node; while any timer is armed, look once a millisecond, and so for
+  // room in CQs that are behind.
   constexpr std::uint64_t kLookNs = 1'000'000;
-  const Ticks timers = wheel_.armed() > 0 ? now + kLookNs : Ticks{};
+  const Ticks timers = wheel_.armed() > 0 || behind_ != nullptr ? now + kLookNs : Ticks{};
   const Ticks groups = listener_ == nullptr ? Ticks{} : listener_->deadline();
   const Ticks chores = earlier(earlier(neighbours_.deadline(), groups), moderation_due_);
   return earlier(timers, chores.is_set() ? std::max(chores, wheel_.next_tick()) : Ticks{});

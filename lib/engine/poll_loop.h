@@ -383,6 +383,8 @@ class PollLoop {
   }
   void take_news(transport::CqRing& cq) noexcept;
   void wake_moderated(Ticks now) noexcept;
+  void note_behind(transport::CqRing& cq) noexcept;
+  void catch_up() noexcept;
   /// What has happened to it since it was last asked.
   void report_events(transport::QueuePair& qp) noexcept {
     if (const std::uint32_t events = qp.take_events(); events != 0) [[unlikely]]
@@ -418,6 +420,7 @@ class PollLoop {
   Ticks now_;
   Ticks moderation_due_;                       // when the next of these has an event to write, or earlier
   std::vector<transport::CqRing*> moderated_;  // CQs
+  transport::CqRing* behind_ = nullptr;        // those that have late completions
   ReadyList ready_;
   ReadyList inner_ready_;            // those that do not send to the port: it may have no room for the others
   ReadyList bulk_ready_;             // those whose requests are bulk

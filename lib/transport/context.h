@@ -159,14 +159,18 @@ struct alignas(64) QpContext : TimerNode {
   [[nodiscard]] bool is_bulk() const noexcept { return in_flight == InFlight::kLong; }
   [[nodiscard]] bool sends_bulk() const noexcept { return is_bulk() || answers_bulk; }
 
-  /// Adds a completion; a full CQ moves the QP to Error. IBA 11.6.3.3 ?
-  void complete(CqRing& cq, const Wc& wc, bool solicited = false) noexcept {
+  /// Adds the completion of a receive.
+  void complete_receive(const Wc& wc, bool solicited = false) noexcept {
     counters.add(Count::kCompletions);
-    if (cq.push(wc, solicited)) return;
-    if (full_cq.entries == 0) full_cq = cq.size();
-    fail(Fault::kCqOverflow);
+    if (!recv_cq->push(wc, solicited)) [[unlikely]]
+      put_off_receive(wc, solicited);
   }
-
+  // What a CQ has no room for comes later; one that is too small for its QPs moves this one to Error. IBA
+  // 11.6.3.3 ?  Copies, so that who has room keeps all in registers.
+  void put_off_receive(Wc wc, bool solicited) noexcept;
+  void put_off_send(Wc wc, std::uint32_t end) noexcept;
+  /// The slots before `end` are free behind what the send CQ had no room for.
+  void retire_late(std::uint32_t end) noexcept;
   /// The receive in use completes with `fault`.
   void fail_receive(Fault fault) noexcept;
   /// Completes every posted receive with WR_FLUSH_ERR.
@@ -185,6 +189,9 @@ struct alignas(64) QpContext : TimerNode {
     counters.add(counter_of(fault));
   }
   [[nodiscard]] bool has_failed() const noexcept { return fatal != Fault::kNone; }
+
+ private:
+  void overflow(const CqRing& cq) noexcept;
 };
 
 /// Messages longer than that, in bytes, are bulk: on a link that knows the difference they do not hold up

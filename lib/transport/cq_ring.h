@@ -14,6 +14,7 @@
 
 #include "base/asymmetric_barrier.h"
 #include "base/time.h"
+#include "transport/late_completions.h"
 #include "uroce/wc.h"
 
 namespace uroce::transport {
@@ -54,13 +55,18 @@ class CqRing {
   void set_number(std::uint32_t number) noexcept { number_ = number; }
   [[nodiscard]] std::uint32_t entries() const noexcept { return mask_ + 1; }
 
+  /// Completions wait for room, and what completes now has to wait behind them.
+  [[nodiscard]] bool is_behind() const noexcept { return late_ != nullptr; }
+  [[nodiscard]] bool has_room() noexcept { return !is_behind() && has_free_place(); }
   /// @param solicited  also wakes an application that armed for solicited completions only
-  /// @return false: the ring is full and the completion is lost; the caller fails the QP.
+  /// @return false: there is no room; the caller puts it off, or fails the QP.
   [[nodiscard]] bool push(const Wc& wc, bool solicited) noexcept {
-    if (tail_ - cached_head_ > mask_) {
-      cached_head_ = head_.load(std::memory_order_acquire);  // pairs with poll()
-      if (tail_ - cached_head_ > mask_) return false;
-    }
+    if (!has_room()) return false;
+    append(wc, solicited);
+    return true;
+  }
+  /// Likewise. @pre has_room()
+  void append(const Wc& wc, bool solicited) noexcept {
     Cqe& cqe = slots_[tail_ & mask_];
     cqe.store(wc);
     if (has_timestamps_) [[unlikely]]
@@ -68,8 +74,17 @@ class CqRing {
     cqe.sequence.store(++tail_, std::memory_order_release);  // pairs with poll()
     light_barrier();  // pairs with Cq::arm(): either it sees the entry or this the arming
     if (armed_.load(std::memory_order_relaxed) != Armed::kNo) on_armed(solicited, !wc.ok());
-    return true;
   }
+  /// A completion of `qpn` comes when there is room: of a CQ that is as large as its QPs need it.
+  /// @return false: it is not, or as many wait as it has entries; or there is no memory.
+  [[nodiscard]] bool put_off(const LateCompletion& one, Qpn qpn) noexcept;
+  /// Of the loop: its list of CQs that are behind.
+  CqRing* next_behind = nullptr;
+  bool is_listed = false;  ///< there
+  /// Takes in those for which there is room now.
+  void catch_up() noexcept;
+  /// A QP goes away, or is reset: its own are lost.
+  void forget_late(Qpn qpn) noexcept;
 
   [[nodiscard]] std::size_t poll(std::span<Wc> out) noexcept {
     std::size_t count = 0;
@@ -225,6 +240,13 @@ class CqRing {
   };
   static_assert(sizeof(Cqe) == 48 && std::is_trivially_copyable_v<Wc>);
 
+  [[nodiscard]] bool has_free_place() noexcept {
+    if (tail_ - cached_head_ <= mask_) [[likely]]
+      return true;
+    cached_head_ = head_.load(std::memory_order_acquire);  // pairs with poll()
+    return tail_ - cached_head_ <= mask_;
+  }
+
   [[nodiscard]] static std::uint32_t mask_of(std::uint32_t entries) noexcept {
     return std::bit_ceil(entries < 2 ? 2U : entries) - 1;
   }
@@ -277,6 +299,7 @@ class CqRing {
   std::uint32_t waiting_ = 0;                       // completions for their event
   Ticks waiting_since_;                             // the first of them
   Ticks deadline_;                                  // of that event
+  std::unique_ptr<LateCompletions> late_;           // nullptr: none
   alignas(64) std::atomic<std::uint32_t> head_{0};  // application's line
 };
 

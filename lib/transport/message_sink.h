@@ -213,7 +213,7 @@ class MessageSink {
     wc.flags = wc_flag::kWithInv;
   }
   qp_.receives.pop();
-  qp_.complete(*qp_.recv_cq, wc, packet.bth.solicited);
+  qp_.complete_receive(wc, packet.bth.solicited);
 }
 
 }  // namespace uroce::transport

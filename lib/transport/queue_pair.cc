@@ -37,6 +37,28 @@ std::uint32_t QueuePair::grant(std::uint32_t options) {
   return granted;
 }
 
+/// An XRC target has the CQ of whatever queue it takes a receive from, which may go before the QP does.
+[[gnu::cold]] void QpContext::put_off_receive(Wc wc, bool solicited) noexcept {
+  if (type != QpType::kXrcRecv && recv_cq->put_off({.wc = wc, .is_solicited = solicited}, qpn)) return;
+  overflow(*recv_cq);
+}
+
+[[gnu::cold]] void QpContext::put_off_send(Wc wc, std::uint32_t end) noexcept {
+  counters.add(Count::kCompletions);
+  if (send_cq.put_off({.wc = wc, .queue = &sq, .next = end}, qpn)) return;
+  sq.retire(end);
+  overflow(send_cq);
+}
+
+[[gnu::cold]] void QpContext::retire_late(std::uint32_t end) noexcept {
+  if (!send_cq.put_off({.is_told = false, .queue = &sq, .next = end}, qpn)) sq.retire(end);
+}
+
+void QpContext::overflow(const CqRing& cq) noexcept {
+  if (full_cq.entries == 0) full_cq = cq.size();
+  fail(Fault::kCqOverflow);
+}
+
 [[gnu::cold]] void QpContext::fail_receive(Fault fault) noexcept {
   const Wc wc{.wr_id = receives.front().wr_id,
               .qpn = qpn,
@@ -45,7 +67,7 @@ std::uint32_t QueuePair::grant(std::uint32_t options) {
               .opcode = WcOpcode::kRecv,
               .vendor_err = raw(fault)};
   receives.pop();
-  complete(*recv_cq, wc);
+  complete_receive(wc);
 }
 
 void QpContext::flush_receives() noexcept {
@@ -188,6 +210,8 @@ void QueuePair::fall_to_error() noexcept {
 }
 
 void QueuePair::reset() noexcept {
+  ctx_.send_cq.forget_late(ctx_.qpn);
+  ctx_.recv_cq->forget_late(ctx_.qpn);
   reset_halves();
   ctx_.fatal = ctx_.send_fault = Fault::kNone;
   ctx_.fatal_blames_wr = false;

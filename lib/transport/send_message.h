@@ -113,7 +113,11 @@ inline void put_data_headers(FrameWriter& frame, const SendWqe& wqe, const wire:
 /// Completes a send, if it is signaled or failed, and frees the slots before `next`: first, because who sees
 /// the completion may post at once.
 inline void complete_send(QpContext& qp, const SendWqe& wqe, Fault fault, std::uint32_t next) noexcept {
-  if (fault == Fault::kNone && !wqe.has(send_flag::kSignaled)) return qp.sq.retire(next);
+  if (fault == Fault::kNone && !wqe.has(send_flag::kSignaled)) {
+    if (qp.send_cq.is_behind()) [[unlikely]]
+      return qp.retire_late(next);
+    return qp.sq.retire(next);
+  }
   const bool reads = wqe.is_read() || wqe.is_atomic();
   const Wc wc{.wr_id = wqe.wr_id,
               .byte_len = fault == Fault::kNone && reads ? wqe.length : 0,
@@ -122,8 +126,11 @@ inline void complete_send(QpContext& qp, const SendWqe& wqe, Fault fault, std::u
               .status = row(fault).status,
               .opcode = wc_opcode(wqe.opcode),
               .vendor_err = raw(fault)};
+  if (!qp.send_cq.has_room()) [[unlikely]]
+    return qp.put_off_send(wc, next);
   qp.sq.retire(next);
-  qp.complete(qp.send_cq, wc);
+  qp.counters.add(Count::kCompletions);
+  qp.send_cq.append(wc, false);
 }
 
 }  // namespace uroce::transport

@@ -62,7 +62,7 @@ void UdResponder::on_request(const wire::PacketView& packet) noexcept {
   qp_.receives.pop();
   qp_.counters.add(Count::kResponderPackets);
   qp_.counters.add(Count::kResponderMessages);
-  qp_.complete(*qp_.recv_cq, wc, packet.bth.solicited);
+  qp_.complete_receive(wc, packet.bth.solicited);
 }
 
 }  // namespace uroce::transport

@@ -1,10 +1,11 @@
 // Completion queues through the public API: another size, moderated events, timestamps, what overflows say.
 #include <array>
 #include <atomic>
+#include <optional>
 #include <thread>
 #include <vector>
 
-#include "api/ends.h"
+#include "api/side.h"
 
 namespace uroce::api {
 namespace {
@@ -294,6 +295,108 @@ TEST_CASE("a CQ that overflows is told with the size that its QPs need", "[api][
   CHECK(event.text.find("4 entries") != std::string::npos);
   CHECK(event.text.find("128") != std::string::npos);
   CHECK(line.receiver.error_text() == event.text);
+}
+
+namespace {
+
+/// A QP whose CQ is just as large as it needs, and a program that polls it only when no more can be posted.
+struct Greedy {
+  explicit Greedy(Joined& joined)
+      : link(joined),
+        cq(must(Cq::create(link.a.device, 32))),
+        peer_cq(must(Cq::create(link.b.device, 128))),
+        peer(must(Qp::create(link.b.pd, peer_cq, peer_cq, {}))) {
+    begin();
+  }
+  /// With a new QP.
+  void begin() {
+    qp.reset();
+    qp.emplace(must(Qp::create(link.a.pd, cq, cq, {.max_send_wr = 16, .max_recv_wr = 16})));
+    REQUIRE(peer.modify({.state = QpState::kReset}, qp_attr::kState));
+    REQUIRE(join(link.a, *qp, link.b, peer));
+  }
+  [[nodiscard]] bool has_completed(std::uint64_t completions) {
+    return within(5s, [&] {
+      link.a.device.progress();
+      link.b.device.progress();
+      return counter(link.a.device, "completions") >= completions;
+    });
+  }
+  /// WRITEs of nothing until the queue is full; each completes before the next one.
+  /// @param each  so many are one that is signaled
+  void post_all(std::uint64_t each) {
+    const std::uint64_t first = posted;
+    while (posted - first < 1000) {
+      const bool is_signaled = posted % each == each - 1;
+      const SendWr wr{.wr_id = posted,
+                      .opcode = WrOpcode::kRdmaWrite,
+                      .flags = is_signaled ? send_flag::kSignaled : std::uint8_t{0}};
+      const std::uint64_t completions = counter(link.a.device, "completions");
+      if (!qp->post_send(wr)) return;
+      ++posted;
+      if (is_signaled) REQUIRE(has_completed(completions + 1));
+    }
+    FAIL("it takes what cannot have room");
+  }
+  /// All that was posted completes in order.
+  void poll_all(std::uint64_t each) {
+    for (; taken + each <= posted; taken += each) {
+      Wc wc{.status = WcStatus::kGeneralErr};
+      REQUIRE(within(5s, [&] {
+        link.b.device.progress();
+        return cq.poll({&wc, 1}) == 1;
+      }));
+      REQUIRE(wc.ok());
+      REQUIRE(wc.wr_id == taken + each - 1);
+    }
+  }
+
+  Joined& link;
+  Cq cq;
+  Cq peer_cq;
+  Qp peer;
+  std::optional<Qp> qp{};
+  std::uint64_t posted = 0;
+  std::uint64_t taken = 0;
+};
+
+}  // namespace
+
+TEST_CASE("what posts until its queue is full, and polls only then, loses nothing", "[api][cq][overflow]") {
+  Joined link(GENERATE(Mode::kApp, Mode::kLcore));
+  Greedy greedy(link);
+  const std::uint64_t each = GENERATE(1U, 3U);
+  for (int round = 0; round < 20; ++round) {
+    const std::uint64_t before = greedy.posted;
+    greedy.post_all(each);
+    CHECK(greedy.posted - before >= 16);
+    greedy.poll_all(each);
+  }
+  for (AsyncEvent event; link.a.device.next_async_event(event);) {
+    INFO(event.text);
+    CHECK(event.type == AsyncEventType::kPortActive);
+  }
+  CHECK(counter(link.a.device, "cq_overflows") == 0);
+}
+
+TEST_CASE("a QP that goes takes along what its CQ had no room for", "[api][cq][overflow]") {
+  Joined link(Mode::kApp);
+  Greedy greedy(link);
+  greedy.post_all(1);
+  SECTION("it is gone") {
+    greedy.begin();
+  }
+  SECTION("it was reset") {
+    REQUIRE(greedy.qp->modify({.state = QpState::kReset}, qp_attr::kState));
+    REQUIRE(greedy.peer.modify({.state = QpState::kReset}, qp_attr::kState));
+    REQUIRE(join(link.a, *greedy.qp, link.b, greedy.peer));
+  }
+  std::array<Wc, 64> wcs;
+  CHECK(greedy.cq.poll(wcs) <= 32);
+  CHECK(greedy.cq.poll(wcs) == 0);
+  greedy.taken = greedy.posted;
+  greedy.post_all(1);
+  greedy.poll_all(1);
 }
 
 }  // namespace uroce::api
