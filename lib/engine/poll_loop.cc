@@ -185,8 +185,8 @@ void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
   if (wants) make_ready(qp);
 }
 
-/// What a post to the QP behind the next one needs, and the ACK of this one: the ways that QPs usually take
-/// turns.
+/// What a post to the QP behind the next one needs, the way that QPs usually take turns. On Intel that costs
+/// as much as it saves: mem/blocks.cc.
 [[gnu::noinline]] void PollLoop::foresee_posts(const QueuePair& qp) noexcept {
   const QueuePair* const next = order_.behind(qp);
   if (next == nullptr) return;

@@ -102,7 +102,7 @@ class Pool {
     Rest& slab = slabs_[bytes / kLine - 1];
     if (slab.bytes < bytes) {
       std::byte* const next = take_slab();
-      if (slab.bytes != 0) keep(slab.next, slab.bytes);
+      if (slab.bytes != 0) keep(slab.next, slab.bytes);  // less than a block
       slab = {next, kSlab};
     }
     return slab.cut(bytes);
@@ -117,10 +117,9 @@ class Pool {
 
   std::mutex mutex_;
   std::array<Free*, kLargest / kLine> free_{};  // by size
-  std::array<Rest, kLargest / kLine>
-      slabs_{};                            // likewise; less than a block is left of one when the next comes
-  Rest chunk_;                             // whole slabs
-  std::size_t chunk_bytes_ = kFirstChunk;  // of the next one
+  std::array<Rest, kLargest / kLine> slabs_{};  // likewise
+  Rest chunk_;                                  // whole slabs
+  std::size_t chunk_bytes_ = kFirstChunk;       // of the next one
 };
 static_assert(kSlab % kLargest == 0 && kLargePage % kSlab == 0);
 

@@ -165,12 +165,14 @@ struct alignas(64) QpContext : TimerNode {
     if (!recv_cq->push(wc, solicited)) [[unlikely]]
       put_off_receive(wc, solicited);
   }
+
   // What a CQ has no room for comes later; one that is too small for its QPs moves this one to Error. IBA
   // 11.6.3.3 ?  Copies, so that who has room keeps all in registers.
   void put_off_receive(Wc wc, bool solicited) noexcept;
   void put_off_send(Wc wc, std::uint32_t end) noexcept;
   /// The slots before `end` are free behind what the send CQ had no room for.
   void retire_late(std::uint32_t end) noexcept;
+
   /// The receive in use completes with `fault`.
   void fail_receive(Fault fault) noexcept;
   /// Completes every posted receive with WR_FLUSH_ERR.

@@ -23,7 +23,7 @@ void CqRing::catch_up() noexcept {
     const LateCompletion one = late_->first();
     late_->pop();
     // First, because who sees the completion may post at once.
-    if (one.queue != nullptr) one.queue->retire(one.next);
+    if (one.queue != nullptr && !one.queue->is_retired(one.next)) one.queue->retire(one.next);
     if (one.is_told) append(one.wc, one.is_solicited);
   }
   if (late_->empty()) late_.reset();
