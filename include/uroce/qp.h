@@ -18,6 +18,13 @@
 
 namespace uroce {
 
+namespace engine {
+class LoopRunner;
+}
+namespace transport {
+class QueuePair;
+}
+
 /// Queue pair: a send and a receive ring into the poll loop that owns its transport
 /// state.
 ///
@@ -110,6 +117,9 @@ class Qp {
   explicit Qp(std::unique_ptr<Impl> impl) noexcept;
   void take(Qp& other) noexcept;
   std::unique_ptr<Impl> impl_;
+  // Of `impl_`: a post has no need of its cache line.
+  transport::QueuePair* queue_pair_ = nullptr;
+  engine::LoopRunner* runner_ = nullptr;
 };
 
 }  // namespace uroce

@@ -195,7 +195,6 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
   }
 
   const Parts parts;
-  // What posting needs lies in one line.
   Device::Impl& device;
   QpNumber number;
   engine::LoopRunner& runner;
@@ -309,7 +308,8 @@ QpInitAttr granted(QpInitAttr attr) noexcept {
 
 }  // namespace
 
-Qp::Qp(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {}
+Qp::Qp(std::unique_ptr<Impl> impl) noexcept
+    : impl_(std::move(impl)), queue_pair_(impl_->qp.get()), runner_(&impl_->runner) {}
 Qp::~Qp() {
   if (impl_ != nullptr) impl_->part();
 }
@@ -327,7 +327,11 @@ Qp& Qp::operator=(Qp&& other) noexcept {
 
 void Qp::take(Qp& other) noexcept {
   const auto whereabouts = other.impl_ == nullptr ? nullptr : other.impl_->whereabouts;
-  const auto move = [&] { impl_ = std::move(other.impl_); };
+  const auto move = [&] {
+    impl_ = std::move(other.impl_);
+    queue_pair_ = std::exchange(other.queue_pair_, nullptr);
+    runner_ = std::exchange(other.runner_, nullptr);
+  };
   if (whereabouts == nullptr) return move();
   whereabouts->move_to(this, move);
 }
@@ -508,25 +512,26 @@ QpAttr Qp::query() const {
 }
 
 std::size_t Qp::post_send(std::span<const SendWr> wrs, std::size_t least) noexcept {
-  transport::QueuePair& qp = *impl_->qp;
+  transport::QueuePair& qp = *queue_pair_;
+  if (wrs.size() > 1) transport::RcQp::prefetch_sender(qp);  // while the list is being put down
   const QpState state = qp.state();
   if (state == QpState::kReset || state == QpState::kInit || state == QpState::kRtr) return 0;
   std::uint32_t taken = 0;
   while (taken < wrs.size() && qp.context().sq.put(wrs[taken], taken)) ++taken;
   if (taken < least) return taken;
   qp.context().sq.publish(taken);
-  impl_->runner.post(*impl_->qp);
+  runner_->post(qp);
   return taken;
 }
 
 std::size_t Qp::post_recv(std::span<const RecvWr> wrs) noexcept {
-  transport::QueuePair& qp = *impl_->qp;
+  transport::QueuePair& qp = *queue_pair_;
   if (qp.state() == QpState::kReset || !takes_receives(qp.context())) return 0;
   std::uint32_t taken = 0;
   while (taken < wrs.size() && qp.context().receives.own.put(wrs[taken], taken)) ++taken;
   if (taken == 0) return 0;
   qp.context().receives.own.publish(taken);
-  if (qp.must_ring_for_receives()) impl_->runner.post(*impl_->qp);
+  if (qp.must_ring_for_receives()) runner_->post(qp);
   return taken;
 }
 
