@@ -45,6 +45,7 @@ Json Load::to_json() const {
           {"list", list},
           {"outstanding", outstanding},
           {"round_robin", round_robin},
+          {"random_qp", random_qp},
           {"random_region", random_region},
           {"gap_ns", gap_ns}};
 }
@@ -54,6 +55,7 @@ Load Load::from(const Json& json) {
           .list = json.at("list").get<std::uint32_t>(),
           .outstanding = json.at("outstanding").get<std::uint32_t>(),
           .round_robin = json.at("round_robin").get<bool>(),
+          .random_qp = json.at("random_qp").get<bool>(),
           .random_region = json.at("random_region").get<bool>(),
           .gap_ns = json.at("gap_ns").get<std::uint64_t>()};
 }
@@ -135,16 +137,21 @@ void Crowd::learn_rkeys(const Json& rkeys) {
   for (const auto& key : rkeys) peer_regions_.push_back(key.get<std::uint32_t>());
 }
 
+/// xorshift64
+std::uint64_t Crowd::random() noexcept {
+  random_ ^= random_ << 13U;
+  random_ ^= random_ >> 7U;
+  random_ ^= random_ << 17U;
+  return random_;
+}
+
 bool Crowd::post(std::size_t qp) noexcept {
   for (std::uint32_t i = 0; i < load_.list; ++i) {
     const std::uint64_t number = posted_ + i;
     std::uint64_t offset = number % (kMemoryBytes / load_.bytes) * load_.bytes;
     Rkey rkey = peer_rkey_;
     if (load_.random_region && !peer_regions_.empty()) {
-      random_ ^= random_ << 13U;  // xorshift64
-      random_ ^= random_ >> 7U;
-      random_ ^= random_ << 17U;
-      const std::size_t region = random_ % peer_regions_.size();
+      const std::size_t region = random() % peer_regions_.size();
       rkey = Rkey{peer_regions_[region]};
       offset = region * kPiece % kMemoryBytes;
     }
@@ -184,7 +191,7 @@ void Crowd::fill() noexcept {
       if (now < due_) return;
       due_ = std::max(due_ + clock_.from_ns(load_.gap_ns), now - clock_.from_ns(10 * load_.gap_ns));
     }
-    const bool posted = post(next_qp_);
+    const bool posted = post(load_.random_qp ? random() % qps_.size() : next_qp_);
     next_qp_ = next_qp_ + 1 == qps_.size() ? 0 : next_qp_ + 1;
     if (!posted && tries >= qps_.size()) return;
   }

@@ -18,6 +18,7 @@ struct Load {
   std::uint32_t list = 1;         ///< posted at a time, the last of them signaled
   std::uint32_t outstanding = 1;  ///< lists in flight, of all QPs together
   bool round_robin = true;        ///< false: a QP's next list follows its last one
+  bool random_qp = false;         ///< each list to any QP
   bool random_region = false;     ///< each list into another region of the peer
   std::uint64_t gap_ns = 0;       ///< between lists; 0: as fast as they complete
 
@@ -73,6 +74,7 @@ class Crowd {
         gid_index_(gid_index),
         give_way_(give_way) {}
 
+  [[nodiscard]] std::uint64_t random() noexcept;
   [[nodiscard]] bool post(std::size_t qp) noexcept;
   /// @return messages that have completed.
   std::uint32_t reap() noexcept;

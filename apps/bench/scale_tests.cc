@@ -82,6 +82,11 @@ Figures active_qps(Stage& stage) {
     turns.push_back(turn(fmt::format("many QPs, lists of {}", list), *many, sample, load));
   }
   turns.push_back(turn("few QPs", *few, sample, Load{.bytes = kSmall, .outstanding = kInFlight}));
+  for (const std::uint32_t list : {1U, 16U}) {
+    turns.push_back(
+        turn(fmt::format("any QP, lists of {}", list), *many, sample,
+             Load{.bytes = kSmall, .list = list, .outstanding = kInFlight / list, .random_qp = true}));
+  }
   const auto all = stage.in_turns(turns);
   if (!all) return all.error();
   const auto figure = [&](std::uint32_t list, const std::string& how, const std::string& base,
@@ -91,11 +96,19 @@ Figures active_qps(Stage& stage) {
                     &Reached::rate, kMillions, std::move(goal)},
                    fmt::format("many QPs, lists of {}", list), base);
   };
+  const auto in_any_order = [&](std::uint32_t list) {
+    return compare(*all,
+                   {"active-qps", fmt::format("{} QPs in any order, lists of {}", stage.options().qps, list),
+                    "M/s", &Reached::rate, kMillions},
+                   fmt::format("any QP, lists of {}", list), fmt::format("one QP, lists of {}", list));
+  };
   const Goal goal{"10", 0.80, 0.92};
   return std::vector{figure(1, "1 WRITE each", "one QP, lists of 1", goal),
                      figure(1, fmt::format("1 WRITE each, beside {} QPs", kFew), "few QPs", std::nullopt),
                      figure(4, "4 WRITEs each", "one QP, lists of 4", goal),
-                     figure(16, "16 WRITEs each", "one QP, lists of 16", goal)};
+                     figure(16, "16 WRITEs each", "one QP, lists of 16", goal),
+                     in_any_order(1),
+                     in_any_order(16)};
 }
 
 Figures idle_qps(Stage& stage) {
