@@ -28,7 +28,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 GOAL = 256  # bytes of a QP that a message touches at an end
 RINGS = "send_ring", "receive_ring"
 LINE = 64
-KINDS, ENDS = ("WRITE", "SEND"), ("sender", "receiver")
+KINDS, ENDS = ("WRITE", "SEND", "among"), ("sender", "receiver")
 
 
 def run(program, folder):

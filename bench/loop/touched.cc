@@ -1,11 +1,14 @@
 // What a message touches of its QPs: run by bench/touched.py under a tool that traces loads and stores.
 //
 // Prints a line "mark ADDRESS BYTES", then "range NAME END ADDRESS BYTES" for each piece of memory that
-// belongs to one of the QPs. Each message is sent between two stores to the mark, in the order WRITE, SEND.
+// belongs to one of the QPs. Each message is sent between two stores to the mark, in the order WRITE, SEND,
+// and WRITE among those of other QPs, so that their ACKs share a packet.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "loop/pair.h"
@@ -61,7 +64,8 @@ namespace {
 
 constexpr QpInitAttr kDepth64{.max_send_wr = 64, .max_recv_wr = 64};
 constexpr std::uint32_t kBytes = 64;
-constexpr int kWarmUp = 200;  // messages of a kind: both rings have been gone round
+constexpr std::uint32_t kCrowd = 300;  // other QPs: so many that what is done for many is done
+constexpr int kWarmUp = 200;           // messages of a kind: both rings have been gone round
 constexpr int kMostSteps = 1000;
 
 volatile std::uint64_t mark = 0;
@@ -82,7 +86,7 @@ void tell_ring(const char* name, const char* end, const Ring& ring) {
 /// @return what came from the heap for it: what is made only once for all QPs of a loop or of a peer was made
 /// for the one before
 std::vector<Block> add_qp(End& end, Qpn qpn) {
-  end.crowd.reserve(2);
+  end.crowd.reserve(end.crowd.size() + 1);
   taken.count = 0;
   taken.is_on = true;
   auto qp =
@@ -111,26 +115,33 @@ void tell_end(const char* name, End& end, const std::vector<Block>& made,
     for (const Block& block : *blocks) tell("heap", name, block.begin, block.bytes);
 }
 
-/// One message with its ACK and both completions, as an application has it.
-void send(Pair& pair, const SendWr& wr) {
-  const bool is_send = wr.opcode == WrOpcode::kSend;
-  Wc wc[2];
-  if (is_send) pair.b->post_recv(kBytes);
-  transport::RcQp& qp = *pair.a->crowd.front();
-  pair.a->put(qp, wr, kBytes);
-  pair.a->loop.post(qp, pair);
-  bool is_completed = false;
-  bool is_received = !is_send;
-  for (int i = 0; i < kMostSteps && !(is_completed && is_received); ++i) {
-    pair.step();
-    is_completed = is_completed || pair.a->cq.poll(wc) != 0;
-    is_received = is_received || pair.b->cq.poll(wc) != 0;
+/// A message of each of these QPs of the sender, in this order, with its ACK and both completions, as an
+/// application has it.
+void send(Pair& pair, const SendWr& wr, std::span<const std::size_t> through) {
+  const std::size_t receives = wr.opcode == WrOpcode::kSend ? through.size() : 0;
+  Wc wc[4];
+  if (receives != 0) pair.b->post_recv(kBytes);
+  for (const std::size_t number : through) {
+    transport::RcQp& qp = *pair.a->crowd[number];
+    pair.a->put(qp, wr, kBytes);
+    pair.a->loop.post(qp, pair);
   }
-  if (!is_completed || !is_received || !pair.is_well()) std::abort();
+  std::size_t completed = 0;
+  std::size_t received = 0;
+  for (int i = 0; i < kMostSteps && (completed < through.size() || received < receives); ++i) {
+    pair.step();
+    completed += pair.a->cq.poll(wc);
+    received += pair.b->cq.poll(wc);
+  }
+  if (completed != through.size() || received != receives || !pair.is_well()) std::abort();
+}
+
+std::uint64_t joint_acks(const Pair& pair) {
+  return pair.b->loop.counters().get(Count::kResponderJointAcks);
 }
 
 int run() {
-  Pair pair(1, kDepth64);
+  Pair pair(kCrowd, kDepth64);
   const std::vector<Block> made[] = {add_qp(*pair.a, Qpn{0x3333}), add_qp(*pair.b, Qpn{0x44444})};
   const std::vector<Block> connected[] = {connect(*pair.a, *pair.b, pair.now()),
                                           connect(*pair.b, *pair.a, pair.now())};
@@ -144,11 +155,15 @@ int run() {
                      .remote_addr = pair.b->sge(0).addr,
                      .rkey = Rkey{pair.b->key}};
   const SendWr message{.opcode = WrOpcode::kSend, .flags = send_flag::kSignaled};
-  for (const SendWr& wr : {write, message}) {
-    for (int i = 0; i < kWarmUp; ++i) send(pair, wr);
+  const std::vector<std::size_t> alone{0};
+  const std::vector<std::size_t> among_others{1, 0, 2};
+  for (const auto& [wr, through] : {std::pair{write, alone}, {message, alone}, {write, among_others}}) {
+    for (int i = 0; i < kWarmUp; ++i) send(pair, wr, through);
+    const std::uint64_t joint = joint_acks(pair);
     mark = 1;
-    send(pair, wr);
+    send(pair, wr, through);
     mark = 2;
+    if (joint_acks(pair) - joint != (through.size() > 1 ? through.size() : 0)) std::abort();
   }
   return 0;
 }

@@ -20,13 +20,14 @@ class TurnOrder {
   }
   /// `second` was behind `first`.
   void learn(transport::QueuePair& first, transport::QueuePair& second) const noexcept {
-    first.context().sq.successor() = {.qp = &second, .as_of = departures_};
+    if (departures_ != kMost) first.context().sq.successor() = {.qp = &second, .as_of = departures_};
   }
   /// A QP goes away: nothing is known of any.
-  void forget() noexcept { ++departures_; }
+  void forget() noexcept { departures_ += departures_ != kMost ? 1 : 0; }
 
  private:
-  std::uint64_t departures_ = 0;
+  static constexpr std::uint32_t kMost = ~0U;  // from then on nothing is learned: no number comes again
+  std::uint32_t departures_ = 0;
 };
 
 }  // namespace uroce::engine

@@ -248,7 +248,7 @@ class QueuePair;
 /// Which QP has its turn behind another one: engine/turn_order.h.
 struct Successor {
   QueuePair* qp = nullptr;
-  std::uint64_t as_of = 0;
+  std::uint32_t as_of = 0;
 };
 
 struct SendPosting {
