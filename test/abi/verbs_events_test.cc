@@ -172,6 +172,9 @@ TEST_CASE("of an XRC target the CQ that overflows is that of a queue in its doma
   VerbsSide a;
   VerbsSide b;
   const Xrc xrc(a, b, 2, has_loops ? 1 : 0);
+  ibv_send_wr none{};
+  ibv_send_wr* bad = nullptr;
+  CHECK(ibv_post_send(xrc.target, &none, &bad) == EINVAL);
   for (int i = 0; i < 4; ++i) xrc.pass_one();
   const ibv_async_event event = event_of(b.context);
   CHECK(event.event_type == IBV_EVENT_CQ_ERR);

@@ -72,6 +72,7 @@ void note_key(const ibv_send_wr& wr) noexcept {
 }  // namespace
 
 int why_not_taken(const QueuePair& qp, const SendWr& wr) {
+  if (qp.qp_base.qp_type == IBV_QPT_XRC_RECV) return EINVAL;
   const bool is_inline = (wr.flags & send_flag::kInline) != 0;
   if (is_inline && length_of(wr.sges) > qp.init.cap.max_inline_data) return EINVAL;
   if (!is_inline && wr.sges.size() > qp.init.cap.max_send_sge) return EINVAL;
