@@ -238,9 +238,7 @@ void PollLoop::remove(QueuePair& qp, Ticks now) noexcept {
   if (owing_ == &qp) owing_ = nullptr;
   if (bulk_qp_ == &qp) bulk_qp_ = nullptr;
   order_.forget();
-  qp.context().send_cq.forget_late(qp.context().qpn);
-  qp.context().recv_cq->forget_late(qp.context().qpn);
-  catch_up();  // nor is a CQ that is no longer behind in the list
+  qp.context().forget_late();
   if (display_ != nullptr) display_->hide(qp);
   wheel_.cancel(qp.context());
   qps_.erase(qp.context().qpn);

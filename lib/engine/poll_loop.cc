@@ -80,7 +80,7 @@ unsigned PollLoop::on_tick(unsigned received, Ticks now) noexcept {
   expire_timers(received + more, now);
   neighbours_.on_time(now);
   if (moderation_due_.is_set() && moderation_due_ <= now) wake_moderated(now);
-  if (behind_ != nullptr) catch_up();
+  if (behind_ != nullptr) take_late();
   if (next_link_look_.is_set() && next_link_look_ <= now) look_at_link(now);
   if (next_show_.is_set() && next_show_ <= now) show(now);
   if (listener_ != nullptr) listener_->on_time(now);
@@ -398,7 +398,7 @@ void PollLoop::note_behind(transport::CqRing& cq) noexcept {
 }
 
 /// CQs whose completions came faster than the application has taken them.
-[[gnu::cold]] void PollLoop::catch_up() noexcept {
+[[gnu::cold]] void PollLoop::take_late() noexcept {
   transport::CqRing* next = std::exchange(behind_, nullptr);
   while (next != nullptr) {
     transport::CqRing& cq = *std::exchange(next, next->next_behind);
@@ -415,6 +415,15 @@ void PollLoop::moderate(transport::CqRing& cq, std::uint32_t count, std::uint64_
   cq.moderate(count, period_ns);
   if (!cq.is_moderated()) std::erase(moderated_, &cq);
   wake(cq);
+}
+
+void PollLoop::forget(transport::CqRing& cq) noexcept {
+  std::erase(moderated_, &cq);
+  for (transport::CqRing** at = &behind_; *at != nullptr; at = &(*at)->next_behind) {
+    if (*at != &cq) continue;
+    *at = cq.next_behind;
+    return;
+  }
 }
 
 /// CQs whose completions have waited long enough for their event.

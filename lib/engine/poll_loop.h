@@ -129,8 +129,12 @@ class PollLoop {
     return handle != nullptr && handle->resolved;
   }
 
-  /// CqRing::moderate() of a CQ of this loop. 0 and 0 before the CQ goes.
+  /// CqRing::moderate() of a CQ of this loop.
   void moderate(transport::CqRing& cq, std::uint32_t count, std::uint64_t period_ns);
+  /// Brings the completions for which CQs have room now.
+  void take_late() noexcept;
+  /// Before the CQ goes.
+  void forget(transport::CqRing& cq) noexcept;
   /// SharedReceives::arm() of an SRQ of this loop.
   void arm_limit(transport::SharedReceives& shared, std::uint32_t limit) noexcept;
 
@@ -384,7 +388,6 @@ class PollLoop {
   void take_news(transport::CqRing& cq) noexcept;
   void wake_moderated(Ticks now) noexcept;
   void note_behind(transport::CqRing& cq) noexcept;
-  void catch_up() noexcept;
   /// What has happened to it since it was last asked.
   void report_events(transport::QueuePair& qp) noexcept {
     if (const std::uint32_t events = qp.take_events(); events != 0) [[unlikely]]

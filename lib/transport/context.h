@@ -172,6 +172,8 @@ struct alignas(64) QpContext : TimerNode {
   void put_off_send(Wc wc, std::uint32_t end) noexcept;
   /// The slots before `end` are free behind what the send CQ had no room for.
   void retire_late(std::uint32_t end) noexcept;
+  /// The QP goes away, or is reset.
+  void forget_late() noexcept;
 
   /// The receive in use completes with `fault`.
   void fail_receive(Fault fault) noexcept;

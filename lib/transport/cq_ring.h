@@ -71,13 +71,12 @@ class CqRing {
     cqe.store(wc);
     if (has_timestamps_) [[unlikely]]
       cqe.stamp(now_->ns());
-    cqe.sequence.store(++tail_, std::memory_order_release);  // pairs with poll()
-    light_barrier();  // pairs with Cq::arm(): either it sees the entry or this the arming
-    if (armed_.load(std::memory_order_relaxed) != Armed::kNo) on_armed(solicited, !wc.ok());
+    publish(cqe, solicited, wc.ok());
   }
-  /// A completion of `qpn` comes when there is room: of a CQ that is as large as its QPs need it.
-  /// @return false: it is not, or as many wait as it has entries; or there is no memory.
-  [[nodiscard]] bool put_off(const LateCompletion& one, Qpn qpn) noexcept;
+  /// A completion of `qpn`, for which there was no room, comes when there is: of a CQ that is as large as its
+  /// QPs need it.
+  /// @return false: it is not, or as many receives wait as it has entries; or there is no memory.
+  [[nodiscard]] bool put_off(LateCompletion one, Qpn qpn) noexcept;
   /// Of the loop: its list of CQs that are behind.
   CqRing* next_behind = nullptr;
   bool is_listed = false;  ///< there
@@ -97,6 +96,10 @@ class CqRing {
     }
     if (count > 0) head_.store(head, std::memory_order_release);  // pairs with push()
     return count;
+  }
+  /// Whether there is more behind what poll() finds: catch_up() brings it.
+  [[nodiscard]] bool shows_late() const noexcept {
+    return shows_late_.load(std::memory_order_acquire);  // pairs with put_off()
   }
   [[nodiscard]] bool is_empty() const noexcept {
     const std::uint32_t head = head_.load(std::memory_order_relaxed);
@@ -240,6 +243,15 @@ class CqRing {
   };
   static_assert(sizeof(Cqe) == 48 && std::is_trivially_copyable_v<Wc>);
 
+  void publish(Cqe& cqe, bool solicited, bool ok) noexcept {
+    cqe.sequence.store(++tail_, std::memory_order_release);  // pairs with poll()
+    light_barrier();  // pairs with Cq::arm(): either it sees the entry or this the arming
+    if (armed_.load(std::memory_order_relaxed) != Armed::kNo) on_armed(solicited, !ok);
+  }
+  /// @pre there is room
+  void take_in(const LateCompletion& one) noexcept;
+  void end_if_none_is_late() noexcept;
+
   [[nodiscard]] bool has_free_place() noexcept {
     if (tail_ - cached_head_ <= mask_) [[likely]]
       return true;
@@ -301,6 +313,7 @@ class CqRing {
   Ticks deadline_;                                  // of that event
   std::unique_ptr<LateCompletions> late_;           // nullptr: none
   alignas(64) std::atomic<std::uint32_t> head_{0};  // application's line
+  std::atomic<bool> shows_late_{false};             // late_ is not empty
 };
 
 }  // namespace uroce::transport

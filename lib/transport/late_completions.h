@@ -1,6 +1,7 @@
 /// Completions for which their CQ has no room yet.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -27,22 +28,28 @@ struct LateCompletion {
 class LateCompletions {
  public:
   [[nodiscard]] bool empty() const noexcept { return all_.empty(); }
-  [[nodiscard]] std::size_t size() const noexcept { return all_.size(); }
+  /// Those that hold no place in a send queue.
+  [[nodiscard]] std::size_t receives() const noexcept { return receives_; }
   [[nodiscard]] const LateCompletion& first() const noexcept { return all_.front(); }
   /// Throws bad_alloc.
-  void add(const LateCompletion& one, Qpn of) {
+  void add(const LateCompletion& one) {
     const bool goes_with_last = !one.is_told && !all_.empty() && all_.back().queue == one.queue;
     goes_with_last ? static_cast<void>(all_.back().next = one.next) : all_.push_back(one);
-    all_.back().wc.qpn = of;
+    receives_ += one.queue == nullptr ? 1U : 0U;
   }
-  void pop() noexcept { all_.pop_front(); }
+  void pop() noexcept {
+    receives_ -= first().queue == nullptr ? 1U : 0U;
+    all_.pop_front();
+  }
   /// Of that QP.
   void forget(Qpn qpn) noexcept {
     std::erase_if(all_, [qpn](const LateCompletion& one) { return one.wc.qpn == qpn; });
+    receives_ = static_cast<std::size_t>(std::ranges::count(all_, nullptr, &LateCompletion::queue));
   }
 
  private:
   std::deque<LateCompletion> all_;
+  std::size_t receives_ = 0;
 };
 
 }  // namespace uroce::transport

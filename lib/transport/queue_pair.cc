@@ -37,10 +37,8 @@ std::uint32_t QueuePair::grant(std::uint32_t options) {
   return granted;
 }
 
-/// An XRC target has the CQ of whatever queue it takes a receive from, which may go before the QP does.
 [[gnu::cold]] void QpContext::put_off_receive(Wc wc, bool solicited) noexcept {
-  if (type != QpType::kXrcRecv && recv_cq->put_off({.wc = wc, .is_solicited = solicited}, qpn)) return;
-  overflow(*recv_cq);
+  if (!recv_cq->put_off({.wc = wc, .is_solicited = solicited}, qpn)) overflow(*recv_cq);
 }
 
 [[gnu::cold]] void QpContext::put_off_send(Wc wc, std::uint32_t end) noexcept {
@@ -52,6 +50,12 @@ std::uint32_t QueuePair::grant(std::uint32_t options) {
 
 [[gnu::cold]] void QpContext::retire_late(std::uint32_t end) noexcept {
   if (!send_cq.put_off({.is_told = false, .queue = &sq, .next = end}, qpn)) sq.retire(end);
+}
+
+/// Those of an XRC target stay in the CQs of its queues, as there stay those that had room.
+void QpContext::forget_late() noexcept {
+  send_cq.forget_late(qpn);
+  if (type != QpType::kXrcRecv) recv_cq->forget_late(qpn);
 }
 
 void QpContext::overflow(const CqRing& cq) noexcept {
@@ -210,8 +214,7 @@ void QueuePair::fall_to_error() noexcept {
 }
 
 void QueuePair::reset() noexcept {
-  ctx_.send_cq.forget_late(ctx_.qpn);
-  ctx_.recv_cq->forget_late(ctx_.qpn);
+  ctx_.forget_late();
   reset_halves();
   ctx_.fatal = ctx_.send_fault = Fault::kNone;
   ctx_.fatal_blames_wr = false;

@@ -25,9 +25,7 @@ Cq::Impl::Impl(Device::Impl& device_impl, const CqAttr& attr)
 }
 
 Cq::Impl::~Impl() {
-  if (ring.is_moderated()) {
-    runner.execute([this](engine::PollLoop& owner, Ticks) { owner.moderate(ring, 0, 0); });
-  }
+  runner.execute([this](engine::PollLoop& owner, Ticks) { owner.forget(ring); });
   if (known_fd() >= 0) close(known_fd());
 }
 
@@ -78,6 +76,17 @@ Error no_memory(std::uint32_t entries) {
     first = ring.head();
   }
   return kept;
+}
+
+[[gnu::noinline]] std::size_t Cq::Impl::take_late(std::span<Wc> out) noexcept {
+  std::size_t count = 0;
+  while (count < out.size() && ring.shows_late()) {
+    runner.execute([](engine::PollLoop& owner, Ticks) { owner.take_late(); });
+    const std::size_t more = take(out.subspan(count));
+    if (more == 0) break;
+    count += more;
+  }
+  return count;
 }
 
 bool Cq::Impl::is_gone(Qpn qpn, std::uint32_t index) const noexcept {
@@ -183,9 +192,14 @@ Status Cq::moderate(std::uint16_t count, std::chrono::microseconds period) {
 }
 
 std::size_t Cq::poll(std::span<Wc> out) noexcept {
-  if (const std::size_t count = impl_->take(out); count != 0) return count;
-  impl_->runner.run_from_application();
-  return impl_->take(out);
+  std::size_t count = impl_->take(out);
+  if (count == 0) {
+    impl_->runner.run_from_application();
+    count = impl_->take(out);
+  }
+  if (count < out.size() && impl_->ring.shows_late()) [[unlikely]]
+    count += impl_->take_late(out.subspan(count));
+  return count;
 }
 
 void Cq::arm(bool solicited_only) noexcept {

@@ -32,6 +32,8 @@ struct Cq::Impl {
 
   /// Takes completions, without those of QPs that are gone.
   std::size_t take(std::span<Wc> out) noexcept { return ring.is_empty() ? 0 : take_some(out); }
+  /// Those that had no room, too: fewer than wanted means that there are no more. Waits for the loop.
+  std::size_t take_late(std::span<Wc> out) noexcept;
   /// One more QP, or one less, can be purged. The former may throw bad_alloc.
   void add_qp();
   void remove_qp() noexcept;

@@ -25,6 +25,14 @@ namespace uroce {
 
 namespace {
 
+QpInitAttr granted(QpInitAttr attr) noexcept {
+  attr.max_send_wr = std::bit_ceil(std::max(attr.max_send_wr, 1U));
+  attr.max_recv_wr = std::bit_ceil(std::max(attr.max_recv_wr, 1U));
+  attr.max_send_sge = std::max(attr.max_send_sge, 1U);
+  attr.max_recv_sge = std::max(attr.max_recv_sge, 1U);
+  return attr;
+}
+
 /// Of its own.
 bool takes_receives(const transport::QpContext& ctx) noexcept {
   const bool is_xrc = ctx.init.type == QpType::kXrcSend || ctx.init.type == QpType::kXrcRecv;
@@ -71,7 +79,8 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
         device(made_of.device),
         number(std::move(given)),
         runner(made_of.runner),
-        qp(make_queue_pair(number.qpn(), init)) {}
+        asked{init.max_send_wr, init.max_recv_wr},
+        qp(make_queue_pair(number.qpn(), granted(init))) {}
 
   ~Impl() {
     forget_handles();
@@ -174,30 +183,33 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
       any->execute([](engine::PollLoop& loop, Ticks now) { loop.let_pass_what_is_old(now); });
     }
   }
-  /// How many completions its CQs may have to hold.
+  /// How many completions its CQs may have to hold. As many as were asked for: a CQ of 32 is made for 32
+  /// sends and no receives, which are given queues of 32 and 1.
   void count_demand() {
-    const QpInitAttr& init = qp->context().init;
     if (parts.send_cq != nullptr) parts.send_cq->add_qp();
     if (parts.recv_cq != nullptr) parts.recv_cq->add_qp();
     if (parts.srq != nullptr) parts.srq->demand.add(parts.recv_cq->ring);
-    if (parts.send_cq != nullptr) parts.send_cq->ring.add_demand(init.max_send_wr);
-    if (takes_receives(qp->context())) parts.recv_cq->ring.add_demand(init.max_recv_wr);
+    if (parts.send_cq != nullptr) parts.send_cq->ring.add_demand(asked.sends);
+    if (takes_receives(qp->context())) parts.recv_cq->ring.add_demand(asked.receives);
     is_counted = true;
   }
   void forget_demand() noexcept {
     if (!is_counted) return;
-    const QpInitAttr& init = qp->context().init;
     if (parts.send_cq != nullptr) parts.send_cq->remove_qp();
     if (parts.recv_cq != nullptr) parts.recv_cq->remove_qp();
     if (parts.srq != nullptr) parts.srq->demand.remove(parts.recv_cq->ring);
-    if (parts.send_cq != nullptr) parts.send_cq->ring.remove_demand(init.max_send_wr);
-    if (takes_receives(qp->context())) parts.recv_cq->ring.remove_demand(init.max_recv_wr);
+    if (parts.send_cq != nullptr) parts.send_cq->ring.remove_demand(asked.sends);
+    if (takes_receives(qp->context())) parts.recv_cq->ring.remove_demand(asked.receives);
   }
 
   const Parts parts;
   Device::Impl& device;
   QpNumber number;
   engine::LoopRunner& runner;
+  struct {
+    const std::uint32_t sends;
+    const std::uint32_t receives;
+  } asked;  // for, not granted
   std::unique_ptr<transport::QueuePair> qp;
   std::uint32_t ece_vendor = 0;                // as last asked for
   bool is_counted = false;                     // in the demand of its CQs
@@ -298,14 +310,6 @@ std::string describe_failure(const transport::QpContext& ctx, const engine::Addr
   return text + "; and its " + cq;
 }
 
-QpInitAttr granted(QpInitAttr attr) noexcept {
-  attr.max_send_wr = std::bit_ceil(std::max(attr.max_send_wr, 1U));
-  attr.max_recv_wr = std::bit_ceil(std::max(attr.max_recv_wr, 1U));
-  attr.max_send_sge = std::max(attr.max_send_sge, 1U);
-  attr.max_recv_sge = std::max(attr.max_recv_sge, 1U);
-  return attr;
-}
-
 }  // namespace
 
 Qp::Qp(std::unique_ptr<Impl> impl) noexcept
@@ -350,7 +354,7 @@ Result<std::unique_ptr<Qp::Impl>> Qp::Impl::make(const Parts& parts, const QpIni
   try {
     auto qpn = parts.qpn.has_value() ? parts.device.take_qpn(*parts.qpn) : parts.device.take_qpn(parts.loop);
     if (!qpn) return qpn.error();
-    auto impl = std::make_unique<Impl>(parts, QpNumber(parts.device, *qpn), granted(init));
+    auto impl = std::make_unique<Impl>(parts, QpNumber(parts.device, *qpn), init);
     impl->enter();
     impl->remember_handles();
     return impl;

@@ -62,9 +62,8 @@ Result<Srq> Srq::make(Pd& pd, const SrqInitAttr& attr) {
   if (attr.max_sge > device.limits.max_sge) {
     return Error{Errc::kInvalid, "max_sge is at most " + std::to_string(device.limits.max_sge)};
   }
-  const SrqInitAttr granted{.max_wr = std::bit_ceil(attr.max_wr), .max_sge = std::max(attr.max_sge, 1U)};
   try {
-    auto impl = std::make_unique<Impl>(device, pd.number(), granted);
+    auto impl = std::make_unique<Impl>(device, pd.number(), attr);
     if (impl->number.value() == 0) return Error{Errc::kLimit, "all numbers of SRQs are in use"};
     return Srq(std::move(impl));
   } catch (const std::bad_alloc&) {
@@ -94,7 +93,7 @@ Status Srq::resize(std::uint32_t max_wr) {
                  "more than " + std::to_string(depth) + " receives are posted, or the limit is above that"};
   }
   impl_->attr.max_wr = depth;
-  impl_->demand.resize(depth);
+  impl_->demand.resize(max_wr);
   return {};
 }
 

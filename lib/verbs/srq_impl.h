@@ -1,6 +1,8 @@
 /// The inside of an Srq.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <mutex>
 #include <vector>
@@ -83,13 +85,13 @@ class SrqDemand {
 };
 
 struct Srq::Impl {
-  Impl(Device::Impl& device, std::uint32_t pd, const SrqInitAttr& granted)
+  Impl(Device::Impl& device, std::uint32_t pd, const SrqInitAttr& asked)
       : limits(device.limits),
         place(device),
         number(device),
-        attr(granted),
-        shared(number.value(), pd, granted.max_wr, granted.max_sge),
-        demand(granted.max_wr) {}
+        attr{.max_wr = std::bit_ceil(asked.max_wr), .max_sge = std::max(asked.max_sge, 1U)},
+        shared(number.value(), pd, attr.max_wr, attr.max_sge),
+        demand(asked.max_wr) {}
   ~Impl() {
     if (domain == nullptr) return;
     place.execute([this](engine::PollLoop&, Ticks) { domain->remove(shared); });

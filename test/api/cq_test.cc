@@ -301,9 +301,12 @@ namespace {
 
 /// A QP whose CQ is just as large as it needs, and a program that polls it only when no more can be posted.
 struct Greedy {
-  explicit Greedy(Joined& joined)
+  static constexpr QpInitAttr kQueues{.max_send_wr = 16, .max_recv_wr = 16};
+
+  explicit Greedy(Joined& joined, std::uint32_t entries = 32, const QpInitAttr& queues = kQueues)
       : link(joined),
-        cq(must(Cq::create(link.a.device, 32))),
+        attr(queues),
+        cq(must(Cq::create(link.a.device, entries))),
         peer_cq(must(Cq::create(link.b.device, 128))),
         peer(must(Qp::create(link.b.pd, peer_cq, peer_cq, {}))) {
     begin();
@@ -311,7 +314,7 @@ struct Greedy {
   /// With a new QP.
   void begin() {
     qp.reset();
-    qp.emplace(must(Qp::create(link.a.pd, cq, cq, {.max_send_wr = 16, .max_recv_wr = 16})));
+    qp.emplace(must(Qp::create(link.a.pd, cq, cq, attr)));
     REQUIRE(peer.modify({.state = QpState::kReset}, qp_attr::kState));
     REQUIRE(join(link.a, *qp, link.b, peer));
   }
@@ -352,6 +355,7 @@ struct Greedy {
   }
 
   Joined& link;
+  QpInitAttr attr;
   Cq cq;
   Cq peer_cq;
   Qp peer;
@@ -377,6 +381,58 @@ TEST_CASE("what posts until its queue is full, and polls only then, loses nothin
     CHECK(event.type == AsyncEventType::kPortActive);
   }
   CHECK(counter(link.a.device, "cq_overflows") == 0);
+}
+
+TEST_CASE("a queue needs as many completions as were asked for, not as it was given", "[api][cq][overflow]") {
+  Joined link(Mode::kApp);
+  const auto [entries, attr] = GENERATE(std::pair{16U, QpInitAttr{.max_send_wr = 16, .max_recv_wr = 0}},
+                                        std::pair{32U, QpInitAttr{.max_send_wr = 17, .max_recv_wr = 9}});
+  Greedy greedy(link, entries, attr);
+  for (int round = 0; round < 3; ++round) {
+    const std::uint64_t before = greedy.posted;
+    greedy.post_all(1);
+    CHECK(greedy.posted - before >= entries + attr.max_send_wr);
+    greedy.poll_all(1);
+  }
+  CHECK(counter(link.a.device, "cq_overflows") == 0);
+}
+
+TEST_CASE("late completions of several queues may be more than their CQ has entries", "[api][cq][overflow]") {
+  constexpr QpInitAttr kOdd{.max_send_wr = 33, .max_recv_wr = 0};  // they have 64
+  Joined link(Mode::kApp);
+  Greedy first(link, 128, kOdd);
+  const Cq none = must(Cq::create(link.a.device, 1));
+  std::vector<Qp> others;
+  std::vector<Qp> peers;
+  for (int i = 0; i < 2; ++i) {
+    others.push_back(must(Qp::create(link.a.pd, first.cq, first.cq, kOdd)));
+    peers.push_back(must(Qp::create(link.b.pd, first.peer_cq, first.peer_cq, {})));
+    REQUIRE(join(link.a, others.back(), link.b, peers.back()));
+  }
+  first.post_all(1);  // fills the CQ, and its queue
+  std::uint64_t posted = first.posted;
+  for (Qp& other : others) {
+    for (; other.post_send({.opcode = WrOpcode::kRdmaWrite, .flags = send_flag::kSignaled}); ++posted)
+      REQUIRE(first.has_completed(posted));
+  }
+  CHECK(first.has_completed(posted));
+  CHECK(posted == 128 + 3 * 64);
+  std::vector<Wc> wcs(posted + 1);
+  CHECK(first.cq.poll(wcs) == posted);
+}
+
+/// ibv_poll_cq(3).
+TEST_CASE("a poll that takes fewer completions than it could has left none", "[api][cq][overflow]") {
+  Joined link(GENERATE(Mode::kApp, Mode::kLcore, Mode::kAuto));
+  Greedy greedy(link);
+  std::array<Wc, 256> wcs;
+  for (int round = 0; round < 20; ++round) {
+    const std::uint64_t before = greedy.posted;
+    greedy.post_all(1);
+    REQUIRE(greedy.posted - before == 32 + 16);
+    REQUIRE(greedy.cq.poll(wcs) == greedy.posted - before);
+    REQUIRE(greedy.cq.poll(wcs) == 0);
+  }
 }
 
 TEST_CASE("a QP that goes takes along what its CQ had no room for", "[api][cq][overflow]") {

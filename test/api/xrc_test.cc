@@ -1,4 +1,5 @@
 // Extended reliable connections between two devices.
+#include <array>
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -182,6 +183,41 @@ TEST_CASE("a connection tells which CQ overflowed also when that has gone, with 
     }));
   }
   CHECK_THAT(connection.target.error_text(), Catch::Contains("of " + std::to_string(entries) + " entries"));
+}
+
+TEST_CASE("completions of XRC receives wait for room in a CQ that is as large as its queue",
+          "[xrc][overflow][lifetimes]") {
+  constexpr std::uint32_t kQueue = 16;
+  Joined link(GENERATE(Mode::kApp, Mode::kLcore));
+  Xrcd domain = must(Xrcd::create(link.b.device));
+  std::optional<Connection> connection(std::in_place, link, domain);
+  Mr memory = must(Mr::alloc(link.b.pd, kSlot, access::kAll));
+  Cq cq = must(Cq::create(link.b.device, kQueue));
+  std::optional<Srq> srq(must(Srq::create(link.b.pd, domain, cq, {.max_wr = kQueue})));
+  for (std::uint64_t i = 0; i < 2 * kQueue; ++i) {
+    const Sge sge = memory.sge(0, 8);
+    REQUIRE(srq->post_recv({.wr_id = i, .sges = {&sge, 1}}));
+    REQUIRE(connection->initiator.post_send({.wr_id = i, .remote_srq = srq->number()}));
+    REQUIRE(next(connection->cq, link).ok());
+  }
+  CHECK(connection->target.query().state == QpState::kRts);
+  SECTION("all come") {
+    SECTION("also if their connection has gone") {
+      connection.reset();
+    }
+    SECTION("also if their queue has gone") {
+      srq.reset();
+    }
+    std::array<Wc, 64> wcs;
+    REQUIRE(cq.poll(wcs) == 2 * kQueue);
+    for (std::uint64_t i = 0; i < 2 * kQueue; ++i) CHECK(wcs[i].wr_id == i);
+  }
+  SECTION("the CQ goes first") {
+    connection.reset();
+    srq.reset();
+    { const Cq gone = std::move(cq); }
+    link.b.device.progress();
+  }
 }
 
 TEST_CASE("an XRC domain is on the loop of its first CQ, for as long as something is in it", "[xrc][loops]") {

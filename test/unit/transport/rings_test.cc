@@ -29,6 +29,47 @@ TEST_CASE("a CQ gives completions back in order and refuses what does not fit", 
   }
 }
 
+TEST_CASE("what a CQ had no room for comes in order once it has, and nothing more is put off then",
+          "[transport][cq][overflow]") {
+  CqRing cq(4);
+  cq.add_demand(4);
+  Wc out[8];
+  std::uint64_t next = 0;
+  for (int round = 0; round < 3; ++round) {
+    const std::uint64_t first = next;
+    while (next - first < 4) REQUIRE(cq.push({.wr_id = next++}, false));
+    while (next - first < 8) REQUIRE(cq.put_off({.wc = {.wr_id = next++}}, Qpn{7}));
+    CHECK(cq.shows_late());
+    CHECK_FALSE(cq.put_off({.wc = {.wr_id = 99}}, Qpn{7}));  // as many receives wait as it has entries
+    REQUIRE(cq.poll(out) == 4);
+    CHECK(out[0].wr_id == first);
+    REQUIRE(cq.put_off({.wc = {.wr_id = next++}}, Qpn{7}));  // but now there is room for those
+    REQUIRE(cq.poll(out) == 4);
+    CHECK(out[0].wr_id == first + 4);
+    REQUIRE(cq.put_off({.wc = {.wr_id = next++}}, Qpn{7}));  // and for this one itself
+    CHECK_FALSE(cq.shows_late());
+    REQUIRE(cq.poll(out) == 2);
+    CHECK(out[1].wr_id == next - 1);
+  }
+}
+
+TEST_CASE("the timestamp of a completion is of when it came, not of when there was room",
+          "[transport][cq][timestamps]") {
+  Ticks now{1000};
+  CqRing cq(2, -1, &now, true);
+  cq.add_demand(2);
+  for (int i = 0; i < 2; ++i) REQUIRE(cq.push({}, false));
+  now = Ticks{2000};
+  REQUIRE(cq.put_off({}, Qpn{7}));
+  now = Ticks{3000};
+  Wc out[4];
+  REQUIRE(cq.poll(out) == 2);
+  CHECK(out[1].timestamp_ns == 1000);
+  cq.catch_up();
+  REQUIRE(cq.poll(out) == 1);
+  CHECK(out[0].timestamp_ns == 2000);
+}
+
 TEST_CASE("every field of a completion comes out as it went in", "[transport][cq]") {
   CqRing cq(2);
   const Wc in{.wr_id = 0x0102'0304'0506'0708,
