@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Counts what a 64 B message with its ACK touches of its QP, at its sender and at its receiver.
 
+A WRITE and a SEND alone, and "among": a WRITE whose ACK shares a packet with those of other QPs.
+
 Usage: touched.py [PROGRAM [LIMIT]]
 
 PROGRAM  bench/loop/touched of a build; default: that of build/. It runs under valgrind's lackey, which

@@ -41,7 +41,8 @@ class Cq {
   /// until a queue is full, and polls only then, does not overflow a CQ that is as large as its queues were
   /// asked to be, together. One in a receive queue is free once its receive is used, whether or not the CQ
   /// has room; as many completions as the CQ has entries wait for that then, and it overflows beyond.
-  /// @return how many entries of `out` were filled. If not all were, nothing more had come.
+  /// @return how many entries of `out` were filled. If not all were, nothing more had come: where completions
+  ///   had no room, it waits for the loop to bring them.
   [[nodiscard]] std::size_t poll(std::span<Wc> out) noexcept;
 
   /// Asks for one event on fd() at the next completion (`solicited_only`: a solicited receive or an error).

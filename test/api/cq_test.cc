@@ -401,7 +401,6 @@ TEST_CASE("late completions of several queues may be more than their CQ has entr
   constexpr QpInitAttr kOdd{.max_send_wr = 33, .max_recv_wr = 0};  // they have 64
   Joined link(Mode::kApp);
   Greedy first(link, 128, kOdd);
-  const Cq none = must(Cq::create(link.a.device, 1));
   std::vector<Qp> others;
   std::vector<Qp> peers;
   for (int i = 0; i < 2; ++i) {
