@@ -38,9 +38,10 @@ class Cq {
   /// Takes completions. In Mode::kApp and kAuto it also runs the loop once, so a busy application makes its
   /// own progress. An overflowed CQ loses nothing silently: its QPs go to Error with AsyncEventType::kCqErr.
   /// A place in a send queue is free again once the completion of its request has one in the CQ: what posts
-  /// until a queue is full, and polls only then, does not overflow a CQ that is as large as its queues were
-  /// asked to be, together. One in a receive queue is free once its receive is used, whether or not the CQ
-  /// has room; as many completions as the CQ has entries wait for that then, and it overflows beyond.
+  /// until a queue is full, and polls only then, does not overflow a CQ that is as large as its send queues
+  /// were asked to be, together. One in a receive queue is free once its receive is used, whether or not the
+  /// CQ has room; if that is as large as all its queues were asked to be, as many completions as it has
+  /// entries wait for room then, and it overflows beyond.
   /// @return how many entries of `out` were filled. If not all were, nothing more had come: where completions
   ///   had no room, it waits for the loop to bring them.
   [[nodiscard]] std::size_t poll(std::span<Wc> out) noexcept;

@@ -12,10 +12,10 @@ bool CqRing::put_off(LateCompletion one, Qpn qpn) noexcept try {
     take_in(one);
     return true;
   }
-  const CqSize is = size();
-  const bool is_large_enough = is.demand != 0 && is.demand <= is.entries;
-  const bool is_bounded = one.queue == nullptr && is_behind();  // sends are, by their queues
-  if (!is_large_enough || (is_bounded && late_->receives() >= is.entries)) return false;
+  const bool is_send = one.queue != nullptr;  // then its queue bounds how many wait
+  const std::uint32_t demand = is_send ? send_demand() : size().demand;
+  if (demand == 0 || demand > entries()) return false;
+  if (!is_send && is_behind() && late_->receives() >= entries()) return false;
   if (!is_behind()) late_ = std::make_unique<LateCompletions>();
   late_->add(one);
   shows_late_.store(true, std::memory_order_release);  // pairs with shows_late()

@@ -73,8 +73,8 @@ class CqRing {
       cqe.stamp(now_->ns());
     publish(cqe, solicited, wc.ok());
   }
-  /// A completion of `qpn`, for which there was no room, comes when there is: of a CQ that is as large as its
-  /// QPs need it.
+  /// A completion of `qpn`, for which there was no room, comes when there is: that of a send if the CQ is as
+  /// large as all sends need it, of a receive if that is as large as all need it.
   /// @return false: it is not, or as many receives wait as it has entries; or there is no memory.
   [[nodiscard]] bool put_off(LateCompletion one, Qpn qpn) noexcept;
   /// Of the loop: its list of CQs that are behind.
@@ -176,14 +176,20 @@ class CqRing {
   }
 
   /// Completions that may be outstanding at once: what entries() should be.
-  void add_demand(std::uint32_t completions) noexcept {
-    demand_.fetch_add(completions, std::memory_order_relaxed);
+  void add_receive_demand(std::uint32_t completions) noexcept {
+    receive_demand_.fetch_add(completions, std::memory_order_relaxed);
   }
-  void remove_demand(std::uint32_t completions) noexcept {
-    demand_.fetch_sub(completions, std::memory_order_relaxed);
+  void remove_receive_demand(std::uint32_t completions) noexcept {
+    receive_demand_.fetch_sub(completions, std::memory_order_relaxed);
+  }
+  void add_send_demand(std::uint32_t completions) noexcept {
+    send_demand_.fetch_add(completions, std::memory_order_relaxed);
+  }
+  void remove_send_demand(std::uint32_t completions) noexcept {
+    send_demand_.fetch_sub(completions, std::memory_order_relaxed);
   }
   [[nodiscard]] CqSize size() const noexcept {
-    return {entries(), demand_.load(std::memory_order_relaxed), number_};
+    return {entries(), send_demand() + receive_demand_.load(std::memory_order_relaxed), number_};
   }
   /// Index one past the newest entry: entries before it existed when it was read. Loop or quiescent caller.
   [[nodiscard]] std::uint32_t tail() const noexcept { return tail_; }
@@ -248,6 +254,9 @@ class CqRing {
     light_barrier();  // pairs with Cq::arm(): either it sees the entry or this the arming
     if (armed_.load(std::memory_order_relaxed) != Armed::kNo) on_armed(solicited, !ok);
   }
+  [[nodiscard]] std::uint32_t send_demand() const noexcept {
+    return send_demand_.load(std::memory_order_relaxed);
+  }
   /// @pre there is room
   void take_in(const LateCompletion& one) noexcept;
   void end_if_none_is_late() noexcept;
@@ -300,7 +309,8 @@ class CqRing {
   bool is_moderated_ = false;
   std::uint32_t moderation_count_ = 0;
   std::uint64_t moderation_period_ns_ = 0;
-  std::atomic<std::uint32_t> demand_{0};
+  std::atomic<std::uint32_t> send_demand_{0};
+  std::atomic<std::uint32_t> receive_demand_{0};
   std::uint32_t number_ = 0;
   alignas(64) std::uint32_t tail_ = 0;  // loop's line
   std::uint32_t cached_head_ = 0;

@@ -189,8 +189,8 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
     if (parts.send_cq != nullptr) parts.send_cq->add_qp();
     if (parts.recv_cq != nullptr) parts.recv_cq->add_qp();
     if (parts.srq != nullptr) parts.srq->demand.add(parts.recv_cq->ring);
-    if (parts.send_cq != nullptr) parts.send_cq->ring.add_demand(asked.sends);
-    if (takes_receives(qp->context())) parts.recv_cq->ring.add_demand(asked.receives);
+    if (parts.send_cq != nullptr) parts.send_cq->ring.add_send_demand(asked.sends);
+    if (takes_receives(qp->context())) parts.recv_cq->ring.add_receive_demand(asked.receives);
     is_counted = true;
   }
   void forget_demand() noexcept {
@@ -198,8 +198,8 @@ struct alignas(64) Qp::Impl : mem::InBlocks {
     if (parts.send_cq != nullptr) parts.send_cq->remove_qp();
     if (parts.recv_cq != nullptr) parts.recv_cq->remove_qp();
     if (parts.srq != nullptr) parts.srq->demand.remove(parts.recv_cq->ring);
-    if (parts.send_cq != nullptr) parts.send_cq->ring.remove_demand(asked.sends);
-    if (takes_receives(qp->context())) parts.recv_cq->ring.remove_demand(asked.receives);
+    if (parts.send_cq != nullptr) parts.send_cq->ring.remove_send_demand(asked.sends);
+    if (takes_receives(qp->context())) parts.recv_cq->ring.remove_receive_demand(asked.receives);
   }
 
   const Parts parts;

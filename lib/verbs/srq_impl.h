@@ -55,12 +55,12 @@ class SrqDemand {
       return;
     }
     users_.push_back({&cq, 1});
-    cq.add_demand(receives_);
+    cq.add_receive_demand(receives_);
   }
   void remove(transport::CqRing& cq) noexcept {
     const std::lock_guard lock(mutex_);
     for (User& known : users_) {
-      if (known.cq == &cq && --known.qps == 0) cq.remove_demand(receives_);
+      if (known.cq == &cq && --known.qps == 0) cq.remove_receive_demand(receives_);
     }
     std::erase_if(users_, [](const User& known) { return known.qps == 0; });
   }
@@ -68,8 +68,8 @@ class SrqDemand {
   void resize(std::uint32_t receives) noexcept {
     const std::lock_guard lock(mutex_);
     for (const User& known : users_) {
-      known.cq->add_demand(receives);
-      known.cq->remove_demand(receives_);
+      known.cq->add_receive_demand(receives);
+      known.cq->remove_receive_demand(receives_);
     }
     receives_ = receives;
   }

@@ -32,7 +32,7 @@ TEST_CASE("a CQ gives completions back in order and refuses what does not fit", 
 TEST_CASE("what a CQ had no room for comes in order once it has, and nothing more is put off then",
           "[transport][cq][overflow]") {
   CqRing cq(4);
-  cq.add_demand(4);
+  cq.add_receive_demand(4);
   Wc out[8];
   std::uint64_t next = 0;
   for (int round = 0; round < 3; ++round) {
@@ -57,7 +57,7 @@ TEST_CASE("the timestamp of a completion is of when it came, not of when there w
           "[transport][cq][timestamps]") {
   Ticks now{1000};
   CqRing cq(2, -1, &now, true);
-  cq.add_demand(2);
+  cq.add_receive_demand(2);
   for (int i = 0; i < 2; ++i) REQUIRE(cq.push({}, false));
   now = Ticks{2000};
   REQUIRE(cq.put_off({}, Qpn{7}));
