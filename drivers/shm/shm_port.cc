@@ -66,16 +66,17 @@ unsigned ShmPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
 }
 
 bool ShmPort::arm_rx() noexcept {
-  if (!fall_asleep()) shm::expose_to_producers();
+  fall_asleep();
+  shm::expose_to_producers();
   if (!has_work()) return true;
   disarm_rx();
   return false;
 }
 
-bool ShmPort::fall_asleep() noexcept {
+void ShmPort::fall_asleep() noexcept {
   link_->own_bell(queue_).silence();  // what it was rung for while awake has_work() sees
-  const bool is_drowsy = reader_.fall_asleep();
-  return bulk_reader_.fall_asleep() && is_drowsy;
+  reader_.fall_asleep();
+  bulk_reader_.fall_asleep();
 }
 
 bool ShmPort::has_work() const noexcept {
@@ -86,11 +87,6 @@ void ShmPort::disarm_rx() noexcept {
   reader_.wake_up();
   bulk_reader_.wake_up();
   link_->own_bell(queue_).silence();
-}
-
-void ShmPort::keep_awake() noexcept {
-  reader_.keep_awake();
-  bulk_reader_.keep_awake();
 }
 
 }  // namespace uroce::drivers
