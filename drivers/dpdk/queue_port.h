@@ -28,7 +28,8 @@ class QueuePort final : public port::Port {
   void enter_thread() noexcept override;
   [[nodiscard]] int rx_fd() const noexcept override { return device_->rx_fd(queue_); }
   /// What waits for room tells nobody when there is some.
-  bool arm_rx() noexcept override { return pending_ == 0; }
+  bool arm_rx() noexcept override { return !holds_back(); }
+  [[nodiscard]] bool holds_back() const noexcept override { return pending_ != 0; }
   void disarm_rx() noexcept override;
   [[nodiscard]] port::LinkState link_state() noexcept override;
   void listen(std::span<const MacAddress> groups) noexcept override { device_->listen(groups); }

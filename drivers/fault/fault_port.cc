@@ -262,8 +262,7 @@ void FaultPort::tx_flush() noexcept {
 // --- the rest ---
 
 bool FaultPort::arm_rx() noexcept {
-  if (rx_.store.has_held() || tx_.store.has_held()) return false;  // they need polling
-  return inner_->arm_rx();
+  return !holds_back() && inner_->arm_rx();
 }
 
 FaultCounters FaultPort::fault_counters(fault::Direction direction) const noexcept {

@@ -30,6 +30,8 @@ class PcapPort final : public port::Port {
   [[nodiscard]] int rx_fd() const noexcept override { return inner_->rx_fd(); }
   bool arm_rx() noexcept override;
   void disarm_rx() noexcept override { inner_->disarm_rx(); }
+  void keep_awake() noexcept override { inner_->keep_awake(); }
+  [[nodiscard]] bool holds_back() const noexcept override { return inner_->holds_back(); }
   void enter_thread() noexcept override { inner_->enter_thread(); }
   [[nodiscard]] port::LinkState link_state() noexcept override { return inner_->link_state(); }
   void listen(std::span<const MacAddress> groups) noexcept override { inner_->listen(groups); }

@@ -35,7 +35,8 @@ class Bell {
 [[nodiscard]] bool register_producer() noexcept;
 
 /// After this, each producer either sees what the caller stored before, or the caller sees what it published.
-/// A few microseconds, paid by the one that falls asleep, so that producers need no fence.
+/// Microseconds, paid by the one that falls asleep, so that producers need no fence before kDrowsy
+/// (layout.h).
 void expose_to_producers() noexcept;
 
 }  // namespace uroce::drivers::shm

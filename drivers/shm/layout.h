@@ -28,7 +28,7 @@ namespace uroce::drivers::shm {
 inline constexpr std::size_t kCacheLine = 64;
 inline constexpr std::size_t kPage = 4096;
 inline constexpr std::uint64_t kMagic = 0x6d68'7365'636f'7275;  // "uroceshm"
-inline constexpr std::uint32_t kLayoutVersion = 5;
+inline constexpr std::uint32_t kLayoutVersion = 6;
 
 // Record header: stream:16 lap:1 skip:1 length:14.
 inline constexpr std::uint32_t kHeaderBytes = 4;
@@ -112,8 +112,15 @@ struct alignas(2 * kCacheLine) ProducerLine {
 struct alignas(kCacheLine) ConsumerLine {
   std::atomic<std::uint64_t> ack;       ///< the offer that is being read; 0: none
   std::atomic<std::uint64_t> presence;  ///< epoch (incarnations and new starts so far) << 1 | attached
-  std::atomic<std::uint32_t> sleeping;  ///< 1: wants the bell rung
+  std::atomic<std::uint32_t> sleep;     ///< kAwake, kAsleep or kDrowsy
 };
+
+/// A consumer's sleep, as producers see it. Falling asleep from kAwake takes a barrier on all of their
+/// processors, tens of microseconds on a virtual one; from kDrowsy, while they pass one with each burst,
+/// hardly anything.
+inline constexpr std::uint32_t kAwake = 0;
+inline constexpr std::uint32_t kAsleep = 1;  ///< wants the bell rung
+inline constexpr std::uint32_t kDrowsy = 2;  ///< may fall asleep at any time
 
 /// Written by the consumer for every burst: the producer looks here only when it seems to have run out of
 /// room.

@@ -170,9 +170,10 @@ void MeshPort::tx_flush() noexcept {
 }
 
 bool MeshPort::arm_rx() noexcept {
-  if (waits_ != 0) return false;
-  for (const Way& way : others_) way.port->fall_asleep();
-  shm::expose_to_producers();
+  if (holds_back()) return false;
+  bool are_drowsy = true;
+  for (const Way& way : others_) are_drowsy = way.port->fall_asleep() && are_drowsy;
+  if (!are_drowsy) shm::expose_to_producers();
   if (std::none_of(others_.begin(), others_.end(), [](const Way& way) { return way.port->has_work(); }))
     return true;
   disarm_rx();
@@ -181,6 +182,10 @@ bool MeshPort::arm_rx() noexcept {
 
 void MeshPort::disarm_rx() noexcept {
   for (const Way& way : others_) way.port->disarm_rx();
+}
+
+void MeshPort::keep_awake() noexcept {
+  for (const Way& way : others_) way.port->keep_awake();
 }
 
 port::LinkState MeshPort::link_state() noexcept {

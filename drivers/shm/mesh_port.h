@@ -46,6 +46,8 @@ class MeshPort final : public port::Port {
   [[nodiscard]] int rx_fd() const noexcept override { return bells_; }
   bool arm_rx() noexcept override;
   void disarm_rx() noexcept override;
+  void keep_awake() noexcept override;
+  [[nodiscard]] bool holds_back() const noexcept override { return waits_ != 0; }
   /// Up while a process holds any of the other ends.
   [[nodiscard]] port::LinkState link_state() noexcept override;
   [[nodiscard]] port::PortCounters counters() const noexcept override;

@@ -14,7 +14,7 @@ void RingReader::begin_epoch() noexcept {
   ack_ = 0;
   tag_ = kNoTag;
   line.ack.store(0, std::memory_order_relaxed);
-  line.sleeping.store(0, std::memory_order_relaxed);
+  line.sleep.store(kAwake, std::memory_order_relaxed);
   presence_ = make_presence(presence_epoch(presence_) + 1, true);
   line.presence.store(presence_, std::memory_order_release);  // pairs with RingWriter::claim_unsynchronised
 }

@@ -142,10 +142,22 @@ class RingReader {
   }
 
   /// Asks the producer to ring. What it does not ring for, because it had published it before, has_work()
-  /// tells once expose_to_producers() has been called.
-  void fall_asleep() noexcept { place_.control->consumer.sleeping.store(1, std::memory_order_relaxed); }
+  /// tells, if it was drowsy, otherwise once expose_to_producers() has been called.
+  /// @return whether it was drowsy
+  bool fall_asleep() noexcept {
+    std::atomic<std::uint32_t>& sleep = place_.control->consumer.sleep;
+    const bool is_drowsy = sleep.load(std::memory_order_relaxed) != kAwake;
+    sleep.store(kAsleep, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with RingWriter::wake_consumer()
+    return is_drowsy;
+  }
   [[nodiscard]] bool has_work() const noexcept;
-  void wake_up() noexcept { place_.control->consumer.sleeping.store(0, std::memory_order_relaxed); }
+  /// Also if it has not been asleep.
+  void wake_up() noexcept {
+    std::atomic<std::uint32_t>& sleep = place_.control->consumer.sleep;
+    if (sleep.load(std::memory_order_relaxed) == kAsleep) sleep.store(kDrowsy, std::memory_order_relaxed);
+  }
+  void keep_awake() noexcept { place_.control->consumer.sleep.store(kAwake, std::memory_order_relaxed); }
   /// Leaves in good order: the producer stops at once.
   void detach() noexcept;
 

@@ -152,7 +152,11 @@ void RingWriter::drop() noexcept {
 }
 
 void RingWriter::wake_consumer() noexcept {
-  if (consumer().sleeping.exchange(0, std::memory_order_acq_rel) != 0) bell_.ring();
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with RingReader::fall_asleep()
+  std::uint32_t asleep = kAsleep;
+  if (consumer().sleep.load(std::memory_order_relaxed) == asleep &&
+      consumer().sleep.compare_exchange_strong(asleep, kDrowsy, std::memory_order_acq_rel))
+    bell_.ring();
 }
 
 }  // namespace uroce::drivers::shm

@@ -91,14 +91,14 @@ class RingWriter {
   void flush() noexcept {
     if (position_ == flushed_) return;
     flushed_ = position_;
-    // Publishing and this look must not change places. The sleeper takes care of the processor
-    // (expose_to_producers), this of the compiler.
+    // Publishing and this look must not change places. Who falls asleep for the first time takes care of the
+    // processor (expose_to_producers), this of the compiler.
     if (place_.fence_free) {
       std::atomic_signal_fence(std::memory_order_seq_cst);
     } else {
       std::atomic_thread_fence(std::memory_order_seq_cst);
     }
-    if (consumer().sleeping.load(std::memory_order_relaxed) != 0) wake_consumer();
+    if (consumer().sleep.load(std::memory_order_relaxed) != kAwake) wake_consumer();
   }
 
  private:

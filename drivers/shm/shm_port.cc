@@ -66,17 +66,16 @@ unsigned ShmPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
 }
 
 bool ShmPort::arm_rx() noexcept {
-  fall_asleep();
-  shm::expose_to_producers();
+  if (!fall_asleep()) shm::expose_to_producers();
   if (!has_work()) return true;
   disarm_rx();
   return false;
 }
 
-void ShmPort::fall_asleep() noexcept {
+bool ShmPort::fall_asleep() noexcept {
   link_->own_bell(queue_).silence();  // what it was rung for while awake has_work() sees
-  reader_.fall_asleep();
-  bulk_reader_.fall_asleep();
+  const bool is_drowsy = reader_.fall_asleep();
+  return bulk_reader_.fall_asleep() && is_drowsy;
 }
 
 bool ShmPort::has_work() const noexcept {
@@ -87,6 +86,11 @@ void ShmPort::disarm_rx() noexcept {
   reader_.wake_up();
   bulk_reader_.wake_up();
   link_->own_bell(queue_).silence();
+}
+
+void ShmPort::keep_awake() noexcept {
+  reader_.keep_awake();
+  bulk_reader_.keep_awake();
 }
 
 }  // namespace uroce::drivers

@@ -51,11 +51,12 @@ class ShmPort final : public port::Port {
   }
   [[nodiscard]] int rx_fd() const noexcept override { return link_->own_bell(queue_).fd(); }
   bool arm_rx() noexcept override;
-  /// arm_rx() in two steps, for who has several ports and calls shm::expose_to_producers() in between: it
-  /// interrupts all cores.
-  void fall_asleep() noexcept;
+  /// arm_rx() in two steps, for who has several ports and calls shm::expose_to_producers() in between, which
+  /// interrupts all cores. @return whether the port was drowsy, and that is not needed
+  bool fall_asleep() noexcept;
   [[nodiscard]] bool has_work() const noexcept;
   void disarm_rx() noexcept override;
+  void keep_awake() noexcept override;
   /// Up while a process, even a stopped one, holds the other end.
   [[nodiscard]] port::LinkState link_state() noexcept override {
     return link_->is_peer_alive() ? port::LinkState::kUp : port::LinkState::kDown;

@@ -48,7 +48,15 @@ class Cq {
 
   /// Asks for one event on fd() at the next completion (`solicited_only`: a solicited receive or an error).
   /// Poll once more after it: completions may have come before.
-  void arm(bool solicited_only = false) noexcept;
+  /// @param lingers  the caller will call linger() before it sleeps, and need not wake the loop's helper,
+  /// which
+  ///   otherwise may take a millisecond until it looks
+  void arm(bool solicited_only = false, bool lingers = false) noexcept;
+  /// Before the calling thread sleeps until `fd` is readable, which is fd() or stands for several. In
+  /// Mode::kAuto it runs the loop itself first, for as long as that has paid lately, 20 us at most: what
+  /// comes soon finds it awake. In the other modes it does nothing.
+  /// @return whether `fd` is readable
+  bool linger(int fd) noexcept;
   /// Readable after an event; wait for it with poll(2) or epoll, then call clear_event(). Made when first
   /// asked for.
   /// @return -1, with errno, if no descriptor is left.

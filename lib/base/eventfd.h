@@ -2,7 +2,9 @@
 /// since the functions are points of cancellation, and librspreload takes them over.
 #pragma once
 
+#include <poll.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstddef>
@@ -29,6 +31,13 @@ inline bool signal_eventfd(int fd, std::uint64_t count = 1) noexcept {
 inline std::uint64_t drain_eventfd(int fd) noexcept {
   std::uint64_t count = 0;
   return read_uncancelled(fd, &count, sizeof count) > 0 ? count : 0;
+}
+
+/// Whether read() would not wait.
+inline bool is_readable(int fd) noexcept {
+  pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
+  const timespec at_once{};
+  return syscall(SYS_ppoll, &wanted, 1, &at_once, nullptr, 0) > 0;
 }
 
 }  // namespace uroce

@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -52,25 +53,48 @@ class Held {
   LoopToken& token_;
 };
 
-/// The applications that run a loop, as seen by its thread. It looks whether they have stopped ever more
-/// rarely, until they have: those that wait for what a peer writes into their memory poll now and then, and
-/// call nothing meanwhile.
+/// The calling thread sleeps for as long as it asks to, not 50 us longer.
+void set_fine_timers() noexcept {
+  prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // ns
+}
+
+/// The calling thread gets a core soon after it has been woken, though another one is running there:
+/// Linux 6.12 and later let those go first that ask for little at a time. sched(7), sched_setattr(2).
+void ask_for_short_slices() noexcept {
+  struct {
+    std::uint32_t size;
+    std::uint32_t policy;
+    std::uint64_t flags;
+    std::int32_t nice;
+    std::uint32_t priority;
+    std::uint64_t runtime_ns;
+    std::uint64_t deadline_ns;
+    std::uint64_t period_ns;
+  } terms{};
+  if (syscall(SYS_sched_getattr, 0, &terms, sizeof terms, 0) != 0 || terms.policy != SCHED_OTHER) return;
+  terms.runtime_ns = 100'000;  // the least there is
+  syscall(SYS_sched_setattr, 0, &terms, 0);
+}
+
+/// The applications that run a loop of kLcore, as seen by its thread. It looks whether they have stopped ever
+/// more rarely, until they have: those that wait for what a peer writes into their memory poll now and then,
+/// and call nothing meanwhile.
 class Pollers {
  public:
   /// In the thread that looks.
-  explicit Pollers(const std::atomic<std::uint64_t>& polls) noexcept
-      : polls_(polls), seen_(polls.load(std::memory_order_relaxed)) {
-    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // ns
+  explicit Pollers(const std::atomic<std::uint64_t>& last_poll) noexcept
+      : last_poll_(last_poll), seen_(last_poll.load(std::memory_order_relaxed)) {
+    set_fine_timers();
   }
   /// Sleeps for a while if they have polled since the last call. @return whether they have
   bool leave_to_them() noexcept {
-    const std::uint64_t now = polls_.load(std::memory_order_relaxed);
+    const std::uint64_t now = last_poll_.load(std::memory_order_relaxed);
     if (std::exchange(seen_, now) == now) {
       look_ns_ = kFirstLookNs;
       return false;
     }
     const timespec look{.tv_sec = 0, .tv_nsec = look_ns_};
-    nanosleep(&look, nullptr);  // not "sleeping_": who polls need not wake anybody
+    nanosleep(&look, nullptr);
     look_ns_ = std::min(2 * look_ns_, kLastLookNs);
     return true;
   }
@@ -79,7 +103,7 @@ class Pollers {
   static constexpr long kFirstLookNs = 50'000;
   static constexpr long kLastLookNs = 1'000'000;
 
-  const std::atomic<std::uint64_t>& polls_;
+  const std::atomic<std::uint64_t>& last_poll_;
   std::uint64_t seen_;
   long look_ns_ = kFirstLookNs;
 };
@@ -181,7 +205,7 @@ void LoopRunner::run_mailbox() noexcept {
 void LoopRunner::run_lcore() noexcept {
   loop_.port().enter_thread();
   GiveWay give_way;
-  Pollers pollers(polls_);
+  Pollers pollers(last_poll_);
   while (!stopping_.load(std::memory_order_relaxed)) {
     unsigned work = 0;
     if (waiting_.load(std::memory_order_relaxed) == 0 && token_.try_take()) {
@@ -198,70 +222,122 @@ void LoopRunner::run_lcore() noexcept {
   run_mailbox();
 }
 
-/// The helper leaves the loop alone while applications poll, runs it while there is work, and sleeps
-/// otherwise.
 void LoopRunner::run_helper() noexcept {
-  constexpr int kLookMs = 1;
   loop_.port().enter_thread();
-  Pollers pollers(polls_);
+  set_fine_timers();
+  ask_for_short_slices();
+  HelperTurns turns(loop_.port().rx_fd() >= 0);
+  std::uint32_t sleepers = 0;
   while (!stopping_.load(std::memory_order_acquire)) {
-    if (pollers.leave_to_them()) continue;
-    const Ticks now = clock_.now();
-    if (!help(now)) sleep_until_work(kLookMs);
-  }
-}
-
-/// Runs iterations until none has found work for a while. @return whether there was any work.
-bool LoopRunner::help(Ticks quiet_since) noexcept {
-  constexpr std::uint64_t kPatienceNs = 20'000;
-  const std::uint64_t polls = polls_.load(std::memory_order_relaxed);
-  bool any = false;
-  for (Ticks now = quiet_since; now < quiet_since + kPatienceNs;) {
-    if (!try_own()) {  // somebody else makes progress, perhaps as soon as this core is free
-      sched_yield();
-      return true;
-    }
-    now = clock_.now();  // not before: the loop's time must not run backwards
-    const unsigned work = loop_.run_once(now);
-    const bool more = loop_.has_work();
-    token_.release();
-    if (work == 0 && !more) {
-      // To an application that has but this core. Not if the port wakes sleepers: this thread sleeps soon,
-      // and on a busy machine gets the core back later from a yield, milliseconds, than from sleep.
-      if (loop_.port().rx_fd() < 0) sched_yield();
-      if (polls_.load(std::memory_order_relaxed) != polls) return true;
+    if (std::exchange(sleepers, sleepers_.load(std::memory_order_relaxed)) != sleepers)
+      turns.expect_sleeper();
+    const std::uint64_t away_ns = turns.away(clock_.now(), last_poll());
+    if (away_ns != 0) {
+      rest(away_ns, sleepers);
       continue;
     }
-    any = true;
-    quiet_since = now;
-    if (stopping_.load(std::memory_order_relaxed)) break;
+    const HelperTurns::Turn turn = help(turns.patience());
+    if (sleep_until_work() || turn.found) turns.end(turn, last_poll());
   }
-  return any;
 }
 
-void LoopRunner::sleep_until_work(int timeout_ms) noexcept {
-  pollfd fds[2] = {{.fd = kick_fd_, .events = POLLIN, .revents = 0},
-                   {.fd = -1, .events = POLLIN, .revents = 0}};
-  sleeping_.store(true, std::memory_order_release);
-  heavy_barrier();  // pairs with kick()
+/// Leaves the loop alone for a while, unless somebody is about to sleep. Who polls need not wake anybody.
+void LoopRunner::rest(std::uint64_t ns, std::uint32_t sleepers) noexcept {
+  if (sleep_.load(std::memory_order_relaxed) != Sleep::kNo) keep_awake();
+  rests_.store(true, std::memory_order_seq_cst);  // pairs with expect_sleeper()
+  if (sleepers_.load(std::memory_order_seq_cst) == sleepers) wait_for_kick(-1, ns);
+  rests_.store(false, std::memory_order_relaxed);
+}
+
+/// From now on nobody pays for sleeps. The next one takes longer.
+void LoopRunner::keep_awake() noexcept {
+  if (!try_own()) return;  // another time
+  const Held held(token_);
+  loop_.port().keep_awake();
+  sleep_.store(Sleep::kNo, std::memory_order_relaxed);
+}
+
+/// Runs iterations until none has found work for as long as that, or others have run some for a while, too.
+HelperTurns::Turn LoopRunner::help(std::uint64_t patience_ns) noexcept {
+  constexpr std::uint64_t kTogetherNs = 50'000;
+  HelperTurns::Turn turn;
+  bool was_idle = false;
+  const Ticks polled = last_poll();
+  const Ticks begin = clock_.now();
+  Ticks now = begin;
+  for (Ticks quiet_since = now; !stopping_.load(std::memory_order_relaxed);) {
+    const Found found = run_helped(now);
+    if (now >= begin + kTogetherNs && last_poll() != polled) break;
+    if (found == Found::kWork) {
+      turn.found = true;
+      if (was_idle) turn.gap_ns = std::max(turn.gap_ns, now.ns() - quiet_since.ns());
+      quiet_since = now;
+      was_idle = false;
+      continue;
+    }
+    if (now >= quiet_since + patience_ns) break;
+    was_idle = was_idle || found == Found::kNothing;
+    // To an application that has but this core. Not if the port wakes sleepers: this thread sleeps soon,
+    // and on a busy machine gets the core back later from a yield, milliseconds, than from sleep.
+    if (loop_.port().rx_fd() < 0) sched_yield();
+  }
+  return turn;
+}
+
+/// One iteration, unless others are at it.
+LoopRunner::Found LoopRunner::run_helped(Ticks& now) noexcept {
+  now = clock_.now();
+  if (now < last_poll() + HelperTurns::kFreshNs) {
+    relax();
+    return Found::kOthers;
+  }
+  if (!try_own()) {  // somebody else makes progress, perhaps as soon as this core is free
+    wait_for_kick(-1, nap_ns_);
+    nap_ns_ = std::min(2 * nap_ns_, kLastNapNs);
+    return Found::kOthers;
+  }
+  nap_ns_ = kFirstNapNs;
+  now = clock_.now();  // not before: the loop's time must not run backwards
+  const Held held(token_);
+  return loop_.run_once(now) != 0 || loop_.has_own_work() ? Found::kWork : Found::kNothing;
+}
+
+/// @return whether it has slept: there was no work
+bool LoopRunner::sleep_until_work() noexcept {
+  std::uint64_t ns = kLookNs;
+  int rx_fd = -1;
+  const std::uint64_t polled = last_poll_.load(std::memory_order_relaxed);
+  const bool is_drowsy = sleep_.load(std::memory_order_relaxed) != Sleep::kNo;
+  sleep_.store(may_sleep_long_ ? Sleep::kLong : Sleep::kShort, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with kick()
+  if (!is_drowsy) heavy_barrier();                      // likewise
   bool quiet = try_own();
   if (quiet) {
-    fds[1].fd = loop_.port().rx_fd();
+    rx_fd = loop_.port().rx_fd();
     quiet = !loop_.has_work() && loop_.port().arm_rx();
-    const Ticks now = clock_.now();
-    const bool no_timer = !loop_.deadline(now).is_set();
+    const bool has_timer = loop_.deadline(clock_.now()).is_set();
     token_.release();
-    if (quiet && no_timer && fds[1].fd >= 0) timeout_ms = kLinkLookNs / 1'000'000;
+    if (quiet && !has_timer && rx_fd >= 0 && may_sleep_long_) ns = kLinkLookNs;
   }
-  if (quiet) {
-    poll(fds, 2, timeout_ms);
-    if (fds[0].revents != 0) drain_eventfd(kick_fd_);
-  }
-  sleeping_.store(false, std::memory_order_relaxed);
-  if (fds[1].fd >= 0 && try_own()) {
+  quiet = quiet && !stopping_.load(std::memory_order_acquire);  // its kick may have been taken already
+  const bool is_woken = quiet && wait_for_kick(rx_fd, ns);
+  sleep_.store(Sleep::kDrowsy, std::memory_order_relaxed);
+  may_sleep_long_ = quiet && !is_woken && polled == last_poll_.load(std::memory_order_relaxed);
+  if (rx_fd >= 0 && try_own()) {
     loop_.port().disarm_rx();
     token_.release();
   }
+  return quiet;
+}
+
+/// @return whether there was a kick, or `rx_fd` is readable, before that time was over
+bool LoopRunner::wait_for_kick(int rx_fd, std::uint64_t ns) noexcept {
+  pollfd fds[2] = {{.fd = kick_fd_, .events = POLLIN, .revents = 0},
+                   {.fd = rx_fd, .events = POLLIN, .revents = 0}};
+  const timespec longest{.tv_sec = 0, .tv_nsec = static_cast<long>(ns)};
+  const bool is_woken = ppoll(fds, 2, &longest, nullptr) > 0;
+  if (fds[0].revents != 0) drain_eventfd(kick_fd_);
+  return is_woken;
 }
 
 void LoopRunner::wake_helper() noexcept {

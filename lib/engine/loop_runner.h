@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "engine/clock.h"
+#include "engine/helper_turns.h"
 #include "engine/loop_token.h"
 #include "engine/poll_loop.h"
 #include "uroce/config.h"
@@ -21,8 +22,8 @@ namespace uroce::engine {
 ///
 /// kLcore: a pinned thread owns the loop; commands reach it through the mailbox. While it has its core
 /// together with an application it lends the loop to whoever posts or polls: it cannot run it then. kApp and
-/// kAuto: the token goes to whoever posts or polls; commands take it too. kAuto: a helper thread takes over
-/// when nobody has polled for a while, and sleeps when nothing happens.
+/// kAuto: the token goes to whoever posts or polls; commands take it too. kAuto: a helper thread looks after
+/// the loop of those who do not poll all the time (HelperTurns), and sleeps when nothing happens.
 ///
 /// Threads: run_from_application(), post() and execute() by any; start() and stop() by the creator.
 class LoopRunner final : public Sleeper {
@@ -42,10 +43,12 @@ class LoopRunner final : public Sleeper {
   /// @return whether there was one
   bool run_from_application() noexcept {
     if (!try_own()) return false;
-    const unsigned work = loop_.run_once(clock_.now());
-    polls_.store(polls_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    const Ticks now = clock_.now();
+    const unsigned work = loop_.run_once(now);
+    last_poll_.store(now.ns(), std::memory_order_relaxed);
+    const bool wakes = work != 0 && is_helper_wanted();
     token_.release();
-    if (work != 0) kick();
+    if (wakes) wake_helper();
     return true;
   }
 
@@ -54,11 +57,20 @@ class LoopRunner final : public Sleeper {
   void post(transport::QueuePair& qp) noexcept {
     if (try_own()) {
       loop_.post(qp, clock_);
+      const bool wakes = is_helper_wanted();
       token_.release();
+      if (wakes) wake_helper();
     } else {
       loop_.ring(qp);
+      kick();
     }
-    kick();
+  }
+
+  /// An application that has armed a CQ may sleep from now on: the helper takes over, if it rests.
+  void expect_sleeper() noexcept {
+    if (mode_ != Mode::kAuto) return;
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);  // pairs with rest()
+    if (rests_.load(std::memory_order_seq_cst)) wake_helper();
   }
 
   /// Runs `command` while nobody else touches the loop, and returns when it is done: behind an iteration that
@@ -91,18 +103,40 @@ class LoopRunner final : public Sleeper {
     if (waiting_.load(std::memory_order_relaxed) != 0) return false;  // commands go first
     return token_.try_take();
   }
-  /// Wakes a sleeping helper: work was posted.
+  /// Whether the helper must wake up for what the calling thread leaves behind in the loop. The token makes
+  /// it see a helper that falls asleep, and the helper what there is.
+  [[nodiscard]] bool is_helper_wanted() const noexcept {
+    switch (sleep_.load(std::memory_order_relaxed)) {
+      case Sleep::kNo:
+      case Sleep::kDrowsy:
+        return false;
+      case Sleep::kShort:
+        return loop_.has_work() || loop_.port().holds_back();
+      case Sleep::kLong:
+        return true;  // there may be a timer now
+    }
+    return true;
+  }
+  /// Wakes a sleeping helper: there is work that the calling thread does not do.
   void kick() noexcept {
     if (mode_ != Mode::kAuto) return;
     light_barrier();  // between the post and the look; pairs with sleep_until_work()
-    if (sleeping_.load(std::memory_order_acquire)) wake_helper();
+    if (sleep_.load(std::memory_order_relaxed) == Sleep::kNo) return;
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // likewise, unless that was the first sleep
+    if (sleep_.load(std::memory_order_acquire) != Sleep::kDrowsy) wake_helper();
   }
   void do_execute(const CommandFunction& command);
   void run(const CommandFunction& command);
   void run_lcore() noexcept;
   void run_helper() noexcept;
-  bool help(Ticks quiet_since) noexcept;
-  void sleep_until_work(int timeout_ms) noexcept;
+  HelperTurns::Turn help(std::uint64_t patience_ns) noexcept;
+  enum class Found : std::uint8_t { kOthers, kNothing, kWork };
+  Found run_helped(Ticks& now) noexcept;
+  void rest(std::uint64_t ns, std::uint32_t sleepers) noexcept;
+  void keep_awake() noexcept;
+  bool sleep_until_work() noexcept;
+  bool wait_for_kick(int rx_fd, std::uint64_t ns) noexcept;
+  [[nodiscard]] Ticks last_poll() const noexcept { return Ticks{last_poll_.load(std::memory_order_relaxed)}; }
   void wake_helper() noexcept;
   void run_mailbox() noexcept;
 
@@ -114,16 +148,26 @@ class LoopRunner final : public Sleeper {
   std::atomic<bool> stopping_{false};
 
   LoopToken token_;
-  std::atomic<std::uint32_t> waiting_{0};  // commands that want the token
-  std::atomic<std::uint64_t> polls_{0};    // iterations run by applications
-  std::atomic<bool> lends_{false};         // kLcore: applications may run the loop
+  std::atomic<std::uint32_t> waiting_{0};    // commands that want the token
+  std::atomic<std::uint64_t> last_poll_{0};  // by an application, ns of the clock
+  std::atomic<bool> lends_{false};           // kLcore: applications may run the loop
 
   alignas(64) std::atomic<bool> has_mail_{false};
   std::mutex mail_mutex_;
   Command* mail_head_ = nullptr;
   Command* mail_tail_ = nullptr;
 
-  alignas(64) std::atomic<bool> sleeping_{false};  // the helper may be asleep
+  /// Of the helper. Drowsy: awake, but it may fall asleep at any time without making others pass a barrier.
+  /// Short: it looks at timers soon.
+  enum class Sleep : std::uint8_t { kNo, kDrowsy, kShort, kLong };
+  alignas(64) std::atomic<Sleep> sleep_{Sleep::kNo};
+  std::atomic<bool> rests_{false};                     // it leaves the loop to applications that poll
+  std::atomic<std::uint32_t> sleepers_{0};             // how often one was about to sleep
+  static constexpr std::uint64_t kLookNs = 1'000'000;  // between two looks at timers
+  static constexpr std::uint64_t kFirstNapNs = 10'000;
+  static constexpr std::uint64_t kLastNapNs = 50'000;
+  bool may_sleep_long_ = false;         // helper: nothing has happened during a short sleep
+  std::uint64_t nap_ns_ = kFirstNapNs;  // helper: until it tries again to get the loop
   int kick_fd_ = -1;
 };
 

@@ -173,9 +173,11 @@ class PollLoop {
   [[nodiscard]] bool has_doorbells() const noexcept { return !doorbells_.looks_empty(); }
   /// Or is due so soon that it must not be slept over: a pause between two packets of a QP that is slowed
   /// down would be the longer one of both.
-  [[nodiscard]] bool has_work() const noexcept {
+  [[nodiscard]] bool has_work() const noexcept { return has_own_work() || has_frames(); }
+  /// Likewise, but for frames that have come, from the port or from within the device.
+  [[nodiscard]] bool has_own_work() const noexcept {
     return !ready_.empty() || !inner_ready_.empty() || !bulk_ready_.empty() || owing_ != nullptr ||
-           !joint_acks_.empty() || has_doorbells() || has_frames() || now_ < paced_until_;
+           !joint_acks_.empty() || has_doorbells() || now_ < paced_until_;
   }
   /// When an iteration is due although nothing arrives; unset: never.
   [[nodiscard]] Ticks deadline(Ticks now) const noexcept;

@@ -175,8 +175,13 @@ class Port : public FrameSink {
   /// Asks for one wake-up through rx_fd().
   /// @return false if frames are already waiting, to be seen or to be sent (do not sleep).
   virtual bool arm_rx() noexcept { return true; }
-  /// Ends waiting: clears rx_fd().
+  /// Ends waiting: clears rx_fd(). Those who send may take somewhat longer from now on, for the next arm_rx()
+  /// to take less.
   virtual void disarm_rx() noexcept {}
+  /// Frames wait to be sent by a later call: arm_rx() fails meanwhile, and nobody is woken for them.
+  [[nodiscard]] virtual bool holds_back() const noexcept { return false; }
+  /// It has been waited for the last time for now: those who send need not mind any longer.
+  virtual void keep_awake() noexcept {}
 
   /// The group addresses whose frames must come in, all that are wanted; what else comes in does no harm.
   /// Control: one thread at a time, on the first port of a device and for all of them.

@@ -108,13 +108,19 @@ class CqRing {
     return static_cast<std::int32_t>(sequence - head) <= 0;
   }
 
-  enum class Armed : std::uint8_t { kNo, kSolicited, kAny };
+  /// kLately: no longer, but may be again soon: push() passes a barrier for that, so that arm() need not make
+  /// it.
+  enum class Armed : std::uint8_t { kNo, kLately, kSolicited, kAny };
 
   /// Asks for one event. To ask for less takes back nothing. IBA 11.4.2.2.
   void arm(bool solicited_only) noexcept {
-    if (!solicited_only) return armed_.store(Armed::kAny, std::memory_order_seq_cst);
-    Armed before = Armed::kNo;
-    armed_.compare_exchange_strong(before, Armed::kSolicited, std::memory_order_seq_cst);
+    const Armed wanted = solicited_only ? Armed::kSolicited : Armed::kAny;
+    Armed before = armed_.load(std::memory_order_relaxed);
+    while (before < wanted && !armed_.compare_exchange_weak(before, wanted, std::memory_order_seq_cst,
+                                                            std::memory_order_relaxed))
+      continue;
+    if (before != Armed::kLately) return heavy_barrier();  // pairs with publish(), in whichever thread
+    std::atomic_thread_fence(std::memory_order_seq_cst);   // pairs with on_armed()
   }
   /// Loop: whether there is a wake-up, or a new deadline().
   [[nodiscard]] bool has_news() const noexcept { return has_news_; }
@@ -251,7 +257,7 @@ class CqRing {
 
   void publish(Cqe& cqe, bool solicited, bool ok) noexcept {
     cqe.sequence.store(++tail_, std::memory_order_release);  // pairs with poll()
-    light_barrier();  // pairs with Cq::arm(): either it sees the entry or this the arming
+    light_barrier();  // pairs with arm(): either its caller sees the entry or this the arming
     if (armed_.load(std::memory_order_relaxed) != Armed::kNo) on_armed(solicited, !ok);
   }
   [[nodiscard]] std::uint32_t send_demand() const noexcept {
@@ -273,8 +279,11 @@ class CqRing {
   }
 
   void on_armed(bool solicited, bool failed) noexcept {
-    const bool counts = armed_.load(std::memory_order_relaxed) == Armed::kAny || solicited || failed;
-    if (!counts) return;
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with arm()
+    const Armed armed = armed_.load(std::memory_order_relaxed);
+    if (armed == Armed::kLately) return forget_arming();
+    if (armed == Armed::kSolicited && !solicited && !failed) return;
+    unarmed_ = 0;
     if (is_moderated_ && !failed && !is_enough_with_one_more()) return;
     report();
   }
@@ -294,8 +303,16 @@ class CqRing {
     deadline_ = moderation_period_ns_ == 0 ? Ticks{} : waiting_since_ + moderation_period_ns_;
     has_news_ = has_news_ || deadline_.is_set();
   }
+  /// After so many completions that nobody has armed for, it is as if nobody ever had.
+  void forget_arming() noexcept {
+    constexpr std::uint32_t kMany = 4096;
+    if (++unarmed_ < kMany) return;
+    unarmed_ = 0;
+    Armed lately = Armed::kLately;
+    armed_.compare_exchange_strong(lately, Armed::kNo, std::memory_order_relaxed);
+  }
   void report() noexcept {
-    armed_.store(Armed::kNo, std::memory_order_relaxed);
+    armed_.store(Armed::kLately, std::memory_order_relaxed);
     waiting_ = 0;
     deadline_ = Ticks{};
     has_news_ = wake_ = true;
@@ -319,6 +336,7 @@ class CqRing {
   bool was_silent_ = false;  // there was one without a descriptor to write
   std::atomic<Armed> armed_{Armed::kNo};
   std::uint32_t waiting_ = 0;                       // completions for their event
+  std::uint32_t unarmed_ = 0;                       // in a row, with Armed::kLately
   Ticks waiting_since_;                             // the first of them
   Ticks deadline_;                                  // of that event
   std::unique_ptr<LateCompletions> late_;           // nullptr: none

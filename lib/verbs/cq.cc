@@ -1,6 +1,7 @@
 #include "uroce/cq.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -202,9 +203,33 @@ std::size_t Cq::poll(std::span<Wc> out) noexcept {
   return count;
 }
 
-void Cq::arm(bool solicited_only) noexcept {
+void Cq::arm(bool solicited_only, bool lingers) noexcept {
   impl_->ring.arm(solicited_only);
-  heavy_barrier();  // pairs with CqRing::push(), in whichever thread
+  if (!lingers) impl_->runner.expect_sleeper();
+}
+
+bool Cq::linger(int fd) noexcept {
+  if (impl_->runner.mode() != Mode::kAuto) return false;
+  constexpr std::uint64_t kLookNs = 1'000;
+  const engine::Clock& clock = impl_->device.clock;
+  const Ticks begin = clock.now();
+  const std::uint64_t longest = impl_->patience.ns();
+  bool has_come = false;
+  Ticks looked = begin;
+  while (!has_come && looked < begin + longest) {
+    impl_->runner.run_from_application();
+    if (clock.now() < looked + kLookNs) continue;
+    sched_yield();  // who is to bring the event may have but this core, too
+    has_come = is_readable(fd);
+    looked = clock.now();
+  }
+  if (has_come && looked < begin + longest) {
+    impl_->patience.pays(looked.ns() - begin.ns());
+  } else {
+    impl_->patience.fails();  // also if a yield has taken too long
+  }
+  if (!has_come) impl_->runner.expect_sleeper();
+  return has_come;
 }
 int Cq::fd() const noexcept {
   return impl_->event_fd();
@@ -235,13 +260,15 @@ bool Cq::wait(std::chrono::nanoseconds timeout) {
   const int fd = impl_->event_fd();
   const std::chrono::nanoseconds longest = std::chrono::milliseconds(fd < 0 ? 1 : 1000);
   while (impl_->ring.is_empty()) {
-    arm();
+    arm(false, true);
     if (!impl_->ring.is_empty()) break;
     const std::chrono::nanoseconds left = end - std::chrono::steady_clock::now();
     if (left.count() <= 0) return false;
-    pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
-    const timespec limit = timespec_of(std::min(left, longest));
-    ::ppoll(&wanted, 1, &limit, nullptr);
+    if (!linger(fd)) {
+      pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
+      const timespec limit = timespec_of(std::min(left, longest));
+      ::ppoll(&wanted, 1, &limit, nullptr);
+    }
     clear_event();
   }
   return true;

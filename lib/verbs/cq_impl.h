@@ -8,6 +8,7 @@
 
 #include "base/asymmetric_barrier.h"
 #include "engine/loop_runner.h"
+#include "engine/patience.h"
 #include "transport/cq_ring.h"
 #include "uroce/cq.h"
 #include "verbs/device_impl.h"
@@ -24,6 +25,7 @@ struct Cq::Impl {
   engine::LoopRunner& runner;
   const unsigned loop;
   transport::CqRing ring;
+  engine::Patience patience;  // of who waits for its events
 
   /// The descriptor of its events, made with the first call; -1 with errno: there is none left.
   [[nodiscard]] int event_fd() noexcept;

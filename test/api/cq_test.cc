@@ -246,6 +246,17 @@ TEST_CASE("a wait of less than nothing is over at once", "[api][cq][limits]") {
   CHECK(line.recv_cq.wait(std::chrono::nanoseconds::min()));
 }
 
+TEST_CASE("an event that nobody took is not one of the next wait", "[api][cq][wait]") {
+  Joined link(Mode::kAuto);
+  Line line(link);
+  line.recv_cq.arm();
+  line.send(1);
+  REQUIRE(is_readable(line.recv_cq.fd(), 5000));
+  line.take(1, 1);
+  CHECK_FALSE(line.recv_cq.wait(5ms));
+  CHECK_FALSE(is_readable(line.recv_cq.fd(), 0));
+}
+
 TEST_CASE("an error does not wait for other completions", "[api][cq][moderation]") {
   Joined link(Mode::kAuto);
   Line line(link);

@@ -127,11 +127,19 @@ int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
 }
 
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
-  cq_of(cq).cq->arm(solicited_only != 0);
+  cq_of(cq).cq->arm(solicited_only != 0, cq->channel != nullptr && channel_of(cq->channel).is_slept_on());
   return 0;
 }
 
 namespace {
+
+/// Before the calling thread sleeps until `channel` has an event. @return whether it has one
+bool linger(Channel& channel) noexcept {
+  if (Context::of(channel.context).device().loops() > 1) return false;
+  const std::lock_guard lock(channel.events);
+  channel.found_at_once.store(0, std::memory_order_relaxed);
+  return !channel.cqs.empty() && (*channel.cqs.begin())->cq->linger(channel.fd);
+}
 
 /// Calls `f` with the object that an event concerns, how many of its events programs have taken, and how many
 /// of those they have acknowledged.
@@ -224,12 +232,16 @@ int ibv_destroy_cq(ibv_cq* base) {
 int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
   if (!is_here(*base)) return fail(EIO), -1;
   Channel& channel = channel_of(base);
-  for (;;) {
+  for (bool has_waited = false;; has_waited = true) {
     epoll_event event{};
     const int count = epoll_wait(channel.fd, &event, 1, 0);
     if (count < 0) return -1;
     if (count == 0) {
-      if ((fcntl(channel.fd, F_GETFL) & O_NONBLOCK) != 0) return fail(EAGAIN), -1;
+      if ((fcntl(channel.fd, F_GETFL) & O_NONBLOCK) != 0) {
+        channel.found_at_once.store(Channel::kElsewhere, std::memory_order_relaxed);
+        return fail(EAGAIN), -1;
+      }
+      if (linger(channel)) continue;
       pollfd wanted{.fd = channel.fd, .events = POLLIN, .revents = 0};  // goes on behind a stop: signal(7)
       if (poll(&wanted, 1, -1) < 0 && !(errno == EINTR && goes_on_after_signals())) return -1;
       continue;
@@ -242,6 +254,7 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
     pthread_mutex_unlock(&found->mutex);
     *cq = found->base();
     *cq_context = found->cq_context;
+    if (channel.is_slept_on() && !has_waited) channel.found_at_once.fetch_add(1, std::memory_order_relaxed);
     return 0;
   }
 }

@@ -93,6 +93,14 @@ struct CompletionQueue;
 struct Channel : ibv_comp_channel {
   std::mutex events;
   std::unordered_set<CompletionQueue*> cqs;
+  /// Events in a row that were there already when they were asked for: who takes them may have slept
+  /// elsewhere, in poll(2) or the like, and after so many has.
+  static constexpr unsigned kElsewhere = 8;
+  std::atomic<unsigned> found_at_once{kElsewhere};
+  /// Whether those who arm sleep in ibv_get_cq_event(), which lingers first.
+  [[nodiscard]] bool is_slept_on() const noexcept {
+    return found_at_once.load(std::memory_order_relaxed) < kElsewhere;
+  }
 };
 
 struct CompletionQueue : ibv_cq_ex {

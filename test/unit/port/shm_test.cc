@@ -495,13 +495,28 @@ TEST_CASE("a sleeping end is woken by a new peer whose predecessor died with its
   REQUIRE(link.b->arm_rx());
   SharedBytes shared(link.name);
   const std::size_t sleeping = shm::Geometry{}.control_at(0, link.a->info().side) +
-                               offsetof(shm::RingControl, consumer) + offsetof(shm::ConsumerLine, sleeping);
-  REQUIRE(shared.load32(sleeping) == 1);
-  shared.store32(sleeping, 0);
+                               offsetof(shm::RingControl, consumer) + offsetof(shm::ConsumerLine, sleep);
+  REQUIRE(shared.load32(sleeping) == shm::kAsleep);
+  shared.store32(sleeping, shm::kDrowsy);
   link.a.reset();
   link.a = open_one(options_for(link.name));
   CHECK_FALSE(send(*link.a, random_bytes(100, 1)));  // offers a stream
   CHECK(is_readable(link.b->rx_fd(), 1000));
+}
+
+TEST_CASE("an end that has not slept does not look as if it had", "[shm][sleep]") {
+  Pair link("sleep-states");
+  SharedBytes shared(link.name);
+  const std::size_t sleep = shm::Geometry{}.control_at(0, link.a->info().side) +
+                            offsetof(shm::RingControl, consumer) + offsetof(shm::ConsumerLine, sleep);
+  link.b->disarm_rx();
+  CHECK(shared.load32(sleep) == shm::kAwake);
+  REQUIRE(link.b->arm_rx());
+  CHECK(shared.load32(sleep) == shm::kAsleep);
+  link.b->disarm_rx();
+  CHECK(shared.load32(sleep) == shm::kDrowsy);
+  link.b->keep_awake();
+  CHECK(shared.load32(sleep) == shm::kAwake);
 }
 
 TEST_CASE("two threads exchange frames while one of them sleeps again and again", "[shm][sleep]") {
@@ -521,6 +536,7 @@ TEST_CASE("two threads exchange frames while one of them sleeps again and again"
       if (!frames.empty() || !link.b->arm_rx()) continue;
       was_woken = was_woken && is_readable(link.b->rx_fd(), 10'000);  // there is always more to come
       link.b->disarm_rx();
+      if (seen % 5 == 0) link.b->keep_awake();  // so that sleep begins with its barrier again
     }
   });
   unsigned echoed = 0;

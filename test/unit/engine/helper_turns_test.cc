@@ -1,0 +1,115 @@
+#include "engine/helper_turns.h"
+
+#include <catch2/catch.hpp>
+
+using namespace uroce;
+using engine::HelperTurns;
+
+namespace {
+
+constexpr std::uint64_t kUs = 1000;
+
+/// A helper and an application that both live in this clock.
+struct World {
+  HelperTurns turns{true};
+  Ticks now{1'000'000'000};
+  Ticks last_poll;
+
+  void pass(std::uint64_t ns) { now = now + ns; }
+  void poll() { last_poll = now; }
+  /// Turns until the helper is away. @return how many, at most that
+  unsigned turns_until_away(const HelperTurns::Turn& turn, unsigned most) {
+    for (unsigned done = 0; done < most; ++done) {
+      if (turns.away(now, last_poll) != 0) return done;
+      pass(5 * kUs);
+      poll();
+      turns.end(turn, last_poll);
+    }
+    return most;
+  }
+};
+
+}  // namespace
+
+TEST_CASE("a helper that comes too late for every frame leaves the loop to those who poll",
+          "[engine][helper]") {
+  World w;
+  CHECK(w.turns_until_away({}, 1000) == 8);
+  for (const std::uint64_t us : {100U, 200U, 400U, 800U, 1000U, 1000U}) {  // and they go on polling
+    w.poll();
+    w.pass(1);
+    CHECK(w.turns.away(w.now, w.last_poll) == us * kUs);
+  }
+  w.pass(499 * kUs);
+  CHECK(w.turns.away(w.now, w.last_poll) != 0);
+  w.pass(1 * kUs);  // not any more
+  CHECK(w.turns.away(w.now, w.last_poll) == 0);
+}
+
+TEST_CASE("a helper that finds the frames is away on trial, too, and stays if nobody has polled",
+          "[engine][helper]") {
+  World w;
+  unsigned stayed = 8;
+  for (int trial = 0; trial < 12; ++trial) {
+    CHECK(w.turns_until_away({.found = true}, 10'000) == stayed);
+    w.pass(50 * kUs);  // the application spins on memory
+    CHECK(w.turns.away(w.now, w.last_poll) == 0);
+    stayed = std::min(2 * stayed, 4096U);
+  }
+  // It polls all the time from now on: the helper is no longer needed.
+  CHECK(w.turns_until_away({.found = true}, 10'000) == 4096);
+  for (int look = 0; look < 3; ++look) {
+    w.pass(50 * kUs);
+    w.poll();
+    CHECK(w.turns.away(w.now, w.last_poll) != 0);
+  }
+  w.pass(400 * kUs);
+  CHECK(w.turns.away(w.now, w.last_poll) == 0);
+  CHECK(w.turns_until_away({.found = true}, 10'000) == 8);
+}
+
+TEST_CASE("a helper stays where nobody polls, and for those who sleep until there is an event",
+          "[engine][helper]") {
+  World idle;
+  for (int turn = 0; turn < 10'000; ++turn) {
+    REQUIRE(idle.turns.away(idle.now, idle.last_poll) == 0);
+    idle.pass(kUs);
+    idle.turns.end({.found = turn % 2 == 0}, idle.last_poll);
+  }
+  World events;
+  for (int round = 0; round < 1000; ++round) {
+    events.turns.expect_sleeper();
+    REQUIRE(events.turns_until_away({}, 5) == 5);
+  }
+  // Also from where it is away.
+  World away;
+  CHECK(away.turns_until_away({}, 1000) == 8);
+  CHECK(away.turns.away(away.now, away.last_poll) != 0);
+  away.turns.expect_sleeper();
+  CHECK(away.turns.away(away.now, away.last_poll) == 0);
+}
+
+TEST_CASE("a helper spins for as long as that has brought frames", "[engine][helper]") {
+  HelperTurns turns(true);
+  CHECK(turns.patience() == 20 * kUs);
+  unsigned longest = 0;
+  for (int turn = 1; turn < 320; ++turn) {
+    turns.end({.found = true}, {});
+    if (turns.patience() == 20 * kUs) ++longest;
+    if (turn > 20 && turn % 32 != 0) CHECK(turns.patience() == 0);
+  }
+  CHECK(longest <= 4 + 9);  // until it had learnt, and a try in 32 turns
+  turns.end({.found = true, .gap_ns = 3 * kUs}, {});
+  turns.end({.found = true, .gap_ns = 3 * kUs}, {});  // that was the try
+  CHECK(turns.patience() == 6 * kUs);
+  for (int turn = 0; turn < 3; ++turn) turns.end({.found = true}, {});
+  CHECK(turns.patience() == 6 * kUs);
+  turns.end({.found = true, .gap_ns = 100 * kUs}, {});
+  CHECK(turns.patience() == 20 * kUs);
+  // Where frames do not wake it, it would sleep over them.
+  HelperTurns sleepless(false);
+  for (int turn = 0; turn < 100; ++turn) {
+    sleepless.end({}, {});
+    CHECK(sleepless.patience() == 20 * kUs);
+  }
+}
