@@ -52,7 +52,7 @@ int status_of(F&& act) {
   if (pthread_cancel(waiter) != 0 || pthread_join(waiter, &result) != 0) _exit(2);
   if (result != PTHREAD_CANCELED) _exit(3);
   (void)resolved(file, 1, own.ip, 7000);
-  _exit(uroce_rdma_cm_close(file.fd) == 0 ? 0 : 4);
+  _exit(close_device(file.fd) == 0 ? 0 : 4);
 }
 
 }  // namespace

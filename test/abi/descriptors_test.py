@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What is preloaded for RDMA-CM stands in the way of nothing else: the number of an event channel belongs to
-what is opened next, however the channel was closed, and a path that is none is EFAULT.
+what is opened next, however the channel was closed, and not before that; a path that is none is EFAULT.
 
 descriptors_test.py UROCE
 """
@@ -74,6 +74,49 @@ bind(new_id())
 print("the channel is there")
 """
 
+# As rping ends: one thread closes the channel while the other, which has had an event, comes back for the next.
+# That one waits for ever, as in the kernel, where it would have been there long before.
+READER = """
+import ctypes, os, socket, struct, sys, threading, time
+cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)
+cm.rdma_create_event_channel.restype = ctypes.c_void_p
+sys.setswitchinterval(1000)  # a thread keeps the interpreter until it calls something that lets it go
+address = struct.pack("=H", socket.AF_INET) + struct.pack("!H", 7) + socket.inet_aton("{ip}") + bytes(8)
+def is_in_close():
+    with open(f"/proc/self/task/{{os.getpid()}}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0] == "S"
+def read(channel, seen):
+    event = ctypes.c_void_p()
+    assert cm.rdma_get_cm_event(channel, ctypes.byref(event)) == 0
+    assert cm.rdma_ack_cm_event(event) == 0
+    seen.append("event")
+    while seen[-1] != "closing":
+        time.sleep(0)
+    while not is_in_close():
+        pass
+    answer = cm.rdma_get_cm_event(channel, ctypes.byref(event))
+    seen.append(f"answered {{answer}}, " + os.strerror(ctypes.get_errno()))
+def close_meanwhile():
+    channel = ctypes.c_void_p(cm.rdma_create_event_channel())
+    made = ctypes.c_void_p()
+    assert cm.rdma_create_id(channel, ctypes.byref(made), None, 0x106) == 0
+    seen = [""]
+    reader = threading.Thread(target=read, args=(channel, seen), daemon=True)
+    reader.start()
+    assert cm.rdma_resolve_addr(made, None, address, 20) == 0, ctypes.get_errno()
+    while seen[-1] != "event":
+        time.sleep(0)
+    seen.append("closing")
+    cm.rdma_destroy_event_channel(channel)
+    reader.join(0.5)
+    return seen[-1]
+attempts = [close_meanwhile()]
+while attempts[-1] != "closing" and len(attempts) < 5:  # it may stand still for longer than it is waited for
+    attempts.append(close_meanwhile())
+print(attempts[-1], flush=True)
+os._exit(0)  # a thread is left
+"""
+
 # NCCL looks there which GIDs are of RoCE v2.
 GID_TYPES = """
 import ctypes
@@ -121,6 +164,10 @@ class Descriptors(unittest.TestCase):
 
     def test_child_of_fork(self):
         self.run_child("in_child(os.fork(), lambda: libc.closefrom(3))")
+
+    def test_reader_of_a_closed_channel(self):
+        nobody = "10.5.0.2"  # the event is an error: behind others librdmacm asks for more
+        self.assertEqual(self.answer(READER.format(ip=nobody), "--ip", "10.5.0.1/24"), "closing\n")
 
     def test_gid_types(self):
         self.assertEqual(self.answer(GID_TYPES), "0 RoCE v2 lo\n1 RoCE v2 lo\n")

@@ -52,11 +52,16 @@ inline std::string text_of(const sockaddr_in6& from) {
   return inet_ntoa(v4.sin_addr);
 }
 
+/// As the preloaded close() does it.
+inline int close_device(int fd) {
+  return uroce_rdma_cm_end(fd) == 0 ? close(fd) : -1;
+}
+
 /// One rdma_event_channel.
 class File {
  public:
   File() : fd(uroce_rdma_cm_open(O_CLOEXEC)) { REQUIRE(fd >= 0); }
-  ~File() { CHECK(uroce_rdma_cm_close(fd) == 0); }
+  ~File() { CHECK(close_device(fd) == 0); }
   File(const File&) = delete;
   File& operator=(const File&) = delete;
 

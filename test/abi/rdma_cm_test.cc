@@ -81,10 +81,10 @@ bool is_left = false;
 [[noreturn]] void leave_and_exit(const File& parents) noexcept {
   alarm(30);
   if (parents.say(RDMA_USER_CM_CMD_CREATE_ID, rdma_ucm_create_id{}) != EIO) _exit(1);
-  if (uroce_rdma_cm_close(parents.fd) != 0) _exit(2);
+  if (close_device(parents.fd) != 0) _exit(2);
   const auto* own = new File;
   listening(*own, 1, "0.0.0.0", 7000);
-  if (own->is_readable(0) || uroce_rdma_cm_close(own->fd) != 0) _exit(3);
+  if (own->is_readable(0) || close_device(own->fd) != 0) _exit(3);
   is_left = true;
   std::exit(1);
 }

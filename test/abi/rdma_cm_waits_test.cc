@@ -96,7 +96,7 @@ bool waits_on_after_close(const Own& own) {
   REQUIRE(file->resolve(file->create(1), own.ip, 7000) == 0);
   while (!seen->has_event) std::this_thread::yield();
   seen->may_return = true;
-  CHECK(uroce_rdma_cm_close(file->fd) == 0);
+  CHECK(close_device(file->fd) == 0);
   while (seen->answer == -1 && !is_asleep(seen->tid)) std::this_thread::yield();
   return seen->answer == -1;
 }

@@ -111,21 +111,20 @@ ssize_t Ucm::write(int fd, std::span<const std::byte> command) {
   return error == 0 ? static_cast<ssize_t>(command.size()) : (fail(error), -1);
 }
 
-int Ucm::close(int fd) {
+int Ucm::end(int fd) {
   bool is_last = false;
   {
     std::unique_lock lock(mutex_);
     const auto found = files_.find(fd);
-    if (found == files_.end()) return is_childs_ ? ::close(fd) : (fail(EBADF), -1);
+    if (found == files_.end()) return is_childs_ ? 0 : (fail(EBADF), -1);
     const std::shared_ptr<UcmFile> file = found->second;
     file->await_reader(lock);
     if (files_.erase(fd) == 0) return fail(EBADF), -1;  // another thread has closed it
     end(*file);
     is_last = files_.empty();
   }
-  const int closed = ::close(fd);
   if (is_last) close_cm();
-  return closed;
+  return 0;
 }
 
 /// Its ids are over, and commands that still come for it fail.
@@ -357,10 +356,10 @@ ssize_t uroce_rdma_cm_write(int fd, const void* command, std::size_t bytes) {
   }
 }
 
-int uroce_rdma_cm_close(int fd) {
+int uroce_rdma_cm_end(int fd) {
   const NotCancelled here;
   try {
-    return Ucm::instance().close(fd);
+    return Ucm::instance().end(fd);
   } catch (const std::exception&) {
     return fail(ENOMEM), -1;
   }

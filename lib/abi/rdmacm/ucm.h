@@ -105,7 +105,7 @@ class Ucm {
 
   int open(int flags);
   ssize_t write(int fd, std::span<const std::byte> command);
-  int close(int fd);
+  int end(int fd);  ///< of a file; the caller closes the descriptor
 
  private:
   /// One command; each handler answers 0 or an errno.

@@ -70,7 +70,7 @@ F entry(F& known, const char* name) noexcept {
 
 int (*entry_open)(int flags);
 ssize_t (*entry_write)(int fd, const void* bytes, std::size_t count);
-int (*entry_close)(int fd);
+int (*entry_end)(int fd);
 
 int (*next_open)(const char* path, int flags, ...);
 int (*next_openat)(int folder, const char* path, int flags, ...);
@@ -132,12 +132,13 @@ bool open_device(const char* path, int flags, int& fd) noexcept {
   if (path == nullptr || std::strcmp(path, kRdmaCm) != 0) return false;
   const auto opens = entry(entry_open, "uroce_rdma_cm_open");
   if (opens == nullptr || entry(entry_write, "uroce_rdma_cm_write") == nullptr ||
-      entry(entry_close, "uroce_rdma_cm_close") == nullptr) {
+      entry(entry_end, "uroce_rdma_cm_end") == nullptr) {
     return false;
   }
   fd = opens(flags);
   if (fd >= kDescriptors) {
-    entry_close(fd);
+    entry_end(fd);
+    next(next_close, "close")(fd);
     errno = EMFILE;
     fd = -1;
   }
@@ -258,9 +259,11 @@ UROCE_EXPORT ssize_t write(int fd, const void* bytes, std::size_t count) {
 }
 
 UROCE_EXPORT int close(int fd) {
-  if (__builtin_expect(!is_ours(fd), 1)) return next(next_close, "close")(fd);
-  mark(fd, false);  // the library closes the descriptor itself, by this function
-  return entry_close(fd);
+  if (__builtin_expect(is_ours(fd), 0)) {
+    if (entry_end(fd) != 0) return -1;
+    mark(fd, false);
+  }
+  return next(next_close, "close")(fd);
 }
 
 // Whoever is given such a number afterwards writes to something else.
