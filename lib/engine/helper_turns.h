@@ -26,6 +26,7 @@ class HelperTurns {
  public:
   struct Turn {
     bool found = false;        ///< there was work
+    bool is_shared = false;    ///< others have run the loop for a while, too
     std::uint64_t gap_ns = 0;  ///< for how long the helper has spun before some came, at most; 0: none did
   };
   /// Who has polled no longer ago may be about to do so again.
@@ -35,19 +36,20 @@ class HelperTurns {
   explicit HelperTurns(bool can_be_woken) noexcept : can_be_woken_(can_be_woken) {}
 
   /// For how long, in ns, the helper is away from now on; 0: it has its next turn. To be called when it has
-  /// been.
+  /// been. That it comes back late says nothing of those who poll: waking up has taken their core.
   /// @param last_poll  when an application has run the loop; unset: none has
   [[nodiscard]] std::uint64_t away(Ticks now, Ticks last_poll) noexcept {
     if (away_ns_ == 0) {
       if (in_vain_ == kMostInVain || turns_left_ == 0) away_ns_ = kFirstAwayNs;
-    } else if (last_poll.is_set() && now < last_poll + away_ns_ / 2) {
+    } else if (last_poll.is_set() && last_poll >= since_ + away_ns_ / 2) {
       away_ns_ = std::min(2 * away_ns_, kLastAwayNs);
     } else {
       stay(away_ns_ > kFirstAwayNs ? kFirstStay : std::min(2 * stay_, kLastStay));
     }
+    since_ = now;
     return away_ns_;
   }
-  /// The helper has slept after `turn`, or found work in it. @param last_poll  as above
+  /// The helper has slept after `turn`, found work in it, or shared it. @param last_poll  as above
   void end(const Turn& turn, Ticks last_poll) noexcept {
     if (std::exchange(last_poll_, last_poll) != last_poll) {
       in_vain_ = turn.found ? 0 : in_vain_ + 1;
@@ -80,6 +82,7 @@ class HelperTurns {
   unsigned turns_left_ = kFirstStay;
   unsigned in_vain_ = 0;  // of them in a row, the last ones
   std::uint64_t away_ns_ = 0;
+  Ticks since_;  // away() was called last
   Ticks last_poll_;
   Patience patience_;
 };

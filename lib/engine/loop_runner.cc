@@ -237,7 +237,7 @@ void LoopRunner::run_helper() noexcept {
       continue;
     }
     const HelperTurns::Turn turn = help(turns.patience());
-    if (sleep_until_work() || turn.found) turns.end(turn, last_poll());
+    if (sleep_until_work() || turn.found || turn.is_shared) turns.end(turn, last_poll());
   }
 }
 
@@ -267,7 +267,8 @@ HelperTurns::Turn LoopRunner::help(std::uint64_t patience_ns) noexcept {
   Ticks now = begin;
   for (Ticks quiet_since = now; !stopping_.load(std::memory_order_relaxed);) {
     const Found found = run_helped(now);
-    if (now >= begin + kTogetherNs && last_poll() != polled) break;
+    turn.is_shared = now >= begin + kTogetherNs && last_poll() != polled;
+    if (turn.is_shared) break;
     if (found == Found::kWork) {
       turn.found = true;
       if (was_idle) turn.gap_ns = std::max(turn.gap_ns, now.ns() - quiet_since.ns());

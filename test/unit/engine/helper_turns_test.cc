@@ -35,15 +35,21 @@ TEST_CASE("a helper that comes too late for every frame leaves the loop to those
           "[engine][helper]") {
   World w;
   CHECK(w.turns_until_away({}, 1000) == 8);
-  for (const std::uint64_t us : {100U, 200U, 400U, 800U, 1000U, 1000U}) {  // and they go on polling
+  for (const std::uint64_t us : {50U, 100U, 200U, 400U, 800U, 1000U, 1000U}) {  // and they go on polling
+    w.pass(us / 2 * kUs);
     w.poll();
-    w.pass(1);
-    CHECK(w.turns.away(w.now, w.last_poll) == us * kUs);
+    w.pass(us / 2 * kUs + 60 * kUs);  // it wakes up late, which takes the core of those who poll
+    CHECK(w.turns.away(w.now, w.last_poll) == std::min<std::uint64_t>(2 * us, 1000) * kUs);
   }
   w.pass(499 * kUs);
-  CHECK(w.turns.away(w.now, w.last_poll) != 0);
-  w.pass(1 * kUs);  // not any more
+  w.poll();  // not any more
+  w.pass(501 * kUs);
   CHECK(w.turns.away(w.now, w.last_poll) == 0);
+}
+
+TEST_CASE("a helper that always finds others at the loop leaves it to them", "[engine][helper]") {
+  World w;
+  CHECK(w.turns_until_away({.is_shared = true}, 1000) == 8);
 }
 
 TEST_CASE("a helper that finds the frames is away on trial, too, and stays if nobody has polled",
@@ -59,7 +65,7 @@ TEST_CASE("a helper that finds the frames is away on trial, too, and stays if no
   // It polls all the time from now on: the helper is no longer needed.
   CHECK(w.turns_until_away({.found = true}, 10'000) == 4096);
   for (int look = 0; look < 3; ++look) {
-    w.pass(50 * kUs);
+    w.pass(200 * kUs);
     w.poll();
     CHECK(w.turns.away(w.now, w.last_poll) != 0);
   }
