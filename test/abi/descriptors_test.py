@@ -74,8 +74,8 @@ bind(new_id())
 print("the channel is there")
 """
 
-# As rping ends: one thread closes the channel while the other, which has had an event, comes back for the next.
-# That one waits for ever, as in the kernel, where it would have been there long before.
+# As rping ends: one thread closes the channel while the other, which has had an event, comes back for the
+# next. That one waits for ever, as in the kernel, where it would have been there long before.
 READER = """
 import ctypes, os, socket, struct, sys, threading, time
 cm = ctypes.CDLL("librdmacm.so.1", use_errno=True)

@@ -90,6 +90,8 @@ TEST_CASE("a helper stays where nobody polls, and for those who sleep until ther
   // Also from where it is away.
   World away;
   CHECK(away.turns_until_away({}, 1000) == 8);
+  away.pass(50 * kUs);
+  away.poll();
   CHECK(away.turns.away(away.now, away.last_poll) != 0);
   away.turns.expect_sleeper();
   CHECK(away.turns.away(away.now, away.last_poll) == 0);
