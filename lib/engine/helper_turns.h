@@ -36,9 +36,11 @@ class HelperTurns {
   explicit HelperTurns(bool can_be_woken) noexcept : can_be_woken_(can_be_woken) {}
 
   /// For how long, in ns, the helper is away from now on; 0: it has its next turn. To be called when it has
-  /// been. That it comes back late says nothing of those who poll: waking up has taken their core.
+  /// been, or was woken before. That it comes back late says nothing of those who poll: waking up has taken
+  /// their core.
   /// @param last_poll  when an application has run the loop; unset: none has
   [[nodiscard]] std::uint64_t away(Ticks now, Ticks last_poll) noexcept {
+    if (away_ns_ != 0 && now < since_ + away_ns_) return (since_ + away_ns_).ns() - now.ns();
     if (away_ns_ == 0) {
       if (in_vain_ == kMostInVain || turns_left_ == 0) away_ns_ = kFirstAwayNs;
     } else if (last_poll.is_set() && last_poll >= since_ + away_ns_ / 2) {

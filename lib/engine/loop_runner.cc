@@ -237,7 +237,9 @@ void LoopRunner::run_helper() noexcept {
       continue;
     }
     const HelperTurns::Turn turn = help(turns.patience());
-    if (sleep_until_work() || turn.found || turn.is_shared) turns.end(turn, last_poll());
+    if (!sleep_until_work() && !turn.found && !turn.is_shared) continue;  // it goes on
+    turns.end(turn, last_poll());
+    turn_begin_ = {};
   }
 }
 
@@ -262,15 +264,17 @@ HelperTurns::Turn LoopRunner::help(std::uint64_t patience_ns) noexcept {
   constexpr std::uint64_t kTogetherNs = 50'000;
   HelperTurns::Turn turn;
   bool was_idle = false;
-  const Ticks polled = last_poll();
-  const Ticks begin = clock_.now();
-  Ticks now = begin;
+  Ticks now = clock_.now();
+  if (!turn_begin_.is_set()) {
+    turn_begin_ = now;
+    turn_polled_ = last_poll();
+  }
   for (Ticks quiet_since = now; !stopping_.load(std::memory_order_relaxed);) {
     const Found found = run_helped(now);
-    turn.is_shared = now >= begin + kTogetherNs && last_poll() != polled;
+    turn.found = turn.found || found == Found::kWork;
+    turn.is_shared = now >= turn_begin_ + kTogetherNs && last_poll() != turn_polled_;
     if (turn.is_shared) break;
     if (found == Found::kWork) {
-      turn.found = true;
       if (was_idle) turn.gap_ns = std::max(turn.gap_ns, now.ns() - quiet_since.ns());
       quiet_since = now;
       was_idle = false;

@@ -168,6 +168,8 @@ class LoopRunner final : public Sleeper {
   static constexpr std::uint64_t kLastNapNs = 50'000;
   bool may_sleep_long_ = false;         // helper: nothing has happened during a short sleep
   std::uint64_t nap_ns_ = kFirstNapNs;  // helper: until it tries again to get the loop
+  Ticks turn_begin_;                    // helper: of the turn that has not ended; unset: the next one begins
+  Ticks turn_polled_;                   // helper: when an application had run the loop by then
   int kick_fd_ = -1;
 };
 

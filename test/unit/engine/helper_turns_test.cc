@@ -47,6 +47,17 @@ TEST_CASE("a helper that comes too late for every frame leaves the loop to those
   CHECK(w.turns.away(w.now, w.last_poll) == 0);
 }
 
+TEST_CASE("a helper that is woken while it is away goes on being away", "[engine][helper]") {
+  World w;
+  CHECK(w.turns_until_away({}, 1000) == 8);
+  w.pass(10 * kUs);
+  CHECK(w.turns.away(w.now, w.last_poll) == 40 * kUs);
+  w.pass(40 * kUs - 1);
+  CHECK(w.turns.away(w.now, w.last_poll) == 1);
+  w.pass(1);
+  CHECK(w.turns.away(w.now, w.last_poll) == 0);
+}
+
 TEST_CASE("a helper that always finds others at the loop leaves it to them", "[engine][helper]") {
   World w;
   CHECK(w.turns_until_away({.is_shared = true}, 1000) == 8);
