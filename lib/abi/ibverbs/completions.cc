@@ -127,11 +127,23 @@ int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
 }
 
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
-  cq_of(cq).cq->arm(solicited_only != 0, cq->channel != nullptr && channel_of(cq->channel).is_slept_on());
+  cq_of(cq).cq->arm(solicited_only != 0,
+                    cq->channel != nullptr && channel_of(cq->channel).will_be_slept_on());
   return 0;
 }
 
 namespace {
+
+/// Sleeps until `channel` has an event. The only point of cancellation is here. @return 0 or errno
+int sleep_on(Channel& channel) {
+  struct Sleeper {
+    explicit Sleeper(Channel& on) noexcept : channel(on) { ++channel.sleepers; }
+    ~Sleeper() { --channel.sleepers; }
+    Channel& channel;
+  } const here(channel);
+  pollfd wanted{.fd = channel.fd, .events = POLLIN, .revents = 0};
+  return poll(&wanted, 1, -1) < 0 ? errno : 0;
+}
 
 /// Before the calling thread sleeps until `channel` has an event. @return whether it has one
 bool linger(Channel& channel) noexcept {
@@ -242,8 +254,8 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
         return fail(EAGAIN), -1;
       }
       if (linger(channel)) continue;
-      pollfd wanted{.fd = channel.fd, .events = POLLIN, .revents = 0};  // goes on behind a stop: signal(7)
-      if (poll(&wanted, 1, -1) < 0 && !(errno == EINTR && goes_on_after_signals())) return -1;
+      const int error = sleep_on(channel);  // goes on behind a stop: signal(7)
+      if (error != 0 && !(error == EINTR && goes_on_after_signals())) return fail(error), -1;
       continue;
     }
     auto* found = static_cast<CompletionQueue*>(event.data.ptr);

@@ -97,9 +97,14 @@ struct Channel : ibv_comp_channel {
   /// elsewhere, in poll(2) or the like, and after so many has.
   static constexpr unsigned kElsewhere = 8;
   std::atomic<unsigned> found_at_once{kElsewhere};
+  std::atomic<unsigned> sleepers{0};  ///< threads in ibv_get_cq_event()
   /// Whether those who arm sleep in ibv_get_cq_event(), which lingers first.
   [[nodiscard]] bool is_slept_on() const noexcept {
     return found_at_once.load(std::memory_order_relaxed) < kElsewhere;
+  }
+  /// Whether the thread that arms is one of them: the others sleep already.
+  [[nodiscard]] bool will_be_slept_on() const noexcept {
+    return is_slept_on() && sleepers.load(std::memory_order_relaxed) == 0;
   }
 };
 

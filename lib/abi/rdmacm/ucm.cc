@@ -119,7 +119,9 @@ int Ucm::end(int fd) {
     if (found == files_.end()) return is_childs_ ? 0 : (fail(EBADF), -1);
     const std::shared_ptr<UcmFile> file = found->second;
     file->await_reader(lock);
-    if (files_.erase(fd) == 0) return fail(EBADF), -1;  // another thread has closed it
+    const auto now = files_.find(fd);  // another thread may have closed it, and the number be a new one's
+    if (now == files_.end() || now->second != file) return fail(EBADF), -1;
+    files_.erase(now);
     end(*file);
     is_last = files_.empty();
   }

@@ -42,8 +42,9 @@ bool is_ours(int fd) noexcept {
   return fd >= 0 && fd < kDescriptors && __atomic_load_n(&is_device[fd], __ATOMIC_RELAXED) != 0 &&
          getpid() == __atomic_load_n(&owner, __ATOMIC_RELAXED);
 }
-void mark(int fd, bool ours) noexcept {
-  __atomic_store_n(&is_device[fd], static_cast<unsigned char>(ours ? 1 : 0), __ATOMIC_RELAXED);
+/// @return whether it was ours
+bool mark(int fd, bool ours) noexcept {
+  return __atomic_exchange_n(&is_device[fd], static_cast<unsigned char>(ours ? 1 : 0), __ATOMIC_RELAXED) != 0;
 }
 
 /// The function of that name behind this library.
@@ -183,17 +184,22 @@ bool stat_device(const char* path, struct stat* out) noexcept {
   return true;
 }
 
+/// Closes the device, though another thread may be about to: the number is about to stand for something else.
+void take_number(int fd) noexcept {
+  if (!is_ours(fd)) return;
+  close(fd);
+  mark(fd, false);
+}
+
 /// Closes those of these descriptors that are the device.
 void close_ours(unsigned first, unsigned last) noexcept {
-  for (unsigned fd = first; fd <= last && fd < kDescriptors; ++fd) {
-    if (is_ours(static_cast<int>(fd))) close(static_cast<int>(fd));
-  }
+  for (unsigned fd = first; fd <= last && fd < kDescriptors; ++fd) take_number(static_cast<int>(fd));
 }
 
 /// `to` is about to stand for something else, if `from` is open.
 void give_up(int from, int to) noexcept {
   const int before = errno;
-  if (fcntl(from, F_GETFD) >= 0) close(to);
+  if (fcntl(from, F_GETFD) >= 0) take_number(to);
   errno = before;
 }
 
@@ -261,7 +267,7 @@ UROCE_EXPORT ssize_t write(int fd, const void* bytes, std::size_t count) {
 UROCE_EXPORT int close(int fd) {
   if (__builtin_expect(is_ours(fd), 0)) {
     if (entry_end(fd) != 0) return -1;
-    mark(fd, false);
+    if (!mark(fd, false)) return 0;  // somebody else has closed it meanwhile
   }
   return next(next_close, "close")(fd);
 }
