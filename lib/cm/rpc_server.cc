@@ -355,7 +355,10 @@ bool RpcServer::wait(nanoseconds timeout) {
     const nanoseconds left = std::max<nanoseconds>(end - std::chrono::steady_clock::now(), {});
     if (own.arrivals.wait(runs_loop ? std::min(left, kLook) : nanoseconds(0))) return true;
     // It is armed, so that what arrives from now on is told.
-    if (left.count() > 0 && own.arrivals.linger(own.arrivals.fd())) return true;
+    if (left.count() > 0 && own.arrivals.linger(own.arrivals.fd())) {
+      own.arrivals.clear_event();
+      return true;
+    }
     std::array<pollfd, 2> fds{{{.fd = own.events.fd(), .events = POLLIN, .revents = 0},
                                {.fd = own.arrivals.fd(), .events = POLLIN, .revents = 0}}};
     const bool is_blind = fds[0].fd < 0 || fds[1].fd < 0;  // no descriptor is left: it looks by itself

@@ -593,6 +593,9 @@ TEST_CASE("a server that waits is woken by clients and by requests", "[rpc]") {
   while (!is_done) CHECK(server.poll(requests) == 0);
   thread.join();
   CHECK(replies == 20);
+  int news = 0;  // each told once
+  for (; news < 100 && server.wait(1ms); ++news) CHECK(server.poll(requests) == 0);
+  CHECK(news < 100);
 }
 
 }  // namespace uroce::api
