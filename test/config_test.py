@@ -153,7 +153,8 @@ class Check(Scripts):
         self.put("config/train", "exit 0")
         self.put("bin/ninja", "exit 0")
         self.put("bin/meson", '[ "$1" = test ] || exit 0; mkdir -p build/meson-logs\n'
-                              'echo "$LOG" >build/meson-logs/tests.json; exit $STATUS')
+                              'while [ "$1" != --logbase ]; do shift; done\n'
+                              'echo "$LOG" >"build/meson-logs/$2.json"; exit $STATUS')
 
     def test_a_wrong_option_is_refused_before_anything_is_installed(self):
         for words in (["--sutie", "unit"], ["--suite"], ["--suite", "unity"], ["--suite", ""], ["--seconds"],
@@ -217,6 +218,19 @@ class Check(Scripts):
                 self.assertEqual(result.stdout.splitlines()[-1],
                                  f"{3 + steps} passed, {failures} failed, 0 skipped")
                 self.assertEqual(result.returncode, min(failures, 1), result.stdout)
+
+    def test_tests_that_there_is_no_time_for_are_named_and_have_not_failed(self):
+        log = '{"name": "uroce:unit / wire", "result": "OK", "stdout": "3 passed, 0 failed"}'
+        for seconds, runs, skipped in ((400, 1, 1), (2000, 2, 0)):
+            with self.subTest(seconds=seconds):
+                words = ("--quick", "--seconds", str(seconds))
+                result = self.run_script("config/check", *words, STATUS="0", LOG=log)
+                steps = len(re.findall("(?:train the compiler|build with gcc): done", result.stdout))
+                self.assertEqual(result.stdout.splitlines()[-1],
+                                 f"{3 * runs + steps} passed, 0 failed, {skipped} skipped")
+                named = f"skipped: tests of the drop-in: of {seconds} s"
+                self.assertEqual(named in result.stdout, skipped == 1)
+                self.assertEqual(result.returncode, 0, result.stdout)
 
 
 class Hugepages(Scripts):
