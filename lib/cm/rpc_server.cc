@@ -359,11 +359,10 @@ bool RpcServer::wait(nanoseconds timeout) {
       own.arrivals.clear_event();
       return true;
     }
-    std::array<pollfd, 2> fds{{{.fd = own.events.fd(), .events = POLLIN, .revents = 0},
-                               {.fd = own.arrivals.fd(), .events = POLLIN, .revents = 0}}};
-    const bool is_blind = fds[0].fd < 0 || fds[1].fd < 0;  // no descriptor is left: it looks by itself
-    const timespec limit = timespec_of(runs_loop ? nanoseconds(0) : std::min(left, is_blind ? kLook : left));
-    const bool has_news = ::ppoll(fds.data(), fds.size(), &limit, nullptr) > 0;
+    const std::array<int, 2> fds{own.events.fd(), own.arrivals.fd()};
+    const bool is_blind = fds[0] < 0 || fds[1] < 0;  // no descriptor is left: it looks by itself
+    const nanoseconds longest = runs_loop ? nanoseconds(0) : std::min(left, is_blind ? kLook : left);
+    const bool has_news = own.arrivals.sleep(fds, longest) > 0;
     own.arrivals.clear_event();
     if (has_news) return true;
     if (left.count() == 0) return false;

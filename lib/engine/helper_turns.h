@@ -21,6 +21,9 @@ namespace uroce::engine {
 /// helper's core, so that nothing can come meanwhile. The helper spins for as long as that has brought
 /// something lately.
 ///
+/// An application that sleeps in the helper's place (LoopRunner::sleep()) needs it as little as one that
+/// polls.
+///
 /// Threads: the helper.
 class HelperTurns {
  public:
@@ -39,11 +42,12 @@ class HelperTurns {
   /// been, or was woken before. That it comes back late says nothing of those who poll: waking up has taken
   /// their core.
   /// @param last_poll  when an application has run the loop; unset: none has
-  [[nodiscard]] std::uint64_t away(Ticks now, Ticks last_poll) noexcept {
+  /// @param is_watched  one sleeps in its place
+  [[nodiscard]] std::uint64_t away(Ticks now, Ticks last_poll, bool is_watched = false) noexcept {
     if (away_ns_ != 0 && now < since_ + away_ns_) return (since_ + away_ns_).ns() - now.ns();
     if (away_ns_ == 0) {
-      if (in_vain_ == kMostInVain || turns_left_ == 0) away_ns_ = kFirstAwayNs;
-    } else if (last_poll.is_set() && last_poll >= since_ + away_ns_ / 2) {
+      if (is_watched || in_vain_ == kMostInVain || turns_left_ == 0) away_ns_ = kFirstAwayNs;
+    } else if (is_watched || (last_poll.is_set() && last_poll >= since_ + away_ns_ / 2)) {
       away_ns_ = std::min(2 * away_ns_, kLastAwayNs);
     } else {
       stay(away_ns_ > kFirstAwayNs ? kFirstStay : std::min(2 * stay_, kLastStay));

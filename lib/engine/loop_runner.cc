@@ -119,14 +119,18 @@ LoopRunner::LoopRunner(PollLoop& loop, const Clock& clock, Mode mode, std::optio
 LoopRunner::~LoopRunner() {
   stop();
   loop_.set_sleeper(nullptr);
-  if (kick_fd_ >= 0) close(kick_fd_);  // not earlier: other loops may hand frames to this one until all stop
+  for (const int fd : {kick_fd_, watch_fd_, hand_fd_}) {
+    if (fd >= 0) close(fd);  // not earlier: other loops may hand frames to this one until all stop
+  }
 }
 
 Status LoopRunner::start() {
   if (mode_ == Mode::kApp) return {};
   if (mode_ == Mode::kAuto) {
-    kick_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (kick_fd_ < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
+    for (int* const fd : {&kick_fd_, &watch_fd_, &hand_fd_}) {
+      *fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+      if (*fd < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
+    }
   }
   try {
     thread_ = std::thread([this] { mode_ == Mode::kLcore ? run_lcore() : run_helper(); });
@@ -231,7 +235,7 @@ void LoopRunner::run_helper() noexcept {
   while (!stopping_.load(std::memory_order_acquire)) {
     if (std::exchange(sleepers, sleepers_.load(std::memory_order_relaxed)) != sleepers)
       turns.expect_sleeper();
-    const std::uint64_t away_ns = turns.away(clock_.now(), last_poll());
+    const std::uint64_t away_ns = turns.away(clock_.now(), last_poll(), is_watched());
     if (away_ns != 0) {
       rest(away_ns, sleepers);
       continue;
@@ -243,23 +247,8 @@ void LoopRunner::run_helper() noexcept {
   }
 }
 
-/// Leaves the loop alone for a while, unless somebody is about to sleep. Who polls need not wake anybody.
-void LoopRunner::rest(std::uint64_t ns, std::uint32_t sleepers) noexcept {
-  if (sleep_.load(std::memory_order_relaxed) != Sleep::kNo) keep_awake();
-  rests_.store(true, std::memory_order_seq_cst);  // pairs with expect_sleeper()
-  if (sleepers_.load(std::memory_order_seq_cst) == sleepers) wait_for_kick(-1, ns);
-  rests_.store(false, std::memory_order_relaxed);
-}
-
-/// From now on nobody pays for sleeps. The next one takes longer.
-void LoopRunner::keep_awake() noexcept {
-  if (!try_own()) return;  // another time
-  const Held held(token_);
-  loop_.port().keep_awake();
-  sleep_.store(Sleep::kNo, std::memory_order_relaxed);
-}
-
-/// Runs iterations until none has found work for as long as that, or others have run some for a while, too.
+/// Runs iterations until none has found work for as long as that, or others have run some for a while, too,
+/// or sleep in the helper's place.
 HelperTurns::Turn LoopRunner::help(std::uint64_t patience_ns) noexcept {
   constexpr std::uint64_t kTogetherNs = 50'000;
   HelperTurns::Turn turn;
@@ -272,7 +261,7 @@ HelperTurns::Turn LoopRunner::help(std::uint64_t patience_ns) noexcept {
   for (Ticks quiet_since = now; !stopping_.load(std::memory_order_relaxed);) {
     const Found found = run_helped(now);
     turn.found = turn.found || found == Found::kWork;
-    turn.is_shared = now >= turn_begin_ + kTogetherNs && last_poll() != turn_polled_;
+    turn.is_shared = (now >= turn_begin_ + kTogetherNs && last_poll() != turn_polled_) || is_watched();
     if (turn.is_shared) break;
     if (found == Found::kWork) {
       if (was_idle) turn.gap_ns = std::max(turn.gap_ns, now.ns() - quiet_since.ns());
@@ -305,48 +294,6 @@ LoopRunner::Found LoopRunner::run_helped(Ticks& now) noexcept {
   now = clock_.now();  // not before: the loop's time must not run backwards
   const Held held(token_);
   return loop_.run_once(now) != 0 || loop_.has_own_work() ? Found::kWork : Found::kNothing;
-}
-
-/// @return whether it has slept: there was no work
-bool LoopRunner::sleep_until_work() noexcept {
-  std::uint64_t ns = kLookNs;
-  int rx_fd = -1;
-  const std::uint64_t polled = last_poll_.load(std::memory_order_relaxed);
-  const bool is_drowsy = sleep_.load(std::memory_order_relaxed) != Sleep::kNo;
-  sleep_.store(may_sleep_long_ ? Sleep::kLong : Sleep::kShort, std::memory_order_release);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with kick()
-  if (!is_drowsy) heavy_barrier();                      // likewise
-  bool quiet = try_own();
-  if (quiet) {
-    rx_fd = loop_.port().rx_fd();
-    quiet = !loop_.has_work() && loop_.port().arm_rx();
-    const bool has_timer = loop_.deadline(clock_.now()).is_set();
-    token_.release();
-    if (quiet && !has_timer && rx_fd >= 0 && may_sleep_long_) ns = kLinkLookNs;
-  }
-  quiet = quiet && !stopping_.load(std::memory_order_acquire);  // its kick may have been taken already
-  const bool is_woken = quiet && wait_for_kick(rx_fd, ns);
-  sleep_.store(Sleep::kDrowsy, std::memory_order_relaxed);
-  may_sleep_long_ = quiet && !is_woken && polled == last_poll_.load(std::memory_order_relaxed);
-  if (rx_fd >= 0 && try_own()) {
-    loop_.port().disarm_rx();
-    token_.release();
-  }
-  return quiet;
-}
-
-/// @return whether there was a kick, or `rx_fd` is readable, before that time was over
-bool LoopRunner::wait_for_kick(int rx_fd, std::uint64_t ns) noexcept {
-  pollfd fds[2] = {{.fd = kick_fd_, .events = POLLIN, .revents = 0},
-                   {.fd = rx_fd, .events = POLLIN, .revents = 0}};
-  const timespec longest{.tv_sec = 0, .tv_nsec = static_cast<long>(ns)};
-  const bool is_woken = ppoll(fds, 2, &longest, nullptr) > 0;
-  if (fds[0].revents != 0) drain_eventfd(kick_fd_);
-  return is_woken;
-}
-
-void LoopRunner::wake_helper() noexcept {
-  signal_eventfd(kick_fd_);
 }
 
 }  // namespace uroce::engine

@@ -1,6 +1,5 @@
 #include "uroce/cq.h"
 
-#include <poll.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -195,7 +194,7 @@ Status Cq::moderate(std::uint16_t count, std::chrono::microseconds period) {
 std::size_t Cq::poll(std::span<Wc> out) noexcept {
   std::size_t count = impl_->take(out);
   if (count == 0) {
-    impl_->runner.run_from_application();
+    static_cast<void>(impl_->runner.run_from_application());
     count = impl_->take(out);
   }
   if (count < out.size() && impl_->ring.shows_late()) [[unlikely]]
@@ -211,26 +210,45 @@ void Cq::arm(bool solicited_only, bool lingers) noexcept {
 bool Cq::linger(int fd) noexcept {
   if (impl_->runner.mode() != Mode::kAuto) return false;
   constexpr std::uint64_t kLookNs = 1'000;
+  constexpr std::uint64_t kMostNs = 1'000'000;
   const engine::Clock& clock = impl_->device.clock;
   const Ticks begin = clock.now();
   const std::uint64_t longest = impl_->patience.ns();
   bool has_come = false;
+  bool was_idle = false;
+  std::uint64_t gap_ns = 0;
+  Ticks now = begin;
   Ticks looked = begin;
-  while (!has_come && looked < begin + longest) {
-    impl_->runner.run_from_application();
-    if (clock.now() < looked + kLookNs) continue;
-    sched_yield();  // who is to bring the event may have but this core, too
-    has_come = is_readable(fd);
-    looked = clock.now();
-  }
-  if (has_come && looked < begin + longest) {
-    impl_->patience.pays(looked.ns() - begin.ns());
-  } else {
+  Ticks quiet_since = begin;
+  do {
+    const bool found = impl_->runner.run_from_application().value_or(0) != 0;
+    now = clock.now();
+    if (now >= looked + kLookNs) {
+      sched_yield();  // who is to bring the event may have but this core, too
+      has_come = is_readable(fd);
+      looked = now = clock.now();
+    }
+    if ((found || has_come) && was_idle) gap_ns = std::max(gap_ns, now.ns() - quiet_since.ns());
+    if (found) quiet_since = now;
+    was_idle = !found;
+  } while (!has_come && now < quiet_since + longest && now < begin + kMostNs);
+  if (gap_ns != 0 && gap_ns < longest) {
+    impl_->patience.pays(gap_ns);
+  } else if (was_idle) {
     impl_->patience.fails();  // also if a yield has taken too long
   }
-  if (!has_come) impl_->runner.expect_sleeper();
-  return has_come;
+  if (!was_idle) static_cast<void>(impl_->runner.run_from_application());  // it answers what has come
+  return has_come || is_readable(fd);
 }
+
+int Cq::sleep(std::span<const int> fds, std::chrono::nanoseconds longest) {
+  return impl_->runner.sleep(fds, bounded(longest));
+}
+
+void Cq::disturb() noexcept {
+  impl_->runner.disturb();
+}
+
 int Cq::fd() const noexcept {
   return impl_->event_fd();
 }
@@ -249,7 +267,7 @@ bool Cq::wait(std::chrono::nanoseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + bounded(timeout);
   if (impl_->runner.mode() == Mode::kApp) {
     while (impl_->ring.is_empty()) {
-      impl_->runner.run_from_application();
+      static_cast<void>(impl_->runner.run_from_application());
       if (std::chrono::steady_clock::now() >= end) return !impl_->ring.is_empty();
       give_way.after(impl_->ring.is_empty() ? 0 : 1);
     }
@@ -264,11 +282,7 @@ bool Cq::wait(std::chrono::nanoseconds timeout) {
     if (!impl_->ring.is_empty()) break;
     const std::chrono::nanoseconds left = end - std::chrono::steady_clock::now();
     if (left.count() <= 0) return false;
-    if (!linger(fd)) {
-      pollfd wanted{.fd = fd, .events = POLLIN, .revents = 0};
-      const timespec limit = timespec_of(std::min(left, longest));
-      ::ppoll(&wanted, 1, &limit, nullptr);
-    }
+    if (!linger(fd)) static_cast<void>(sleep({&fd, 1}, std::min(left, longest)));
     clear_event();
   }
   return true;

@@ -419,7 +419,7 @@ bool Device::is_touching(const void* address) const noexcept {
 }
 
 void Device::progress() noexcept {
-  for (auto& runner : impl_->runners) runner->run_from_application();
+  for (auto& runner : impl_->runners) static_cast<void>(runner->run_from_application());
 }
 
 }  // namespace uroce

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <mutex>
+#include <thread>
 
 #include "abi/ibverbs/completions.h"
 #include "abi/ibverbs/context.h"
@@ -40,11 +42,22 @@ bool enter(Channel& channel, CompletionQueue& cq) noexcept {
   return true;
 }
 
+/// Those who sleep on the channel may do so for the device, which may be closed once the last CQ is gone.
 void leave(Channel& channel, CompletionQueue& cq) {
-  const std::lock_guard lock(channel.events);
-  epoll_ctl(channel.fd, EPOLL_CTL_DEL, cq.cq->fd(), nullptr);
-  channel.cqs.erase(&cq);
-  --channel.refcnt;
+  bool is_last = false;
+  {
+    const std::lock_guard lock(channel.events);
+    epoll_ctl(channel.fd, EPOLL_CTL_DEL, cq.cq->fd(), nullptr);
+    channel.cqs.erase(&cq);
+    --channel.refcnt;
+    is_last = channel.cqs.empty();
+  }
+  if (!is_last) return;
+  constexpr int kMostLooks = 10'000;  // a signal handler may have left the sleep for good
+  for (int i = 0; channel.watchers.load(std::memory_order_acquire) != 0 && i < kMostLooks; ++i) {
+    cq.cq->disturb();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));  // one that is about to sleep has missed it
+  }
 }
 
 /// What a CQ is to be made with, whichever call asks.
@@ -126,6 +139,10 @@ int modify_cq(ibv_cq* cq, ibv_modify_cq_attr* attr) {
       cq_of(cq).cq->moderate(attr->moderate.cq_count, std::chrono::microseconds(attr->moderate.cq_period)));
 }
 
+void leave_channel(CompletionQueue& cq) {
+  if (cq.channel != nullptr) leave(channel_of(cq.channel), cq);
+}
+
 int req_notify_cq(ibv_cq* cq, int solicited_only) {
   cq_of(cq).cq->arm(solicited_only != 0,
                     cq->channel != nullptr && channel_of(cq->channel).will_be_slept_on());
@@ -134,23 +151,37 @@ int req_notify_cq(ibv_cq* cq, int solicited_only) {
 
 namespace {
 
-/// Sleeps until `channel` has an event. The only point of cancellation is here. @return 0 or errno
-int sleep_on(Channel& channel) {
-  struct Sleeper {
-    explicit Sleeper(Channel& on) noexcept : channel(on) { ++channel.sleepers; }
-    ~Sleeper() { --channel.sleepers; }
-    Channel& channel;
-  } const here(channel);
-  pollfd wanted{.fd = channel.fd, .events = POLLIN, .revents = 0};
-  return poll(&wanted, 1, -1) < 0 ? errno : 0;
-}
+/// Counts the calling thread while it is there.
+class Counted {
+ public:
+  explicit Counted(std::atomic<unsigned>& threads) noexcept : threads_(threads) { ++threads_; }
+  ~Counted() { threads_.fetch_sub(1, std::memory_order_release); }  // pairs with leave()
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
 
-/// Before the calling thread sleeps until `channel` has an event. @return whether it has one
-bool linger(Channel& channel) noexcept {
-  if (Context::of(channel.context).device().loops() > 1) return false;
-  const std::lock_guard lock(channel.events);
-  channel.found_at_once.store(0, std::memory_order_relaxed);
-  return !channel.cqs.empty() && (*channel.cqs.begin())->cq->linger(channel.fd);
+ private:
+  std::atomic<unsigned>& threads_;
+};
+
+/// Waits for an event of `channel`, or a while. A point of cancellation. @return 0 or errno
+int wait(Channel& channel) {
+  Cq* cq = nullptr;
+  std::unique_lock lock(channel.events);
+  if (!channel.cqs.empty() && Context::of(channel.context).device().loops() == 1) {
+    channel.found_at_once.store(0, std::memory_order_relaxed);
+    cq = &*(*channel.cqs.begin())->cq;
+    if (cq->linger(channel.fd)) return 0;
+  }
+  if (cq == nullptr) {
+    lock.unlock();
+    const Counted here(channel.sleepers);
+    pollfd wanted{.fd = channel.fd, .events = POLLIN, .revents = 0};
+    return poll(&wanted, 1, -1) < 0 ? errno : 0;
+  }
+  const Counted watching(channel.watchers);
+  const Counted here(channel.sleepers);
+  lock.unlock();
+  return cq->sleep({&channel.fd, 1}, std::chrono::hours(1)) < 0 ? errno : 0;
 }
 
 /// Calls `f` with the object that an event concerns, how many of its events programs have taken, and how many
@@ -232,7 +263,7 @@ int ibv_destroy_cq(ibv_cq* base) {
   if (cq.users != 0) return fail(EBUSY);
   const NotCancelled here;
   Engine::instance().remove(cq);
-  if (base->channel != nullptr) leave(channel_of(base->channel), cq);
+  leave_channel(cq);
   Context::of(base->context).events.purge(base);
   await_acks(cq, cq.comp_events_completed, cq.comp_events_taken);
   await_acks(cq, cq.async_events_completed, cq.async_events_taken);
@@ -253,8 +284,7 @@ int ibv_get_cq_event(ibv_comp_channel* base, ibv_cq** cq, void** cq_context) {
         channel.found_at_once.store(Channel::kElsewhere, std::memory_order_relaxed);
         return fail(EAGAIN), -1;
       }
-      if (linger(channel)) continue;
-      const int error = sleep_on(channel);  // goes on behind a stop: signal(7)
+      const int error = wait(channel);  // goes on behind a stop: signal(7)
       if (error != 0 && !(error == EINTR && goes_on_after_signals())) return fail(error), -1;
       continue;
     }

@@ -163,7 +163,10 @@ void Engine::leave(Context& context) {
   }
   for (QueuePair* qp : qps) qp->qp.reset();
   for (SharedQueue* srq : srqs) srq->srq.reset();
-  for (CompletionQueue* cq : cqs) cq->cq.reset();
+  for (CompletionQueue* cq : cqs) {
+    leave_channel(*cq);
+    cq->cq.reset();
+  }
   if (is_last) close();
 }
 

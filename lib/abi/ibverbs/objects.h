@@ -97,7 +97,8 @@ struct Channel : ibv_comp_channel {
   /// elsewhere, in poll(2) or the like, and after so many has.
   static constexpr unsigned kElsewhere = 8;
   std::atomic<unsigned> found_at_once{kElsewhere};
-  std::atomic<unsigned> sleepers{0};  ///< threads in ibv_get_cq_event()
+  std::atomic<unsigned> sleepers{0};  ///< threads that sleep in ibv_get_cq_event()
+  std::atomic<unsigned> watchers{0};  ///< those of them that may do so in the place of the loop's helper
   /// Whether those who arm sleep in ibv_get_cq_event(), which lingers first.
   [[nodiscard]] bool is_slept_on() const noexcept {
     return found_at_once.load(std::memory_order_relaxed) < kElsewhere;

@@ -108,6 +108,16 @@ TEST_CASE("a helper stays where nobody polls, and for those who sleep until ther
   CHECK(away.turns.away(away.now, away.last_poll) == 0);
 }
 
+TEST_CASE("a helper is away while an application sleeps in its place", "[engine][helper]") {
+  World w;
+  for (const std::uint64_t us : {50U, 100U, 200U, 400U, 800U, 1000U, 1000U}) {
+    CHECK(w.turns.away(w.now, w.last_poll, true) == us * kUs);
+    w.pass(us * kUs);
+  }
+  CHECK(w.turns.away(w.now, w.last_poll, false) == 0);  // it does something else now
+  CHECK(w.turns.away(w.now, w.last_poll, true) == 50 * kUs);
+}
+
 TEST_CASE("a helper spins for as long as that has brought frames", "[engine][helper]") {
   HelperTurns turns(true);
   CHECK(turns.patience() == 20 * kUs);

@@ -1,0 +1,231 @@
+// How those who look after a loop sleep: the helper, and applications in its place.
+#include <poll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "base/asymmetric_barrier.h"
+#include "base/bounded_time.h"
+#include "base/eventfd.h"
+#include "engine/loop_runner.h"
+
+namespace uroce::engine {
+
+/// An application's thread in the helper's place, or next to it. Given back also if that is cancelled.
+class LoopRunner::Watch {
+ public:
+  enum class State : std::uint8_t {
+    kNone,       ///< the helper stays on, if there is one
+    kWork,       ///< there is something to do
+    kFollowing,  ///< somebody else has the place, and will say when it is free
+    kWatching,
+  };
+  explicit Watch(LoopRunner& runner) noexcept : runner_(runner), state_(begin()) {
+    if (state_ != State::kNone || runner.mode_ != Mode::kAuto) return;
+    runner.expect_sleeper();
+  }
+  ~Watch() {
+    if (state_ == State::kFollowing) runner_.followers_.fetch_sub(1, std::memory_order_relaxed);
+    if (state_ == State::kWatching) end();
+  }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  /// Whether the caller is to run the loop, once it does not watch any more.
+  [[nodiscard]] bool has_work() const noexcept { return state_ == State::kWork || is_called_; }
+  /// @return as LoopRunner::sleep()
+  int sleep(std::span<const int> fds, std::chrono::nanoseconds longest);
+
+ private:
+  State begin() noexcept;
+  void end() noexcept;
+  bool take_place() noexcept {
+    for (const Place from : {Place::kFree, Place::kHelperSleeps}) {
+      if (!runner_.take_place(from, Place::kWatcher)) continue;
+      runner_.watcher_.store(&kHere, std::memory_order_relaxed);
+      return true;
+    }
+    // A signal handler has jumped out of its sleep.
+    return runner_.is_watched() && runner_.watcher_.load(std::memory_order_relaxed) == &kHere;
+  }
+  static inline thread_local const char kHere = 0;
+
+  LoopRunner& runner_;
+  Bed bed_;
+  bool is_woken_ = true;
+  bool is_called_ = false;
+  State state_;
+};
+
+LoopRunner::Watch::State LoopRunner::Watch::begin() noexcept {
+  if (runner_.mode_ != Mode::kAuto) return State::kNone;
+  if (const auto left = runner_.unwatched_.load(std::memory_order_relaxed); left != 0) {
+    runner_.unwatched_.store(left - 1, std::memory_order_relaxed);
+    return State::kNone;
+  }
+  if (!take_place()) {
+    runner_.followers_.fetch_add(1, std::memory_order_seq_cst);  // pairs with free_place()
+    if (!take_place()) return State::kFollowing;
+    runner_.followers_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  runner_.watches_.fetch_add(1, std::memory_order_relaxed);
+  runner_.lie_down(bed_);
+  if (bed_.quiet && bed_.rx_fd >= 0) return State::kWatching;
+  end();
+  if (bed_.owned && !bed_.quiet) return State::kWork;
+  runner_.wake_helper();  // it may be asleep: its place was taken
+  return State::kNone;
+}
+
+void LoopRunner::Watch::end() noexcept {
+  runner_.get_up(bed_, is_woken_);
+  runner_.free_place();
+  if (runner_.is_far_.load(std::memory_order_seq_cst)) runner_.wake_helper();  // pairs with rest()
+}
+
+int LoopRunner::Watch::sleep(std::span<const int> fds, std::chrono::nanoseconds longest) {
+  std::array<pollfd, kMostFds + 2> wanted;
+  wanted.fill({.fd = -1, .events = POLLIN, .revents = 0});
+  for (std::size_t i = 0; i < std::min(fds.size(), kMostFds); ++i) wanted[i].fd = fds[i];
+  pollfd& called = wanted[kMostFds];
+  pollfd& link = wanted[kMostFds + 1];
+  called.fd = runner_.hand_fd_;
+  if (state_ == State::kWatching) {
+    called.fd = runner_.watch_fd_;
+    link.fd = bed_.rx_fd;
+    longest = std::min(longest, std::chrono::nanoseconds(bed_.ns));
+  }
+  const timespec limit = timespec_of(longest);
+  const int count = ppoll(wanted.data(), wanted.size(), &limit, nullptr);
+  if (count < 0) return -1;
+  is_woken_ = count > 0;
+  is_called_ = state_ == State::kWatching && (called.revents | link.revents) != 0;
+  if (called.revents != 0) drain_eventfd(called.fd);
+  return count - (called.revents != 0 ? 1 : 0) - (link.revents != 0 ? 1 : 0);
+}
+
+int LoopRunner::sleep(std::span<const int> fds, std::chrono::nanoseconds longest) {
+  int count = 0;
+  int error = 0;
+  bool has_work = false;
+  {
+    Watch watch(*this);
+    if (!watch.has_work()) count = watch.sleep(fds, longest);
+    error = errno;
+    has_work = watch.has_work();
+  }
+  if (has_work) run_awake();
+  errno = error;
+  return count;
+}
+
+/// Until what has come is answered, too. Frames that others take in time, because they poll, wake a watcher
+/// in vain.
+void LoopRunner::run_awake() noexcept {
+  constexpr int kMostRuns = 4;
+  constexpr std::uint32_t kMostInVain = 8;
+  constexpr std::uint32_t kUnwatched = 64;
+  int runs = 0;
+  while (runs < kMostRuns && run_from_application().value_or(0) != 0) ++runs;
+  if (runs != 0) {
+    in_vain_.store(0, std::memory_order_relaxed);
+    return;
+  }
+  const std::uint32_t in_vain = in_vain_.load(std::memory_order_relaxed) + 1;
+  if (in_vain == kMostInVain) unwatched_.store(kUnwatched, std::memory_order_relaxed);
+  in_vain_.store(in_vain % kMostInVain, std::memory_order_relaxed);
+}
+
+void LoopRunner::disturb() noexcept {
+  signal_eventfd(watch_fd_);
+  signal_eventfd(hand_fd_);
+}
+
+void LoopRunner::free_place() noexcept {
+  place_.store(Place::kFree, std::memory_order_seq_cst);
+  if (followers_.load(std::memory_order_seq_cst) != 0) signal_eventfd(hand_fd_);  // pairs with Watch::begin()
+}
+
+/// Leaves the loop alone for a while, unless somebody is about to sleep. Who polls need not wake anybody. Who
+/// sleeps in the helper's place for long does not need it to look now and then; it says when it ends.
+void LoopRunner::rest(std::uint64_t ns, std::uint32_t sleepers) noexcept {
+  const std::uint32_t watches = watches_.load(std::memory_order_relaxed);
+  const bool is_as_before = std::exchange(seen_watches_, watches) == watches;
+  if (is_as_before && sleep_.load(std::memory_order_relaxed) != Sleep::kNo) keep_awake();
+  rests_.store(true, std::memory_order_seq_cst);                           // pairs with expect_sleeper()
+  is_far_.store(is_as_before && is_watched(), std::memory_order_seq_cst);  // pairs with Watch::end()
+  if (is_far_.load(std::memory_order_relaxed) && is_watched()) ns = kLinkLookNs;
+  if (sleepers_.load(std::memory_order_seq_cst) == sleepers) wait_for_kick(-1, ns);
+  is_far_.store(false, std::memory_order_relaxed);
+  rests_.store(false, std::memory_order_relaxed);
+}
+
+/// From now on nobody pays for sleeps. The next one takes longer.
+void LoopRunner::keep_awake() noexcept {
+  if (!take_place(Place::kFree, Place::kHelper)) return;
+  if (try_own()) {  // else another time
+    loop_.port().keep_awake();
+    sleep_.store(Sleep::kNo, std::memory_order_relaxed);
+    token_.release();
+  }
+  free_place();
+}
+
+/// The helper. @return whether it has slept: there was no work
+bool LoopRunner::sleep_until_work() noexcept {
+  if (!take_place(Place::kFree, Place::kHelper)) return false;
+  Bed bed;
+  lie_down(bed);
+  bool is_woken = true;
+  if (bed.quiet) {
+    is_far_.store(bed.ns > kLookNs, std::memory_order_seq_cst);  // pairs with Watch::end()
+    place_.store(Place::kHelperSleeps, std::memory_order_seq_cst);
+    is_woken = wait_for_kick(bed.rx_fd, bed.ns);
+    is_far_.store(false, std::memory_order_relaxed);
+    if (!take_place(Place::kHelperSleeps, Place::kHelper)) return true;  // it has not got the place any more
+  }
+  get_up(bed, is_woken);
+  free_place();
+  return bed.quiet;
+}
+
+void LoopRunner::lie_down(Bed& bed) noexcept {
+  bed.polled = last_poll_.load(std::memory_order_relaxed);
+  const bool is_drowsy = sleep_.load(std::memory_order_relaxed) != Sleep::kNo;
+  sleep_.store(may_sleep_long_ ? Sleep::kLong : Sleep::kShort, std::memory_order_release);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with kick()
+  if (!is_drowsy) heavy_barrier();                      // likewise
+  bed.owned = try_own();
+  if (bed.owned) {
+    bed.rx_fd = loop_.port().rx_fd();
+    bed.quiet = !loop_.has_work() && loop_.port().arm_rx();
+    const bool has_timer = loop_.deadline(clock_.now()).is_set();
+    token_.release();
+    if (bed.quiet && !has_timer && bed.rx_fd >= 0 && may_sleep_long_) bed.ns = kLinkLookNs;
+  }
+  // Its kick may have been taken already.
+  bed.quiet = bed.quiet && !stopping_.load(std::memory_order_acquire);
+}
+
+void LoopRunner::get_up(const Bed& bed, bool is_woken) noexcept {
+  sleep_.store(Sleep::kDrowsy, std::memory_order_relaxed);
+  may_sleep_long_ = bed.quiet && !is_woken && bed.polled == last_poll_.load(std::memory_order_relaxed);
+  if (bed.rx_fd >= 0 && try_own()) {
+    loop_.port().disarm_rx();
+    token_.release();
+  }
+}
+
+/// @return whether there was a kick, or `rx_fd` is readable, before that time was over
+bool LoopRunner::wait_for_kick(int rx_fd, std::uint64_t ns) noexcept {
+  pollfd fds[2] = {{.fd = kick_fd_, .events = POLLIN, .revents = 0},
+                   {.fd = rx_fd, .events = POLLIN, .revents = 0}};
+  const timespec longest = timespec_of(std::chrono::nanoseconds(ns));
+  const bool is_woken = ppoll(fds, 2, &longest, nullptr) > 0;
+  if (fds[0].revents != 0) drain_eventfd(kick_fd_);
+  return is_woken;
+}
+
+}  // namespace uroce::engine
