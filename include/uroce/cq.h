@@ -48,7 +48,8 @@ class Cq {
 
   /// Asks for one event on fd() at the next completion (`solicited_only`: a solicited receive or an error).
   /// Poll once more after it: completions may have come before.
-  /// @param lingers  the caller will call linger(), and then sleep(): the loop's helper, which may otherwise
+  /// @param lingers  the caller will call linger(), and then Device::sleep(): the loop's helper, which may
+  /// otherwise
   ///   take a millisecond until it looks, need not be woken now
   void arm(bool solicited_only = false, bool lingers = false) noexcept;
   /// Before the calling thread sleeps until `fd` is readable, which is fd() or stands for several. In
@@ -57,15 +58,6 @@ class Cq {
   /// nothing.
   /// @return whether `fd` is readable
   bool linger(int fd) noexcept;
-  /// The calling thread sleeps until one of `fds` is readable, the time is over, or it has run the loop: in
-  /// Mode::kAuto it sleeps in the place of the loop's helper, so that what comes wakes it at once instead of
-  /// the helper first. In the other modes as poll(2). The CQ may be destroyed meanwhile, its Device not. A
-  /// point of cancellation.
-  /// @param fds  at most 2; those below 0 do not count
-  /// @return how many of them are readable, which may be none; -1 with errno
-  int sleep(std::span<const int> fds, std::chrono::nanoseconds longest);
-  /// Threads that are in sleep() of this loop's CQs return soon. One that is about to sleep may not.
-  void disturb() noexcept;
   /// Readable after an event; wait for it with poll(2) or epoll, then call clear_event(). Made when first
   /// asked for.
   /// @return -1, with errno, if no descriptor is left.

@@ -1,8 +1,10 @@
 /// The device: an open port with its poll loops. Everything else is made from it.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -106,6 +108,16 @@ class Device {
   /// requests. In kLcore mode that is a loop whose thread lends it, because it shares its core with the
   /// application; others are left alone.
   void progress() noexcept;
+  /// The calling thread sleeps until one of `fds`, say a Cq::fd(), is readable, the time is over, or it has
+  /// found work and run the loop: in Mode::kAuto it sleeps in the place of the loop's helper, so that what
+  /// comes wakes it at once instead of the helper first. In the other modes as poll(2). A point of
+  /// cancellation; the Device outlives it.
+  /// @param loop  below loops()
+  /// @param fds  at most 2; those below 0 do not count
+  /// @return how many of them are readable, which may be none; -1 with errno
+  int sleep(unsigned loop, std::span<const int> fds, std::chrono::nanoseconds longest);
+  /// Threads that are in sleep() return soon. One that is about to sleep may not.
+  void disturb(unsigned loop) noexcept;
 
   /// Whether the calling thread is inside the engine, and a registered region has that byte: how a handler of
   /// SIGSEGV tells faults of the program from those that memory causes which was unmapped before it was

@@ -26,6 +26,8 @@ class NoSignals {
   ~NoSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
   NoSignals(const NoSignals&) = delete;
   NoSignals& operator=(const NoSignals&) = delete;
+  /// Those that were blocked before.
+  [[nodiscard]] const sigset_t& before() const noexcept { return before_; }
 
  private:
   sigset_t before_{};

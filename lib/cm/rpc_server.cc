@@ -362,7 +362,7 @@ bool RpcServer::wait(nanoseconds timeout) {
     const std::array<int, 2> fds{own.events.fd(), own.arrivals.fd()};
     const bool is_blind = fds[0] < 0 || fds[1] < 0;  // no descriptor is left: it looks by itself
     const nanoseconds longest = runs_loop ? nanoseconds(0) : std::min(left, is_blind ? kLook : left);
-    const bool has_news = own.arrivals.sleep(fds, longest) > 0;
+    const bool has_news = own.cm.device().sleep(own.cfg.loop, fds, longest) > 0;
     own.arrivals.clear_event();
     if (has_news) return true;
     if (left.count() == 0) return false;

@@ -119,7 +119,7 @@ LoopRunner::LoopRunner(PollLoop& loop, const Clock& clock, Mode mode, std::optio
 LoopRunner::~LoopRunner() {
   stop();
   loop_.set_sleeper(nullptr);
-  for (const int fd : {kick_fd_, watch_fd_, hand_fd_}) {
+  for (const int fd : {kick_fd_, watch_fd_, hand_fd_, none_fd_}) {
     if (fd >= 0) close(fd);  // not earlier: other loops may hand frames to this one until all stop
   }
 }
@@ -127,7 +127,7 @@ LoopRunner::~LoopRunner() {
 Status LoopRunner::start() {
   if (mode_ == Mode::kApp) return {};
   if (mode_ == Mode::kAuto) {
-    for (int* const fd : {&kick_fd_, &watch_fd_, &hand_fd_}) {
+    for (int* const fd : {&kick_fd_, &watch_fd_, &hand_fd_, &none_fd_}) {
       *fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
       if (*fd < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
     }
@@ -235,7 +235,8 @@ void LoopRunner::run_helper() noexcept {
   while (!stopping_.load(std::memory_order_acquire)) {
     if (std::exchange(sleepers, sleepers_.load(std::memory_order_relaxed)) != sleepers)
       turns.expect_sleeper();
-    const std::uint64_t away_ns = turns.away(clock_.now(), last_poll(), is_watched());
+    const Ticks now = clock_.now();
+    const std::uint64_t away_ns = turns.away(now, last_poll(), is_well_watched(now));
     if (away_ns != 0) {
       rest(away_ns, sleepers);
       continue;
@@ -261,7 +262,8 @@ HelperTurns::Turn LoopRunner::help(std::uint64_t patience_ns) noexcept {
   for (Ticks quiet_since = now; !stopping_.load(std::memory_order_relaxed);) {
     const Found found = run_helped(now);
     turn.found = turn.found || found == Found::kWork;
-    turn.is_shared = (now >= turn_begin_ + kTogetherNs && last_poll() != turn_polled_) || is_watched();
+    turn.is_shared = (now >= turn_begin_ + kTogetherNs && last_poll() != turn_polled_) ||
+                     (is_watched() && looks_.load(std::memory_order_relaxed) != seen_looks_);
     if (turn.is_shared) break;
     if (found == Found::kWork) {
       if (was_idle) turn.gap_ns = std::max(turn.gap_ns, now.ns() - quiet_since.ns());
@@ -292,8 +294,11 @@ LoopRunner::Found LoopRunner::run_helped(Ticks& now) noexcept {
   }
   nap_ns_ = kFirstNapNs;
   now = clock_.now();  // not before: the loop's time must not run backwards
-  const Held held(token_);
-  return loop_.run_once(now) != 0 || loop_.has_own_work() ? Found::kWork : Found::kNothing;
+  const bool found = loop_.run_once(now) != 0 || loop_.has_own_work();
+  const bool wakes = found && is_helper_wanted();  // somebody has lain down in its place meanwhile
+  token_.release();
+  if (wakes) wake_sleeper();
+  return found ? Found::kWork : Found::kNothing;
 }
 
 }  // namespace uroce::engine

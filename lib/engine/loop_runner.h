@@ -81,8 +81,8 @@ class LoopRunner final : public Sleeper {
   }
 
   /// The calling thread, an application's, sleeps until one of `fds` is readable or the time is over. In
-  /// kAuto it does so in the helper's place if nobody else does, and runs the loop when there is work: it
-  /// returns then, too. A point of cancellation.
+  /// kAuto it does so in the helper's place if nobody else does, and runs the loop when there is work or a
+  /// timer may be due: for work it returns then, too. A point of cancellation.
   /// @param fds  at most kMostFds; those below 0 do not count
   /// @return how many of them are readable; -1 with errno, as ppoll(2)
   int sleep(std::span<const int> fds, std::chrono::nanoseconds longest);
@@ -180,6 +180,7 @@ class LoopRunner final : public Sleeper {
     return place_.compare_exchange_strong(from, to, std::memory_order_seq_cst);
   }
   void free_place() noexcept;
+  bool is_well_watched(Ticks now) noexcept;
   void run_awake() noexcept;
   bool sleep_until_work() noexcept;
   void lie_down(Bed& bed) noexcept;
@@ -217,13 +218,18 @@ class LoopRunner final : public Sleeper {
   Ticks turn_begin_;                    // helper: of the turn that has not ended; unset: the next one begins
   Ticks turn_polled_;                   // helper: when an application had run the loop by then
   std::uint32_t seen_watches_ = 0;      // helper: when it last looked
+  std::uint32_t seen_looks_ = 0;        // likewise
+  Ticks looked_;                        // helper: when it saw that a watcher has looked
+  bool well_watched_ = false;           // helper: is_well_watched() said so
   int kick_fd_ = -1;                    // wakes the helper
   int watch_fd_ = -1;                   // who sleeps in its place
   int hand_fd_ = -1;                    // those who would, once the place is free
+  int none_fd_ = -1;                    // those who do not
   std::atomic<Place> place_{Place::kFree};
   std::atomic<const void*> watcher_{nullptr};  // its thread
   std::atomic<bool> is_far_{false};            // the helper looks up later than after kLookNs
   std::atomic<std::uint32_t> watches_{0};      // begun
+  std::atomic<std::uint32_t> looks_{0};        // a watcher has lain down, to sleep for kLinkLookNs at most
   std::atomic<std::uint32_t> followers_{0};    // they wait for the place
   std::atomic<std::uint32_t> in_vain_{0};    // watches in a row that were woken for work that others had done
   std::atomic<std::uint32_t> unwatched_{0};  // so many sleeps are none, since others poll

@@ -1,14 +1,17 @@
 // How those who look after a loop sleep: the helper, and applications in its place.
 #include <poll.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <optional>
 #include <utility>
 
 #include "base/asymmetric_barrier.h"
 #include "base/bounded_time.h"
 #include "base/eventfd.h"
+#include "base/no_signals.h"
 #include "engine/loop_runner.h"
 
 namespace uroce::engine {
@@ -23,8 +26,7 @@ class LoopRunner::Watch {
     kWatching,
   };
   explicit Watch(LoopRunner& runner) noexcept : runner_(runner), state_(begin()) {
-    if (state_ != State::kNone || runner.mode_ != Mode::kAuto) return;
-    runner.expect_sleeper();
+    if (state_ == State::kNone) runner.expect_sleeper();
   }
   ~Watch() {
     if (state_ == State::kFollowing) runner_.followers_.fetch_sub(1, std::memory_order_relaxed);
@@ -39,8 +41,13 @@ class LoopRunner::Watch {
   int sleep(std::span<const int> fds, std::chrono::nanoseconds longest);
 
  private:
+  using Wanted = std::array<pollfd, kMostFds + 2>;
+
   State begin() noexcept;
+  State lie_down() noexcept;
   void end() noexcept;
+  void look() noexcept;
+  int wait(Wanted& wanted, std::chrono::nanoseconds longest, const sigset_t* mask);
   bool take_place() noexcept {
     for (const Place from : {Place::kFree, Place::kHelperSleeps}) {
       if (!runner_.take_place(from, Place::kWatcher)) continue;
@@ -71,8 +78,16 @@ LoopRunner::Watch::State LoopRunner::Watch::begin() noexcept {
     runner_.followers_.fetch_sub(1, std::memory_order_relaxed);
   }
   runner_.watches_.fetch_add(1, std::memory_order_relaxed);
+  return lie_down();
+}
+
+/// @return kWatching, or it has not got the place any more
+LoopRunner::Watch::State LoopRunner::Watch::lie_down() noexcept {
+  runner_.looks_.fetch_add(1, std::memory_order_relaxed);
+  bed_ = {};
   runner_.lie_down(bed_);
   if (bed_.quiet && bed_.rx_fd >= 0) return State::kWatching;
+  is_woken_ = true;
   end();
   if (bed_.owned && !bed_.quiet) return State::kWork;
   runner_.wake_helper();  // it may be asleep: its place was taken
@@ -81,29 +96,65 @@ LoopRunner::Watch::State LoopRunner::Watch::begin() noexcept {
 
 void LoopRunner::Watch::end() noexcept {
   runner_.get_up(bed_, is_woken_);
+  runner_.watcher_.store(nullptr, std::memory_order_relaxed);
   runner_.free_place();
   if (runner_.is_far_.load(std::memory_order_seq_cst)) runner_.wake_helper();  // pairs with rest()
 }
 
-int LoopRunner::Watch::sleep(std::span<const int> fds, std::chrono::nanoseconds longest) {
-  std::array<pollfd, kMostFds + 2> wanted;
-  wanted.fill({.fd = -1, .events = POLLIN, .revents = 0});
-  for (std::size_t i = 0; i < std::min(fds.size(), kMostFds); ++i) wanted[i].fd = fds[i];
+/// Nothing has come for a while: there may be timers.
+void LoopRunner::Watch::look() noexcept {
+  runner_.get_up(bed_, false);
+  static_cast<void>(runner_.run_from_application());
+  state_ = lie_down();
+  if (state_ == State::kNone) runner_.expect_sleeper();
+}
+
+/// @return as ppoll(2)
+int LoopRunner::Watch::wait(Wanted& wanted, std::chrono::nanoseconds longest, const sigset_t* mask) {
   pollfd& called = wanted[kMostFds];
   pollfd& link = wanted[kMostFds + 1];
-  called.fd = runner_.hand_fd_;
-  if (state_ == State::kWatching) {
-    called.fd = runner_.watch_fd_;
-    link.fd = bed_.rx_fd;
-    longest = std::min(longest, std::chrono::nanoseconds(bed_.ns));
+  link.fd = -1;
+  switch (state_) {
+    case State::kWatching:
+      called.fd = runner_.watch_fd_;
+      link.fd = bed_.rx_fd;
+      longest = std::min(longest, std::chrono::nanoseconds(bed_.ns));
+      break;
+    case State::kFollowing:
+      called.fd = runner_.hand_fd_;
+      break;
+    case State::kNone:
+    case State::kWork:
+      called.fd = runner_.none_fd_;
+      break;
   }
   const timespec limit = timespec_of(longest);
-  const int count = ppoll(wanted.data(), wanted.size(), &limit, nullptr);
-  if (count < 0) return -1;
-  is_woken_ = count > 0;
+  const int count = ppoll(wanted.data(), wanted.size(), &limit, mask);
+  if (count <= 0) return count;
   is_called_ = state_ == State::kWatching && (called.revents | link.revents) != 0;
   if (called.revents != 0) drain_eventfd(called.fd);
-  return count - (called.revents != 0 ? 1 : 0) - (link.revents != 0 ? 1 : 0);
+  return count;
+}
+
+int LoopRunner::Watch::sleep(std::span<const int> fds, std::chrono::nanoseconds longest) {
+  Wanted wanted;
+  wanted.fill({.fd = -1, .events = POLLIN, .revents = 0});
+  for (std::size_t i = 0; i < std::min(fds.size(), kMostFds); ++i) wanted[i].fd = fds[i];
+  // A signal ends the sleep, also one that comes while it looks at timers.
+  std::optional<NoSignals> looks;
+  const std::uint64_t begin = runner_.clock_.now().ns();
+  for (auto left = longest; state_ != State::kWork;) {
+    const int count = wait(wanted, left, looks.has_value() ? &looks->before() : nullptr);
+    is_woken_ = count != 0;
+    if (count < 0) return -1;
+    if (count > 0) break;
+    left = longest - std::chrono::nanoseconds(runner_.clock_.now().ns() - begin);
+    if (state_ != State::kWatching || left.count() <= 0) return 0;
+    if (!looks.has_value()) looks.emplace();
+    look();
+  }
+  return static_cast<int>(std::count_if(wanted.begin(), wanted.begin() + kMostFds,
+                                        [](const pollfd& fd) { return fd.revents != 0; }));
 }
 
 int LoopRunner::sleep(std::span<const int> fds, std::chrono::nanoseconds longest) {
@@ -124,7 +175,7 @@ int LoopRunner::sleep(std::span<const int> fds, std::chrono::nanoseconds longest
 /// Until what has come is answered, too. Frames that others take in time, because they poll, wake a watcher
 /// in vain.
 void LoopRunner::run_awake() noexcept {
-  constexpr int kMostRuns = 4;
+  constexpr int kMostRuns = 16;
   constexpr std::uint32_t kMostInVain = 8;
   constexpr std::uint32_t kUnwatched = 64;
   int runs = 0;
@@ -139,8 +190,7 @@ void LoopRunner::run_awake() noexcept {
 }
 
 void LoopRunner::disturb() noexcept {
-  signal_eventfd(watch_fd_);
-  signal_eventfd(hand_fd_);
+  for (const int fd : {watch_fd_, hand_fd_, none_fd_}) signal_eventfd(fd);
 }
 
 void LoopRunner::free_place() noexcept {
@@ -173,9 +223,22 @@ void LoopRunner::keep_awake() noexcept {
   free_place();
 }
 
+/// Helper: whether an application sleeps in its place, and looks up now and then. One that does not is kept
+/// from it by a signal handler or a debugger: the helper looks after the loop then.
+bool LoopRunner::is_well_watched(Ticks now) noexcept {
+  constexpr std::uint64_t kMostNs = 3 * kLinkLookNs;
+  if (std::exchange(seen_looks_, looks_.load(std::memory_order_relaxed)) != seen_looks_) looked_ = now;
+  well_watched_ = is_watched() && now < looked_ + kMostNs;
+  return well_watched_;
+}
+
 /// The helper. @return whether it has slept: there was no work
 bool LoopRunner::sleep_until_work() noexcept {
-  if (!take_place(Place::kFree, Place::kHelper)) return false;
+  if (!take_place(Place::kFree, Place::kHelper)) {
+    if (well_watched_ || !is_watched()) return false;
+    wait_for_kick(-1, kLookNs);
+    return true;
+  }
   Bed bed;
   lie_down(bed);
   bool is_woken = true;

@@ -241,14 +241,6 @@ bool Cq::linger(int fd) noexcept {
   return has_come || is_readable(fd);
 }
 
-int Cq::sleep(std::span<const int> fds, std::chrono::nanoseconds longest) {
-  return impl_->runner.sleep(fds, bounded(longest));
-}
-
-void Cq::disturb() noexcept {
-  impl_->runner.disturb();
-}
-
 int Cq::fd() const noexcept {
   return impl_->event_fd();
 }
@@ -282,7 +274,7 @@ bool Cq::wait(std::chrono::nanoseconds timeout) {
     if (!impl_->ring.is_empty()) break;
     const std::chrono::nanoseconds left = end - std::chrono::steady_clock::now();
     if (left.count() <= 0) return false;
-    if (!linger(fd)) static_cast<void>(sleep({&fd, 1}, std::min(left, longest)));
+    if (!linger(fd)) static_cast<void>(impl_->runner.sleep({&fd, 1}, std::min(left, longest)));
     clear_event();
   }
   return true;

@@ -7,6 +7,7 @@
 #include <random>
 #include <utility>
 
+#include "base/bounded_time.h"
 #include "base/eventfd.h"
 #include "drivers/registry.h"
 #include "verbs/counters_file.h"
@@ -420,6 +421,14 @@ bool Device::is_touching(const void* address) const noexcept {
 
 void Device::progress() noexcept {
   for (auto& runner : impl_->runners) static_cast<void>(runner->run_from_application());
+}
+
+int Device::sleep(unsigned loop, std::span<const int> fds, std::chrono::nanoseconds longest) {
+  return impl_->runners[loop]->sleep(fds, bounded(longest));
+}
+
+void Device::disturb(unsigned loop) noexcept {
+  impl_->runners[loop]->disturb();
 }
 
 }  // namespace uroce

@@ -116,6 +116,41 @@ TEST_CASE("a thread that waits for an event, or posts and polls, can be cancelle
 
 namespace {
 
+/// The device is closed while a thread waits for an event: that one goes on waiting.
+[[noreturn]] void close_under_waiter(bool destroys_cq) noexcept {
+  alarm(30);
+  VerbsSide& side = *new VerbsSide;  // its destructor would destroy the channel
+  struct Waiter {
+    VerbsSide& side;
+    std::atomic<pid_t> tid{0};
+  } of{side};
+  const auto wait = [](void* waiter) -> void* {
+    Waiter& own = *static_cast<Waiter*>(waiter);
+    own.tid = gettid();
+    ibv_cq* cq = nullptr;
+    void* context = nullptr;
+    (void)ibv_get_cq_event(own.side.channel, &cq, &context);
+    return nullptr;
+  };
+  pthread_t waiter{};
+  if (pthread_create(&waiter, nullptr, wait, &of) != 0) _exit(1);
+  while (of.tid == 0 || !is_asleep(of.tid)) std::this_thread::yield();
+  if (destroys_cq && (ibv_destroy_qp(side.qp) != 0 || ibv_destroy_cq(side.cq) != 0)) _exit(2);
+  if (ibv_close_device(side.context) != 0) _exit(3);
+  void* result = nullptr;
+  if (pthread_cancel(waiter) != 0 || pthread_join(waiter, &result) != 0) _exit(4);
+  _exit(result == PTHREAD_CANCELED ? 0 : 5);
+}
+
+}  // namespace
+
+TEST_CASE("the device may be closed while a thread waits for an event", "[abi][events][cancel]") {
+  const bool destroys_cq = GENERATE(true, false);
+  CHECK(status_of([destroys_cq] { close_under_waiter(destroys_cq); }) == 0);
+}
+
+namespace {
+
 /// What is destroyed before its event is acknowledged.
 struct Destroyed {
   Two two;

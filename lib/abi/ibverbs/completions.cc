@@ -55,7 +55,7 @@ void leave(Channel& channel, CompletionQueue& cq) {
   if (!is_last) return;
   constexpr int kMostLooks = 10'000;  // a signal handler may have left the sleep for good
   for (int i = 0; channel.watchers.load(std::memory_order_acquire) != 0 && i < kMostLooks; ++i) {
-    cq.cq->disturb();
+    Context::of(channel.context).device().disturb(0);
     std::this_thread::sleep_for(std::chrono::microseconds(50));  // one that is about to sleep has missed it
   }
 }
@@ -163,25 +163,29 @@ class Counted {
   std::atomic<unsigned>& threads_;
 };
 
+/// Whether who waits for an event of `channel` can look after the loop meanwhile. Under `channel.events`.
+bool can_watch(const Channel& channel) noexcept {
+  if (channel.cqs.empty()) return false;
+  const Device& device = Context::of(channel.context).device();
+  return device.loops() == 1 && device.config().mode == Mode::kAuto;
+}
+
 /// Waits for an event of `channel`, or a while. A point of cancellation. @return 0 or errno
 int wait(Channel& channel) {
-  Cq* cq = nullptr;
   std::unique_lock lock(channel.events);
-  if (!channel.cqs.empty() && Context::of(channel.context).device().loops() == 1) {
-    channel.found_at_once.store(0, std::memory_order_relaxed);
-    cq = &*(*channel.cqs.begin())->cq;
-    if (cq->linger(channel.fd)) return 0;
-  }
-  if (cq == nullptr) {
+  if (!can_watch(channel)) {
     lock.unlock();
     const Counted here(channel.sleepers);
     pollfd wanted{.fd = channel.fd, .events = POLLIN, .revents = 0};
     return poll(&wanted, 1, -1) < 0 ? errno : 0;
   }
-  const Counted watching(channel.watchers);
+  channel.found_at_once.store(0, std::memory_order_relaxed);
+  if ((*channel.cqs.begin())->cq->linger(channel.fd)) return 0;
+  Device& device = Context::of(channel.context).device();
+  const Counted watching(channel.watchers);  // the device stays
   const Counted here(channel.sleepers);
   lock.unlock();
-  return cq->sleep({&channel.fd, 1}, std::chrono::hours(1)) < 0 ? errno : 0;
+  return device.sleep(0, {&channel.fd, 1}, std::chrono::hours(1)) < 0 ? errno : 0;
 }
 
 /// Calls `f` with the object that an event concerns, how many of its events programs have taken, and how many

@@ -1,7 +1,9 @@
 // Applications that sleep in the place of the helper: LoopRunner::sleep().
 #include <pthread.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cerrno>
@@ -85,6 +87,8 @@ class Sleeper {
     REQUIRE(pthread_join(thread_, nullptr) == 0);
     is_joined_ = true;
   }
+  /// By a signal whose handler does not come back yet.
+  void hold_up() const { REQUIRE(pthread_kill(thread_, SIGUSR1) == 0); }
   void cancel() {
     void* result = nullptr;
     REQUIRE(pthread_cancel(thread_) == 0);
@@ -202,6 +206,62 @@ TEST_CASE("an application that has slept and is busy then leaves the loop to the
   CHECK(w.is_answered());
   CHECK(Time::now() - begin < 50ms);
   CHECK(w.is_answered());
+}
+
+TEST_CASE("an application that sleeps looks at the timers", "[engine][sleep]") {
+  World w;
+  Sleeper sleeper(w);
+  REQUIRE(comes_to_take(w, sleeper));
+  Time::duration shortest = 5s;
+  for (int attempt = 0; attempt < 5 && shortest > 400ms; ++attempt) {
+    transport::RcQp qp(Qpn{0x20}, 1, {}, w.f.keys, w.loop.counters(), w.f.cq, w.f.cq);
+    w.runner.execute([&](engine::PollLoop&, Ticks now) {
+      w.loop.add(qp);
+      connect(w.loop, qp, now, 8);  // 1 ms, 8 times
+    });
+    REQUIRE(qp.context().sq.put({.wr_id = 1}, 0));
+    qp.context().sq.publish(1);
+    const auto begin = Time::now();
+    w.runner.post(qp);
+    Wc wc;
+    while (w.f.cq.poll({&wc, 1}) == 0 && Time::now() - begin < 5s) std::this_thread::sleep_for(1ms);
+    shortest = std::min<Time::duration>(shortest, Time::now() - begin);
+    w.runner.execute([&](engine::PollLoop&, Ticks now) { w.loop.remove(qp, now); });
+  }
+  CHECK(shortest <= 400ms);  // not 100 for each
+  CHECK(sleeper.events <= 20);
+}
+
+namespace {
+
+int held[2];  // who reads the first waits for the second to be closed
+
+}  // namespace
+
+TEST_CASE("the helper looks after the loop of an application that is held up in its sleep",
+          "[engine][sleep]") {
+  REQUIRE(pipe(held) == 0);
+  struct sigaction action {};
+  action.sa_handler = [](int) {
+    char none = 0;
+    static_cast<void>(read(held[0], &none, 1) != 0);
+  };
+  struct sigaction before {};
+  REQUIRE(sigaction(SIGUSR1, &action, &before) == 0);
+  World w;
+  {
+    Sleeper sleeper(w);
+    REQUIRE(comes_to_take(w, sleeper));
+    sleeper.await_sleep();
+    sleeper.hold_up();
+    CHECK(w.is_answered());
+    CHECK(w.is_answered());
+    CHECK(w.socket.taker != sleeper.tid);
+    close(held[1]);
+  }
+  CHECK(w.is_answered());
+  close(held[0]);
+  REQUIRE(sigaction(SIGUSR1, &before, nullptr) == 0);
 }
 
 TEST_CASE("frames that others take first make an application leave the place", "[engine][sleep]") {
