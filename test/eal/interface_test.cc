@@ -65,6 +65,7 @@ void check_echo(const std::string& near, const std::string& far, std::uint32_t l
     return 0;
   });
   CHECK(pinger.next_line(in_seconds(60)) == "good, mtu " + std::to_string(longest - 14));
+  CHECK(pinger.wait(in_seconds(20)) == 0);  // one that is killed now may leave its XDP program half detached
 }
 
 }  // namespace
