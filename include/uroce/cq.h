@@ -49,8 +49,7 @@ class Cq {
   /// Asks for one event on fd() at the next completion (`solicited_only`: a solicited receive or an error).
   /// Poll once more after it: completions may have come before.
   /// @param lingers  the caller will call linger(), and then Device::sleep(): the loop's helper, which may
-  /// otherwise
-  ///   take a millisecond until it looks, need not be woken now
+  ///   otherwise take a millisecond until it looks, need not be woken now
   void arm(bool solicited_only = false, bool lingers = false) noexcept;
   /// Before the calling thread sleeps until `fd` is readable, which is fd() or stands for several. In
   /// Mode::kAuto it runs the loop itself first, for as long as that has paid lately, 20 us at most from when

@@ -1,5 +1,3 @@
-#include <poll.h>
-
 #include <algorithm>
 #include <array>
 #include <new>

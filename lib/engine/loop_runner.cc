@@ -1,6 +1,5 @@
 #include "engine/loop_runner.h"
 
-#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
@@ -15,7 +14,6 @@
 #include <system_error>
 #include <utility>
 
-#include "base/eventfd.h"
 #include "base/give_way.h"
 #include "wire/crc32.h"
 
