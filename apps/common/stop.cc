@@ -1,5 +1,6 @@
 #include "apps/common/stop.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 namespace uroce::apps {
@@ -11,9 +12,13 @@ void end_at_once(int /*alarm*/) {
 }
 
 void stop(int signal) {
-  constexpr unsigned kPatience = 3;  // seconds
   stop_signal = signal;
-  (void)::alarm(kPatience);
+  (void)::alarm(kStopSeconds);
+}
+
+void stop_worker(int signal) {
+  stop_signal = signal;
+  (void)::alarm(kStopSeconds / 2);  // ends it
 }
 
 /// What is written goes on: a pipe that was full gets the result, too. Who waits is woken all the same.
@@ -37,7 +42,9 @@ void stop_on_signals() {
 
 void stop_with_parent() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, SIG_IGN);
-  handle(kStopWorker, [](int signal) { stop_signal = signal; });
+  handle(SIGALRM, SIG_DFL);
+  handle(kStopWorker, stop_worker);
+  ::prctl(PR_SET_PDEATHSIG, kStopWorker);
 }
 
 }  // namespace uroce::apps

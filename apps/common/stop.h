@@ -23,11 +23,16 @@ inline bool stop_is_success = false;
   return {.code = Errc::kTimeout, .text = "stopped by a signal"};
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP, if they are not ignored, set `stop_signal`. A second one, or three
-/// seconds, end the program at once.
+/// Seconds in which a program that was told to end closes what it has opened; a process that was forked has
+/// half of them. A busy machine needs more than one: to open a port, which is ended first, takes a whole one.
+inline constexpr unsigned kStopSeconds = 10;
+
+/// From now on SIGINT, SIGTERM and SIGHUP, if they are not ignored, set `stop_signal`. A second one, or
+/// kStopSeconds, end the program at once.
 void stop_on_signals();
 
-/// In a process that was forked: those three are its parent's matter, who says by kStopWorker that all ends.
+/// In a process that was forked: those three are its parent's matter. It is told by kStopWorker that all
+/// ends, also by the kernel when its parent is gone, and ends by itself if it cannot in order.
 void stop_with_parent();
 inline constexpr int kStopWorker = SIGUSR1;
 

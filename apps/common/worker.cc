@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -111,9 +110,8 @@ Result<Worker> Worker::spawn(std::string name, int core, const Factory& factory)
     return Error{.code = Errc::kSystem, .text = fmt::format("fork: {}", std::strerror(errno))};
   }
   if (pid == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) ::_exit(1);  // the parent died before the line above
     stop_with_parent();
+    if (::getppid() != parent) ::_exit(1);  // the parent died before the line above
     ::close(ends[0]);
     serve(ends[1], core, factory);
     std::fflush(nullptr);
@@ -141,11 +139,15 @@ Worker::~Worker() {
 
 void Worker::stop() noexcept {
   if (pid_ < 0) return;
-  if (is_stopped()) ::kill(pid_, kStopWorker);  // whatever it is at
   constexpr char kExit[] = R"({"op":"exit"})";
   (void)!::send(fd_, kExit, sizeof kExit - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
   int status = 0;
-  if (!has_ended(pid_, kSecond, status)) {
+  bool ended = !is_stopped() && has_ended(pid_, kSecond, status);
+  if (!ended) {
+    ::kill(pid_, kStopWorker);  // whatever it is at
+    ended = has_ended(pid_, kStopSeconds / 2 * kSecond, status);
+  }
+  if (!ended) {
     ::kill(pid_, SIGKILL);
     ::waitpid(pid_, &status, 0);
   }

@@ -28,8 +28,9 @@ class Service {
 
 /// A forked process, pinned to a core, that answers requests one after the other. It ends with its parent.
 ///
-/// Threads: control. Lifetime: the destructor ends the process, by SIGKILL if it does not go by itself within
-/// a second. What it is at it finishes before, unless is_stopped() here, and so there.
+/// Threads: control. Lifetime: the destructor ends the process. What it is at it may finish for a second,
+/// unless is_stopped() here; is_stopped() there from then on, and it is killed after another kStopSeconds
+/// / 2.
 class Worker {
  public:
   using Factory = std::function<std::unique_ptr<Service>()>;

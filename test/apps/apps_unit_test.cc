@@ -1,3 +1,4 @@
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <sstream>
+#include <stdexcept>
 #include <vector>
 
 #include "apps/common/clock.h"
@@ -240,13 +242,17 @@ TEST_CASE("a machine without any of the files is judged, too", "[apps][doctor]")
 
 namespace {
 
-/// Answers nothing until it is told to end. Says when it begins to, and when it is gone.
+/// Answers nothing until it is told to end. Says when it begins to, and when it is gone, which takes it a
+/// while.
 class Endless final : public Service {
  public:
-  explicit Endless(int said) : said_(said) {}
+  explicit Endless(int said, unsigned closing_us = 0) : said_(said), closing_us_(closing_us) {}
   Endless(const Endless&) = delete;
   Endless& operator=(const Endless&) = delete;
-  ~Endless() override { say('e'); }
+  ~Endless() override {
+    ::usleep(closing_us_);
+    say('e');
+  }
   Result<Json> handle(const Json& /*request*/) override {
     say('b');
     while (!is_stopped()) ::usleep(1000);
@@ -257,27 +263,62 @@ class Endless final : public Service {
   void say(char what) const { (void)!::write(said_, &what, 1); }
 
   int said_;
+  unsigned closing_us_;
 };
+
+/// A worker that is at it.
+Worker endless_worker(const std::array<int, 2>& said, unsigned closing_us) {
+  auto worker = Worker::spawn("the worker", choose_cores().client,
+                              [&] { return std::make_unique<Endless>(said[1], closing_us); });
+  if (!worker || !worker->send({{"op", "work"}})) throw std::runtime_error("no worker");
+  ::close(said[1]);
+  char what = 0;
+  if (::read(said[0], &what, 1) != 1 || what != 'b') throw std::runtime_error("no work");
+  return std::move(*worker);
+}
+
+void check_that_all_was_closed(int said) {
+  char what = 0;
+  REQUIRE(::read(said, &what, 1) == 1);
+  CHECK(what == 'e');
+  ::close(said);
+}
 
 }  // namespace
 
 TEST_CASE("a worker leaves its work and closes all when the program is told to end", "[apps][worker]") {
   std::array<int, 2> said{};
+  const unsigned closing_us = GENERATE(0U, 1'300'000U);
   REQUIRE(::pipe(said.data()) == 0);
-  auto worker =
-      Worker::spawn("the worker", choose_cores().client, [&] { return std::make_unique<Endless>(said[1]); });
-  REQUIRE(worker.has_value());
-  ::close(said[1]);
-  REQUIRE(worker->send({{"op", "work"}}));
-  char what = 0;
-  REQUIRE(::read(said[0], &what, 1) == 1);
-  CHECK(what == 'b');
+  Worker worker = endless_worker(said, closing_us);
   stop_signal = SIGTERM;
-  { const Worker gone = std::move(*worker); }
+  { const Worker gone = std::move(worker); }
   stop_signal = 0;
-  REQUIRE(::read(said[0], &what, 1) == 1);
-  CHECK(what == 'e');
-  ::close(said[0]);
+  check_that_all_was_closed(said[0]);
+}
+
+TEST_CASE("a worker that does not answer leaves its work and closes all when it is given up",
+          "[apps][worker]") {
+  std::array<int, 2> said{};
+  REQUIRE(::pipe(said.data()) == 0);
+  { const Worker worker = endless_worker(said, 0); }
+  check_that_all_was_closed(said[0]);
+}
+
+TEST_CASE("a worker closes all when the program is killed", "[apps][worker]") {
+  std::array<int, 2> said{};
+  REQUIRE(::pipe(said.data()) == 0);
+  const pid_t program = ::fork();
+  REQUIRE(program >= 0);
+  if (program == 0) {
+    const Worker worker = endless_worker(said, 0);
+    ::raise(SIGKILL);
+  }
+  ::close(said[1]);
+  int status = 0;
+  REQUIRE(::waitpid(program, &status, 0) == program);
+  CHECK(WIFSIGNALED(status));
+  check_that_all_was_closed(said[0]);
 }
 
 TEST_CASE("hiccups are looked for as long as one is told", "[apps][doctor]") {
