@@ -19,8 +19,9 @@ class GiveWay {
  public:
   struct Terms {
     std::uint32_t wait = 1;  ///< iterations without work, before the core is offered to one who shares it
-    std::uint32_t first_wait = 64;  ///< likewise, before it is known who does
-    bool only_one_core = false;     ///< a thread that may run elsewhere counts as one that shares with nobody
+    std::uint32_t first_wait = 64;      ///< likewise, before it is known who does
+    std::uint32_t longest = 1U << 14U;  ///< likewise, in the end
+    bool only_one_core = false;  ///< a thread that may run elsewhere counts as one that shares with nobody
   };
   constexpr GiveWay() noexcept : GiveWay(Terms{}) {}
   constexpr explicit GiveWay(const Terms& terms) noexcept : terms_(terms), patience_(terms.first_wait) {}
@@ -40,8 +41,7 @@ class GiveWay {
   [[nodiscard]] bool is_shared() const noexcept { return patience_ == terms_.wait; }
 
  private:
-  static constexpr std::uint32_t kLongest = 1U << 14U;  // iterations without work
-  static constexpr std::uint32_t kLookEvery = 64;       // offers, while the core is shared
+  static constexpr std::uint32_t kLookEvery = 64;  // offers, while the core is shared
 
   void offer() noexcept {
     sched_yield();
@@ -51,7 +51,7 @@ class GiveWay {
   void look() noexcept {
     const long before = std::exchange(switches_, switches());
     const bool shares = switches_ != before && !(terms_.only_one_core && may_move());
-    patience_ = shares ? terms_.wait : std::min(2 * patience_, kLongest);
+    patience_ = shares ? terms_.wait : std::min(2 * patience_, terms_.longest);
   }
   /// How often another thread has run here instead, though this one could have gone on.
   [[nodiscard]] static long switches() noexcept {

@@ -11,7 +11,8 @@ namespace {
 
 /// Of a thread that may run on one core only, which its peer may have as well: it gives way once an answer
 /// takes longer, some 5 us of empty polls, than it does from another core.
-thread_local constinit GiveWay give_way{{.wait = 256, .first_wait = 512, .only_one_core = true}};
+thread_local constinit GiveWay give_way{
+    {.wait = 256, .first_wait = 512, .longest = 4096, .only_one_core = true}};
 
 /// Of a datagram what kind of packet it was, as ConnectX tells in the place of the service level, which RoCE
 /// does not have: UCX looks for the network header by it.
