@@ -22,6 +22,7 @@ class PcapPort final : public port::Port {
   [[nodiscard]] bool shows_more() const noexcept override { return inner_->shows_more(); }
   [[nodiscard]] unsigned bursts_to_see_all() const noexcept override { return inner_->bursts_to_see_all(); }
   void leave_fetching_to(FetchAhead* ahead) noexcept override { inner_->leave_fetching_to(ahead); }
+  void leave_ringing_to(DueBell* bell) noexcept override { inner_->leave_ringing_to(bell); }
   void spare_others(bool yes) noexcept override { inner_->spare_others(yes); }
   [[nodiscard]] std::byte* tx_claim(std::uint32_t len) noexcept override;
   void tx_commit() noexcept override;

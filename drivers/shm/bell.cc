@@ -12,6 +12,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/due_bell.h"
 #include "base/eventfd.h"
 
 namespace uroce::drivers::shm {
@@ -42,15 +43,13 @@ Bell::~Bell() {
 }
 
 void Bell::ring() const noexcept {
-  const char byte = 1;
-  // A full FIFO is readable already, so a refused byte is no loss.
-  [[maybe_unused]] const long written = write_uncancelled(fd_, &byte, 1);
+  DueBell::ring(fd_);
 }
 
 void Bell::silence() const noexcept {
   char bytes[64];
   for (int reads = 0; reads < 1024; ++reads) {
-    if (read_uncancelled(fd_, bytes, sizeof(bytes)) <= 0) return;
+    if (read_uncancelled(fd_, bytes, sizeof(bytes)) < static_cast<long>(sizeof(bytes))) return;
   }
 }
 

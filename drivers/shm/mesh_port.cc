@@ -97,6 +97,10 @@ void MeshPort::leave_fetching_to(FetchAhead* ahead) noexcept {
   for (const Way& way : others_) way.port->leave_fetching_to(ahead);
 }
 
+void MeshPort::leave_ringing_to(DueBell* bell) noexcept {
+  for (const Way& way : others_) way.port->leave_ringing_to(bell);
+}
+
 void MeshPort::spare_others(bool yes) noexcept {
   for (const Way& way : others_) way.port->spare_others(yes);
 }
@@ -178,6 +182,11 @@ bool MeshPort::arm_rx() noexcept {
     return true;
   disarm_rx();
   return false;
+}
+
+bool MeshPort::arm_rx_beside() noexcept {
+  for (const Way& way : others_) static_cast<void>(way.port->arm_rx_beside());
+  return true;
 }
 
 void MeshPort::disarm_rx() noexcept {

@@ -35,6 +35,7 @@ class MeshPort final : public port::Port {
   [[nodiscard]] unsigned bursts_to_see_all() const noexcept override;
   [[nodiscard]] std::span<const std::byte> next_frame() const noexcept override;
   void leave_fetching_to(FetchAhead* ahead) noexcept override;
+  void leave_ringing_to(DueBell* bell) noexcept override;
   void spare_others(bool yes) noexcept override;
   [[nodiscard]] bool has_lanes() const noexcept override { return true; }
   [[nodiscard]] port::Port& way_to(const MacAddress& mac) noexcept override;
@@ -45,6 +46,7 @@ class MeshPort final : public port::Port {
   void tx_flush() noexcept override;
   [[nodiscard]] int rx_fd() const noexcept override { return bells_; }
   bool arm_rx() noexcept override;
+  bool arm_rx_beside() noexcept override;
   void disarm_rx() noexcept override;
   void keep_awake() noexcept override;
   [[nodiscard]] bool holds_back() const noexcept override { return waits_ != 0; }

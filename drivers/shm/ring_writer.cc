@@ -154,9 +154,11 @@ void RingWriter::drop() noexcept {
 void RingWriter::wake_consumer() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with RingReader::fall_asleep()
   std::uint32_t asleep = kAsleep;
-  if (consumer().sleep.load(std::memory_order_relaxed) == asleep &&
-      consumer().sleep.compare_exchange_strong(asleep, kDrowsy, std::memory_order_acq_rel))
-    bell_.ring();
+  if (consumer().sleep.load(std::memory_order_relaxed) != asleep ||
+      !consumer().sleep.compare_exchange_strong(asleep, kDrowsy, std::memory_order_acq_rel)) {
+    return;
+  }
+  due_bell_ != nullptr ? due_bell_->put(bell_.fd()) : bell_.ring();
 }
 
 }  // namespace uroce::drivers::shm

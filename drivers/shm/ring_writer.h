@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "base/cache_line.h"
+#include "base/due_bell.h"
 #include "base/prefetch.h"
 #include "drivers/shm/layout.h"
 #include "drivers/shm/nearness.h"
@@ -86,6 +87,9 @@ class RingWriter {
     return live_offer_ == kNever ||
            place_.control->release.bytes.load(std::memory_order_acquire) == position_;
   }
+
+  /// As Port::leave_ringing_to() says.
+  void leave_ringing_to(DueBell* bell) noexcept { due_bell_ = bell; }
 
   /// Rings for a consumer that sleeps, if there is anything new.
   void flush() noexcept {
@@ -180,6 +184,7 @@ class RingWriter {
   port::LivePortCounters& counters_;
   PeerWatch& watch_;
   const Bell& bell_;
+  DueBell* due_bell_ = nullptr;
   Nearness nearness_;  // of the consumer
 
   std::uint64_t offer_;                 // as published last, perhaps by an earlier incarnation

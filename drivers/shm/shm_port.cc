@@ -72,6 +72,12 @@ bool ShmPort::arm_rx() noexcept {
   return false;
 }
 
+bool ShmPort::arm_rx_beside() noexcept {
+  const bool is_drowsy = reader_.fall_asleep();
+  if (!bulk_reader_.fall_asleep() || !is_drowsy) shm::expose_to_producers();
+  return true;
+}
+
 bool ShmPort::fall_asleep() noexcept {
   link_->own_bell(queue_).silence();  // what it was rung for while awake has_work() sees
   const bool is_drowsy = reader_.fall_asleep();

@@ -36,6 +36,10 @@ class ShmPort final : public port::Port {
     reader_.leave_fetching_to(ahead);
     bulk_reader_.leave_fetching_to(ahead);
   }
+  void leave_ringing_to(DueBell* bell) noexcept override {
+    writer_.leave_ringing_to(bell);
+    bulk_.writer.leave_ringing_to(bell);
+  }
   void spare_others(bool yes) noexcept override { bulk_reader_.leave_to_prepare(yes); }
   [[nodiscard]] port::FrameSink& bulk_sink() noexcept override { return bulk_; }
   [[nodiscard]] bool has_lanes() const noexcept override { return true; }
@@ -51,6 +55,7 @@ class ShmPort final : public port::Port {
   }
   [[nodiscard]] int rx_fd() const noexcept override { return link_->own_bell(queue_).fd(); }
   bool arm_rx() noexcept override;
+  bool arm_rx_beside() noexcept override;
   /// arm_rx() in two steps, for who has several ports and calls shm::expose_to_producers() in between, which
   /// interrupts all cores. @return whether the port was drowsy, and that is not needed
   bool fall_asleep() noexcept;

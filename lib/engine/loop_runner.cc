@@ -4,6 +4,7 @@
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -39,18 +40,6 @@ Status pin_this_thread(std::thread& thread, unsigned core) {
   return {};
 }
 
-/// Releases the token also when a command throws: memory may run out.
-class Held {
- public:
-  explicit Held(LoopToken& token) noexcept : token_(token) {}
-  ~Held() { token_.release(); }
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-
- private:
-  LoopToken& token_;
-};
-
 /// The calling thread sleeps for as long as it asks to, not 50 us longer.
 void set_fine_timers() noexcept {
   prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // ns
@@ -72,6 +61,14 @@ void ask_for_short_slices() noexcept {
   if (syscall(SYS_sched_getattr, 0, &terms, sizeof terms, 0) != 0 || terms.policy != SCHED_OTHER) return;
   terms.runtime_ns = 100'000;  // the least there is
   syscall(SYS_sched_setattr, 0, &terms, 0);
+}
+
+/// Likewise where the kernel would make it wait, since it has taken more of that core than others: it runs
+/// for what those wait for. Only as far as the thread may do so, and nobody has asked for less.
+/// setpriority(2).
+void go_before_others() noexcept {
+  constexpr int kHelperNice = -10;
+  if (getpriority(PRIO_PROCESS, 0) <= 0) setpriority(PRIO_PROCESS, 0, kHelperNice);
 }
 
 /// The applications that run a loop of kLcore, as seen by its thread. It looks whether they have stopped ever
@@ -108,15 +105,29 @@ class Pollers {
 
 }  // namespace
 
+/// Gives the loop back also when a command throws: memory may run out.
+class LoopRunner::Held {
+ public:
+  explicit Held(LoopRunner& runner) noexcept : runner_(runner) {}
+  ~Held() { runner_.disown(); }
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+ private:
+  LoopRunner& runner_;
+};
+
 LoopRunner::LoopRunner(PollLoop& loop, const Clock& clock, Mode mode, std::optional<unsigned> core)
     : loop_(loop), clock_(clock), mode_(mode), core_(core) {
   loop.set_sleeper(this);
+  loop.port().leave_ringing_to(&due_bell_);
   wire::tune_crc32([&clock] { return clock.now().ns(); });
 }
 
 LoopRunner::~LoopRunner() {
   stop();
   loop_.set_sleeper(nullptr);
+  loop_.port().leave_ringing_to(nullptr);
   for (const int fd : {kick_fd_, watch_fd_, hand_fd_, none_fd_}) {
     if (fd >= 0) close(fd);  // not earlier: other loops may hand frames to this one until all stop
   }
@@ -170,7 +181,7 @@ void LoopRunner::do_execute(const CommandFunction& command) {
   }
   waiting_.fetch_sub(1, std::memory_order_relaxed);
   {
-    const Held held(token_);
+    const Held held(*this);
     run(command);
   }
   kick();
@@ -211,7 +222,7 @@ void LoopRunner::run_lcore() noexcept {
   while (!stopping_.load(std::memory_order_relaxed)) {
     unsigned work = 0;
     if (waiting_.load(std::memory_order_relaxed) == 0 && token_.try_take()) {
-      const Held held(token_);
+      const Held held(*this);
       if (has_mail_.load(std::memory_order_acquire)) run_mailbox();  // pairs with do_execute()
       work = loop_.run_once(clock_.now());
       lends_.store(give_way.is_shared(), std::memory_order_relaxed);
@@ -219,7 +230,7 @@ void LoopRunner::run_lcore() noexcept {
     if (!give_way.is_shared() || !pollers.leave_to_them()) give_way.after(work);
   }
   while (!token_.try_take()) sched_yield();
-  const Held held(token_);
+  const Held held(*this);
   lends_.store(false, std::memory_order_relaxed);
   run_mailbox();
 }
@@ -228,7 +239,9 @@ void LoopRunner::run_helper() noexcept {
   loop_.port().enter_thread();
   set_fine_timers();
   ask_for_short_slices();
-  HelperTurns turns(loop_.port().rx_fd() >= 0);
+  const bool can_be_woken = loop_.port().rx_fd() >= 0;
+  if (can_be_woken) go_before_others();
+  HelperTurns turns(can_be_woken);
   std::uint32_t sleepers = 0;
   while (!stopping_.load(std::memory_order_acquire)) {
     if (std::exchange(sleepers, sleepers_.load(std::memory_order_relaxed)) != sleepers)
@@ -286,15 +299,14 @@ LoopRunner::Found LoopRunner::run_helped(Ticks& now) noexcept {
     return Found::kOthers;
   }
   if (!try_own()) {  // somebody else makes progress, perhaps as soon as this core is free
-    wait_for_kick(-1, nap_ns_);
-    nap_ns_ = std::min(2 * nap_ns_, kLastNapNs);
+    nap();
     return Found::kOthers;
   }
   nap_ns_ = kFirstNapNs;
   now = clock_.now();  // not before: the loop's time must not run backwards
   const bool found = loop_.run_once(now) != 0 || loop_.has_own_work();
   const bool wakes = found && is_helper_wanted();  // somebody has lain down in its place meanwhile
-  token_.release();
+  disown();
   if (wakes) wake_sleeper();
   return found ? Found::kWork : Found::kNothing;
 }

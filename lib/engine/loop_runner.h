@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "base/asymmetric_barrier.h"
+#include "base/due_bell.h"
 #include "base/eventfd.h"
 #include "engine/clock.h"
 #include "engine/helper_turns.h"
@@ -54,7 +55,7 @@ class LoopRunner final : public Sleeper {
     const unsigned work = loop_.run_once(now);
     last_poll_.store(now.ns(), std::memory_order_relaxed);
     const bool wakes = work != 0 && is_helper_wanted();
-    token_.release();
+    disown();
     if (wakes) wake_sleeper();
     return work;
   }
@@ -65,7 +66,7 @@ class LoopRunner final : public Sleeper {
     if (try_own()) {
       loop_.post(qp, clock_);
       const bool wakes = is_helper_wanted();
-      token_.release();
+      disown();
       if (wakes) wake_sleeper();
     } else {
       loop_.ring(qp);
@@ -120,6 +121,15 @@ class LoopRunner final : public Sleeper {
     if (waiting_.load(std::memory_order_relaxed) != 0) return false;  // commands go first
     return token_.try_take();
   }
+  /// Gives the loop back, and only then wakes the peer that has got something: with the waker's core it would
+  /// take the loop from everybody.
+  void disown() noexcept {
+    const int bell = due_bell_.take();
+    token_.release();
+    if (bell >= 0) [[unlikely]]
+      DueBell::ring(bell);
+  }
+  class Held;
   /// Whether the helper, or who sleeps in its place, must wake up for what the calling thread leaves behind
   /// in the loop. The token makes it see a sleeper that falls asleep, and that one what there is.
   [[nodiscard]] bool is_helper_wanted() const noexcept {
@@ -183,6 +193,7 @@ class LoopRunner final : public Sleeper {
   bool is_well_watched(Ticks now) noexcept;
   void run_awake() noexcept;
   bool sleep_until_work() noexcept;
+  void nap() noexcept;
   void lie_down(Bed& bed) noexcept;
   void get_up(const Bed& bed, bool is_woken) noexcept;
   bool wait_for_kick(int rx_fd, std::uint64_t ns) noexcept;
@@ -198,6 +209,7 @@ class LoopRunner final : public Sleeper {
   std::atomic<std::uint32_t> waiting_{0};    // commands that want the token
   std::atomic<std::uint64_t> last_poll_{0};  // by an application, ns of the clock
   std::atomic<bool> lends_{false};           // kLcore: applications may run the loop
+  DueBell due_bell_;                         // who has the token
 
   alignas(64) std::atomic<bool> has_mail_{false};
   std::mutex mail_mutex_;
@@ -213,6 +225,7 @@ class LoopRunner final : public Sleeper {
   static constexpr std::uint64_t kLookNs = 1'000'000;  // between two looks at timers
   static constexpr std::uint64_t kFirstNapNs = 10'000;
   static constexpr std::uint64_t kLastNapNs = 50'000;
+  static constexpr std::uint64_t kArmedNapNs = 200'000;  // frames end it
   bool may_sleep_long_ = false;         // who has the place: nothing has happened during a short sleep
   std::uint64_t nap_ns_ = kFirstNapNs;  // helper: until it tries again to get the loop
   Ticks turn_begin_;                    // helper: of the turn that has not ended; unset: the next one begins

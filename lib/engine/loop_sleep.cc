@@ -218,7 +218,7 @@ void LoopRunner::keep_awake() noexcept {
   if (try_own()) {  // else another time
     loop_.port().keep_awake();
     sleep_.store(Sleep::kNo, std::memory_order_relaxed);
-    token_.release();
+    disown();
   }
   free_place();
 }
@@ -254,6 +254,19 @@ bool LoopRunner::sleep_until_work() noexcept {
   return bed.quiet;
 }
 
+/// The helper, while others run the loop: until a frame comes, which they may not look for any more, or for a
+/// while.
+void LoopRunner::nap() noexcept {
+  const bool has_place = take_place(Place::kFree, Place::kHelper);
+  const bool is_armed = has_place && loop_.port().arm_rx_beside();
+  if (has_place) place_.store(Place::kHelperSleeps, std::memory_order_seq_cst);
+  wait_for_kick(is_armed ? loop_.port().rx_fd() : -1, is_armed ? kArmedNapNs : nap_ns_);
+  nap_ns_ = std::min(2 * nap_ns_, kLastNapNs);
+  if (!has_place || !take_place(Place::kHelperSleeps, Place::kHelper)) return;
+  if (is_armed) loop_.port().disarm_rx();
+  free_place();
+}
+
 void LoopRunner::lie_down(Bed& bed) noexcept {
   bed.polled = last_poll_.load(std::memory_order_relaxed);
   const bool is_drowsy = sleep_.load(std::memory_order_relaxed) != Sleep::kNo;
@@ -265,7 +278,7 @@ void LoopRunner::lie_down(Bed& bed) noexcept {
     bed.rx_fd = loop_.port().rx_fd();
     bed.quiet = !loop_.has_work() && loop_.port().arm_rx();
     const bool has_timer = loop_.deadline(clock_.now()).is_set();
-    token_.release();
+    disown();
     if (bed.quiet && !has_timer && bed.rx_fd >= 0 && may_sleep_long_) bed.ns = kLinkLookNs;
   }
   // Its kick may have been taken already.
@@ -277,7 +290,7 @@ void LoopRunner::get_up(const Bed& bed, bool is_woken) noexcept {
   may_sleep_long_ = bed.quiet && !is_woken && bed.polled == last_poll_.load(std::memory_order_relaxed);
   if (bed.rx_fd >= 0 && try_own()) {
     loop_.port().disarm_rx();
-    token_.release();
+    disown();
   }
 }
 

@@ -7,6 +7,7 @@
 #include <span>
 #include <string>
 
+#include "base/due_bell.h"
 #include "base/fetch_ahead.h"
 #include "uroce/types.h"
 
@@ -151,6 +152,9 @@ class Port : public FrameSink {
   /// `ahead` for the caller to fetch while it works on this one. A port that fetches none lets it be.
   /// Lifetime: of `ahead`, until the next call; nullptr: as before.
   virtual void leave_fetching_to(FetchAhead* ahead) noexcept { static_cast<void>(ahead); }
+  /// From now on a peer that sleeps is not woken by tx_flush(), but soon by the caller, who finds it in
+  /// `bell`. A port that wakes nobody lets it be. Lifetime: likewise.
+  virtual void leave_ringing_to(DueBell* bell) noexcept { static_cast<void>(bell); }
 
   /// Where frames of bulk transfers go: what is written to the port itself does not wait for them, and may
   /// overtake them. A port that has one queue only: itself.
@@ -175,6 +179,11 @@ class Port : public FrameSink {
   /// Asks for one wake-up through rx_fd().
   /// @return false if frames are already waiting, to be seen or to be sent (do not sleep).
   virtual bool arm_rx() noexcept { return true; }
+  /// Likewise, by another thread than that of the loop, which goes on: nobody looks whether frames are
+  /// waiting. disarm_rx() may then be called in the same way. Control: one thread at a time, with all other
+  /// calls of both.
+  /// @return false: the port cannot
+  virtual bool arm_rx_beside() noexcept { return false; }
   /// Ends waiting: clears rx_fd(). Those who send may take somewhat longer from now on, for the next arm_rx()
   /// to take less.
   virtual void disarm_rx() noexcept {}

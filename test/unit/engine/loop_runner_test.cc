@@ -97,6 +97,64 @@ TEST_CASE("what an application takes from a sleeping helper is answered all the 
   loop.remove(qp, clock.now());
 }
 
+TEST_CASE("a peer that is woken finds the loop of its waker free", "[engine][runner]") {
+  constexpr unsigned kRounds = 1000;
+  const bool is_command = GENERATE(false, true);
+  LoopFixture f;
+  SocketLike socket(f);
+  engine::PollLoop loop({}, socket, f.addresses, LoopFixture::kAskNs);
+  const engine::Clock clock;
+  engine::LoopRunner runner(loop, clock, Mode::kApp, std::nullopt);
+  int bell[2];
+  REQUIRE(pipe(bell) == 0);
+  std::atomic<unsigned> woken{0};
+  unsigned taken = 0;
+  std::thread peer([&] {
+    for (char byte = 0; woken < kRounds && read(bell[0], &byte, 1) == 1;) {
+      if (runner.run_from_application().has_value()) ++taken;
+      ++woken;
+      woken.notify_all();
+    }
+  });
+  for (unsigned i = 0; i < kRounds; ++i) {
+    socket.sleeping_peer = bell[1];
+    if (is_command) {
+      runner.execute([](engine::PollLoop& own, Ticks) { own.port().tx_flush(); });
+    } else {
+      REQUIRE(runner.run_from_application().has_value());
+    }
+    woken.wait(i);
+  }
+  peer.join();
+  CHECK(taken == kRounds);
+  for (const int end : bell) close(end);
+}
+
+TEST_CASE("a helper that others keep from the loop is woken by what comes", "[engine][runner]") {
+  LoopFixture f;
+  SocketLike socket(f);
+  engine::PollLoop loop({}, socket, f.addresses, LoopFixture::kAskNs);
+  const engine::Clock clock;
+  transport::RcQp qp(Qpn{0x10}, 1, {}, f.keys, loop.counters(), f.cq, f.cq);
+  loop.add(qp);
+  connect(loop, qp, clock.now());
+  socket.bring(arp_request_of(f));
+  for (int i = 0; i < 10; ++i) loop.run_once(clock.now());
+  engine::LoopRunner runner(loop, clock, Mode::kAuto, std::nullopt);
+  REQUIRE(runner.start());
+  const unsigned before = socket.sent;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  runner.execute([&](engine::PollLoop&, Ticks) {
+    socket.bring(write_to(f, 0));
+    while (socket.armed_beside == 0 && std::chrono::steady_clock::now() < end) sched_yield();
+  });
+  CHECK(socket.armed_beside != 0);
+  while (socket.sent == before && std::chrono::steady_clock::now() < end) sched_yield();
+  CHECK(socket.sent != before);
+  runner.stop();
+  loop.remove(qp, clock.now());
+}
+
 namespace {
 
 /// Puts the calling thread on one core for as long as it lives.

@@ -43,6 +43,12 @@ class SocketLike final : public port::Port {
   void tx_flush() noexcept override {
     const std::lock_guard lock(mutex_);
     fixture_.port->tx_flush();
+    if (const int bell = sleeping_peer.exchange(-1); bell >= 0) due_bell_->put(bell);
+  }
+  void leave_ringing_to(DueBell* bell) noexcept override { due_bell_ = bell; }
+  bool arm_rx_beside() noexcept override {
+    armed_beside.fetch_add(1);
+    return true;
   }
   int rx_fd() const noexcept override { return fd_; }
   port::PortCounters counters() const noexcept override { return {}; }
@@ -57,12 +63,15 @@ class SocketLike final : public port::Port {
     REQUIRE(write(fd_, &one, sizeof one) == sizeof one);
   }
 
+  std::atomic<int> sleeping_peer{-1};  // its bell; rings with the next flush
+  std::atomic<unsigned> armed_beside{0};
   std::atomic<unsigned> sent{0};
   std::atomic<pid_t> taker{0};  // the thread that took the last frames
 
  private:
   std::mutex mutex_;  // the fixture knows of no threads
   LoopFixture& fixture_;
+  DueBell* due_bell_ = nullptr;
   int fd_ = eventfd(0, EFD_NONBLOCK);
 };
 

@@ -546,6 +546,23 @@ TEST_CASE("an end sleeps until any of the others sends", "[shm][mesh]") {
   CHECK(receive_soon(ends[0]).size() == 1);
   REQUIRE(send(ends.way(2, 0), random_bytes(100, 1)));
   CHECK_FALSE(is_readable(ends[0].rx_fd(), 0));  // nobody rings for who is awake
+  REQUIRE(ends[0].arm_rx_beside());
+  REQUIRE(send(ends.way(3, 0), random_bytes(100, 1)));
+  CHECK(is_readable(ends[0].rx_fd(), 10'000));
+}
+
+TEST_CASE("who leaves ringing to its caller rings for all but the last one that sleeps", "[shm][mesh]") {
+  const Ends ends("due", 3);
+  DueBell due;
+  ends[0].leave_ringing_to(&due);
+  for (const unsigned to : {1U, 2U}) {
+    REQUIRE(ends[to].arm_rx());
+    REQUIRE(send(ends.way(0, to), random_bytes(100, to)));
+  }
+  CHECK(is_readable(ends[1].rx_fd(), 10'000));
+  CHECK_FALSE(is_readable(ends[2].rx_fd(), 0));
+  DueBell::ring(due.take());
+  CHECK(is_readable(ends[2].rx_fd(), 10'000));
 }
 
 TEST_CASE("an end that is closed leaves no descriptor open", "[shm][mesh]") {

@@ -459,6 +459,43 @@ TEST_CASE("a sleeping end is woken by a frame, and only then", "[shm][sleep]") {
   link.b->disarm_rx();
 }
 
+TEST_CASE("who leaves ringing to its caller does not ring itself", "[shm][sleep]") {
+  const Pair link("sleep-due");
+  DueBell due;
+  link.a->leave_ringing_to(&due);
+  REQUIRE(link.b->arm_rx());
+  REQUIRE(send(*link.a, random_bytes(100, 1)));
+  CHECK_FALSE(is_readable(link.b->rx_fd(), 0));
+  const int bell = due.take();
+  REQUIRE(bell >= 0);
+  DueBell::ring(bell);
+  CHECK(is_readable(link.b->rx_fd(), 1000));
+  CHECK(receive(*link.b).size() == 1);
+  link.b->disarm_rx();
+  REQUIRE(send(*link.a, random_bytes(100, 1)));
+  CHECK(due.take() == -1);  // it is awake
+  link.a->leave_ringing_to(nullptr);
+  CHECK(receive(*link.b).size() == 1);
+  REQUIRE(link.b->arm_rx());
+  REQUIRE(send(*link.a, random_bytes(100, 1)));
+  CHECK(is_readable(link.b->rx_fd(), 1000));
+}
+
+TEST_CASE("an end can be made to ring for a thread beside that of the loop", "[shm][sleep]") {
+  const Pair link("sleep-beside");
+  link.b->disarm_rx();  // it was rung when the link began
+  REQUIRE(send(*link.a, random_bytes(100, 1)));
+  REQUIRE(link.b->arm_rx_beside());  // what has come is the loop's
+  CHECK_FALSE(is_readable(link.b->rx_fd(), 0));
+  REQUIRE(send(*link.a, random_bytes(100, 2)));
+  CHECK(is_readable(link.b->rx_fd(), 1000));
+  CHECK(receive(*link.b).size() + receive(*link.b).size() == 2);
+  link.b->disarm_rx();
+  CHECK_FALSE(is_readable(link.b->rx_fd(), 0));
+  REQUIRE(send(*link.a, random_bytes(100, 3)));
+  CHECK_FALSE(is_readable(link.b->rx_fd(), 0));
+}
+
 TEST_CASE("an end that has woken is rung for no more, and one that sleeps is, wherever its stream has got to",
           "[shm][sleep]") {
   Pair link("sleep-stream");
