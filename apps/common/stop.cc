@@ -17,8 +17,8 @@ void stop(int signal) {
 }
 
 void stop_worker(int signal) {
+  if (!is_stopped()) (void)::alarm(kStopSeconds / 2);  // ends it
   stop_signal = signal;
-  (void)::alarm(kStopSeconds / 2);  // ends it
 }
 
 /// What is written goes on: a pipe that was full gets the result, too. Who waits is woken all the same.
@@ -44,6 +44,10 @@ void stop_with_parent() {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) handle(signal, SIG_IGN);
   handle(SIGALRM, SIG_DFL);
   handle(kStopWorker, stop_worker);
+  sigset_t ends;
+  sigemptyset(&ends);
+  for (const int signal : {SIGALRM, kStopWorker}) sigaddset(&ends, signal);
+  (void)sigprocmask(SIG_UNBLOCK, &ends, nullptr);
   ::prctl(PR_SET_PDEATHSIG, kStopWorker);
 }
 

@@ -65,7 +65,7 @@ Json answer_to(Service& service, const Json& request) {
 void serve(int fd, int core, const Worker::Factory& factory) {
   const auto pinned = pin_to_core(core);
   const auto service = factory();
-  while (true) {
+  while (!is_stopped()) {
     if (!is_readable(fd, kIdleMs)) {
       service->idle();
       continue;
@@ -94,6 +94,12 @@ bool has_ended(pid_t pid, std::uint64_t within_ns, int& status) {
   }
 }
 
+/// Of this process: all are told to end before the first one is waited for.
+std::vector<pid_t>& alive() {
+  static std::vector<pid_t> pids;
+  return pids;
+}
+
 }  // namespace
 
 Result<Worker> Worker::spawn(std::string name, int core, const Factory& factory) {
@@ -118,6 +124,7 @@ Result<Worker> Worker::spawn(std::string name, int core, const Factory& factory)
     ::_exit(0);
   }
   ::close(ends[1]);
+  alive().push_back(pid);
   return Worker(std::move(name), pid, ends[0]);
 }
 
@@ -144,7 +151,9 @@ void Worker::stop() noexcept {
   int status = 0;
   bool ended = !is_stopped() && has_ended(pid_, kSecond, status);
   if (!ended) {
-    ::kill(pid_, kStopWorker);  // whatever it is at
+    for (const pid_t pid : alive()) {
+      if (pid == pid_ || is_stopped()) ::kill(pid, kStopWorker);  // whatever it is at
+    }
     ended = has_ended(pid_, kStopSeconds / 2 * kSecond, status);
   }
   if (!ended) {
@@ -152,6 +161,7 @@ void Worker::stop() noexcept {
     ::waitpid(pid_, &status, 0);
   }
   ::close(fd_);
+  std::erase(alive(), pid_);
   pid_ = fd_ = -1;
 }
 
@@ -165,6 +175,7 @@ Error Worker::death() {
   int status = 0;
   std::string how = "closed its channel";
   if (has_ended(pid_, kSecond / 2, status)) {
+    std::erase(alive(), pid_);
     pid_ = -1;
     ::close(std::exchange(fd_, -1));
     how = WIFSIGNALED(status)

@@ -29,8 +29,8 @@ class Service {
 /// A forked process, pinned to a core, that answers requests one after the other. It ends with its parent.
 ///
 /// Threads: control. Lifetime: the destructor ends the process. What it is at it may finish for a second,
-/// unless is_stopped() here; is_stopped() there from then on, and it is killed after another kStopSeconds
-/// / 2.
+/// unless is_stopped() here; is_stopped() there from then on, and it is killed after half of kStopSeconds
+/// more. All workers are told before the first one is waited for if is_stopped() here.
 class Worker {
  public:
   using Factory = std::function<std::unique_ptr<Service>()>;

@@ -30,6 +30,7 @@ class PcapPort final : public port::Port {
   void tx_flush() noexcept override { inner_->tx_flush(); }
   [[nodiscard]] int rx_fd() const noexcept override { return inner_->rx_fd(); }
   bool arm_rx() noexcept override;
+  bool arm_rx_beside() noexcept override { return inner_->arm_rx_beside(); }
   void disarm_rx() noexcept override { inner_->disarm_rx(); }
   void keep_awake() noexcept override { inner_->keep_awake(); }
   [[nodiscard]] bool holds_back() const noexcept override { return inner_->holds_back(); }

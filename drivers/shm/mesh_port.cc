@@ -185,7 +185,9 @@ bool MeshPort::arm_rx() noexcept {
 }
 
 bool MeshPort::arm_rx_beside() noexcept {
-  for (const Way& way : others_) static_cast<void>(way.port->arm_rx_beside());
+  bool are_drowsy = true;
+  for (const Way& way : others_) are_drowsy = way.port->doze() && are_drowsy;
+  if (!are_drowsy) shm::expose_to_producers();
   return true;
 }
 

@@ -18,8 +18,8 @@ namespace uroce::drivers::shm {
 /// Shows records in place. Believes nothing that it reads: a header that cannot be true is counted and makes
 /// both ends start a new stream.
 ///
-/// Threads: loop. Lifetime: the mapping, the watch and the counters outlive it. Construction begins a new
-/// epoch of the consumer, detach() says goodbye.
+/// Threads: loop; fall_asleep() and wake_up() as Port::arm_rx_beside() says. Lifetime: the mapping, the watch
+/// and the counters outlive it. Construction begins a new epoch of the consumer, detach() says goodbye.
 class RingReader {
  public:
   struct Place {
@@ -146,8 +146,7 @@ class RingReader {
   /// @return whether it was drowsy
   bool fall_asleep() noexcept {
     std::atomic<std::uint32_t>& sleep = place_.control->consumer.sleep;
-    const bool is_drowsy = sleep.load(std::memory_order_relaxed) != kAwake;
-    sleep.store(kAsleep, std::memory_order_relaxed);
+    const bool is_drowsy = sleep.exchange(kAsleep, std::memory_order_relaxed) != kAwake;
     std::atomic_thread_fence(std::memory_order_seq_cst);  // pairs with RingWriter::wake_consumer()
     return is_drowsy;
   }

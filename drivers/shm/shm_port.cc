@@ -73,15 +73,18 @@ bool ShmPort::arm_rx() noexcept {
 }
 
 bool ShmPort::arm_rx_beside() noexcept {
-  const bool is_drowsy = reader_.fall_asleep();
-  if (!bulk_reader_.fall_asleep() || !is_drowsy) shm::expose_to_producers();
+  if (!doze()) shm::expose_to_producers();
   return true;
+}
+
+bool ShmPort::doze() noexcept {
+  const bool is_drowsy = reader_.fall_asleep();
+  return bulk_reader_.fall_asleep() && is_drowsy;
 }
 
 bool ShmPort::fall_asleep() noexcept {
   link_->own_bell(queue_).silence();  // what it was rung for while awake has_work() sees
-  const bool is_drowsy = reader_.fall_asleep();
-  return bulk_reader_.fall_asleep() && is_drowsy;
+  return doze();
 }
 
 bool ShmPort::has_work() const noexcept {

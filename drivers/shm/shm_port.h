@@ -56,6 +56,8 @@ class ShmPort final : public port::Port {
   [[nodiscard]] int rx_fd() const noexcept override { return link_->own_bell(queue_).fd(); }
   bool arm_rx() noexcept override;
   bool arm_rx_beside() noexcept override;
+  /// Without silencing the bell. @return whether the port was drowsy
+  bool doze() noexcept;
   /// arm_rx() in two steps, for who has several ports and calls shm::expose_to_producers() in between, which
   /// interrupts all cores. @return whether the port was drowsy, and that is not needed
   bool fall_asleep() noexcept;

@@ -10,9 +10,9 @@
 
 namespace uroce {
 
-/// Where nobody else wants the core, it is offered ever more rarely, about once a millisecond in the end.
-/// Where another one shares it, as on a machine with one core, it is offered again and again while there is
-/// no work: each would otherwise wait for the end of the other's time slice, milliseconds.
+/// Where nobody else wants the core, it is offered ever more rarely, each Terms::longest iterations in the
+/// end. Where another one shares it, as on a machine with one core, it is offered again and again while there
+/// is no work: each would otherwise wait for the end of the other's time slice, milliseconds.
 ///
 /// Threads: the one that spins.
 class GiveWay {

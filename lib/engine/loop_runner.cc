@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <string>
 #include <system_error>
@@ -68,7 +69,10 @@ void ask_for_short_slices() noexcept {
 /// setpriority(2).
 void go_before_others() noexcept {
   constexpr int kHelperNice = -10;
-  if (getpriority(PRIO_PROCESS, 0) <= 0) setpriority(PRIO_PROCESS, 0, kHelperNice);
+  errno = 0;
+  const int nice = getpriority(PRIO_PROCESS, 0);
+  const bool is_known = errno == 0 && sched_getscheduler(0) == SCHED_OTHER;
+  if (is_known && nice <= 0 && nice > kHelperNice) setpriority(PRIO_PROCESS, 0, kHelperNice);
 }
 
 /// The applications that run a loop of kLcore, as seen by its thread. It looks whether they have stopped ever
@@ -191,6 +195,7 @@ void LoopRunner::do_execute(const CommandFunction& command) {
 /// completions, as if it had been sent at once.
 void LoopRunner::run(const CommandFunction& command) {
   if (loop_.has_doorbells()) loop_.run_once(clock_.now());
+  wake_peer();
   command(loop_, clock_.now());
 }
 

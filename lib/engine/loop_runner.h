@@ -100,6 +100,9 @@ class LoopRunner final : public Sleeper {
   }
 
   void wake() noexcept override { kick(); }
+  void wake_peer() noexcept override {
+    if (const int bell = due_bell_.take(); bell >= 0) DueBell::ring(bell);
+  }
 
   /// Whether the calling thread is running the loop, or a command. Async-signal-safe.
   [[nodiscard]] bool is_run_here() const noexcept { return token_.is_held_here(); }
@@ -194,6 +197,7 @@ class LoopRunner final : public Sleeper {
   void run_awake() noexcept;
   bool sleep_until_work() noexcept;
   void nap() noexcept;
+  void let_take_place() noexcept;
   void lie_down(Bed& bed) noexcept;
   void get_up(const Bed& bed, bool is_woken) noexcept;
   bool wait_for_kick(int rx_fd, std::uint64_t ns) noexcept;
@@ -225,7 +229,6 @@ class LoopRunner final : public Sleeper {
   static constexpr std::uint64_t kLookNs = 1'000'000;  // between two looks at timers
   static constexpr std::uint64_t kFirstNapNs = 10'000;
   static constexpr std::uint64_t kLastNapNs = 50'000;
-  static constexpr std::uint64_t kArmedNapNs = 200'000;  // frames end it
   bool may_sleep_long_ = false;         // who has the place: nothing has happened during a short sleep
   std::uint64_t nap_ns_ = kFirstNapNs;  // helper: until it tries again to get the loop
   Ticks turn_begin_;                    // helper: of the turn that has not ended; unset: the next one begins

@@ -244,7 +244,7 @@ bool LoopRunner::sleep_until_work() noexcept {
   bool is_woken = true;
   if (bed.quiet) {
     is_far_.store(bed.ns > kLookNs, std::memory_order_seq_cst);  // pairs with Watch::end()
-    place_.store(Place::kHelperSleeps, std::memory_order_seq_cst);
+    let_take_place();
     is_woken = wait_for_kick(bed.rx_fd, bed.ns);
     is_far_.store(false, std::memory_order_relaxed);
     if (!take_place(Place::kHelperSleeps, Place::kHelper)) return true;  // it has not got the place any more
@@ -254,17 +254,23 @@ bool LoopRunner::sleep_until_work() noexcept {
   return bed.quiet;
 }
 
-/// The helper, while others run the loop: until a frame comes, which they may not look for any more, or for a
-/// while.
+/// The helper, while others have the loop: for a while, or until a frame comes, for which they may not look
+/// any more. What came before is theirs if they look once more, and waits for the end of the nap if not.
 void LoopRunner::nap() noexcept {
   const bool has_place = take_place(Place::kFree, Place::kHelper);
   const bool is_armed = has_place && loop_.port().arm_rx_beside();
-  if (has_place) place_.store(Place::kHelperSleeps, std::memory_order_seq_cst);
-  wait_for_kick(is_armed ? loop_.port().rx_fd() : -1, is_armed ? kArmedNapNs : nap_ns_);
+  if (has_place) let_take_place();
+  wait_for_kick(is_armed ? loop_.port().rx_fd() : -1, nap_ns_);
   nap_ns_ = std::min(2 * nap_ns_, kLastNapNs);
   if (!has_place || !take_place(Place::kHelperSleeps, Place::kHelper)) return;
   if (is_armed) loop_.port().disarm_rx();
   free_place();
+}
+
+/// The helper's, by an application that is about to sleep, one that waits for it already with them.
+void LoopRunner::let_take_place() noexcept {
+  place_.store(Place::kHelperSleeps, std::memory_order_seq_cst);
+  if (followers_.load(std::memory_order_seq_cst) != 0) signal_eventfd(hand_fd_);  // pairs with Watch::begin()
 }
 
 void LoopRunner::lie_down(Bed& bed) noexcept {

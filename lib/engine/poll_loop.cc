@@ -387,7 +387,10 @@ void PollLoop::after_request(QueuePair& qp, Ticks now) noexcept {
 }
 
 [[gnu::noinline]] void PollLoop::take_news(transport::CqRing& cq) noexcept {
-  if (cq.take_wake()) signal_eventfd(cq.event_fd());
+  if (cq.take_wake()) {
+    if (sleeper_ != nullptr) sleeper_->wake_peer();  // before somebody here may have this core
+    signal_eventfd(cq.event_fd());
+  }
   moderation_due_ = earlier(moderation_due_, cq.deadline());
   if (cq.is_behind()) note_behind(cq);
 }

@@ -64,6 +64,8 @@ class Sleeper {
   virtual ~Sleeper() = default;
   /// The loop has got work from another thread: it must not sleep on. Any thread.
   virtual void wake() noexcept = 0;
+  /// A peer that is due to be woken is woken now. In the loop.
+  virtual void wake_peer() noexcept = 0;
 };
 
 class PollLoop;

@@ -125,9 +125,9 @@ class FrameSink {
 /// One rx queue and one tx queue of a link.
 ///
 /// Threads: one thread at a time (the loop that owns it), except counters() and info(), which any thread may
-/// call. Lifetime: frames shown by rx_burst() stay valid until rx_release(). Nothing below allocates, throws
-/// or logs after construction. A peer's death is never an error here: frames are dropped and counted until it
-/// is back.
+/// call, and arm_rx_beside(). Lifetime: frames shown by rx_burst() stay valid until rx_release(). Nothing
+/// below allocates, throws or logs after construction. A peer's death is never an error here: frames are
+/// dropped and counted until it is back.
 class Port : public FrameSink {
  public:
   using FrameSink::FrameSink;
@@ -153,7 +153,7 @@ class Port : public FrameSink {
   /// Lifetime: of `ahead`, until the next call; nullptr: as before.
   virtual void leave_fetching_to(FetchAhead* ahead) noexcept { static_cast<void>(ahead); }
   /// From now on a peer that sleeps is not woken by tx_flush(), but soon by the caller, who finds it in
-  /// `bell`. A port that wakes nobody lets it be. Lifetime: likewise.
+  /// `bell`; of several, the last one. A port that wakes nobody lets it be. Lifetime: likewise.
   virtual void leave_ringing_to(DueBell* bell) noexcept { static_cast<void>(bell); }
 
   /// Where frames of bulk transfers go: what is written to the port itself does not wait for them, and may
@@ -179,9 +179,9 @@ class Port : public FrameSink {
   /// Asks for one wake-up through rx_fd().
   /// @return false if frames are already waiting, to be seen or to be sent (do not sleep).
   virtual bool arm_rx() noexcept { return true; }
-  /// Likewise, by another thread than that of the loop, which goes on: nobody looks whether frames are
-  /// waiting. disarm_rx() may then be called in the same way. Control: one thread at a time, with all other
-  /// calls of both.
+  /// Likewise, but beside the thread that runs the loop, and for frames that come from now on: those that
+  /// wait are left to that thread. Control: one thread at a time with arm_rx(), disarm_rx() and keep_awake(),
+  /// which need not be called from the loop then either.
   /// @return false: the port cannot
   virtual bool arm_rx_beside() noexcept { return false; }
   /// Ends waiting: clears rx_fd(). Those who send may take somewhat longer from now on, for the next arm_rx()

@@ -1,3 +1,4 @@
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -279,6 +280,8 @@ Worker endless_worker(const std::array<int, 2>& said, unsigned closing_us) {
 
 void check_that_all_was_closed(int said) {
   char what = 0;
+  pollfd one{.fd = said, .events = POLLIN, .revents = 0};
+  REQUIRE(::poll(&one, 1, 20'000) == 1);
   REQUIRE(::read(said, &what, 1) == 1);
   CHECK(what == 'e');
   ::close(said);
@@ -311,8 +314,12 @@ TEST_CASE("a worker closes all when the program is killed", "[apps][worker]") {
   const pid_t program = ::fork();
   REQUIRE(program >= 0);
   if (program == 0) {
-    const Worker worker = endless_worker(said, 0);
-    ::raise(SIGKILL);
+    try {
+      const Worker worker = endless_worker(said, 0);
+      ::raise(SIGKILL);
+    } catch (const std::exception&) {
+      ::_exit(1);
+    }
   }
   ::close(said[1]);
   int status = 0;

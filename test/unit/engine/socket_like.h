@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <array>
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <cstdint>
@@ -21,6 +22,7 @@ class SocketLike final : public port::Port {
   const port::PortInfo& info() const noexcept override { return fixture_.port->info(); }
   unsigned rx_burst(std::span<port::RxFrame> frames) noexcept override {
     const std::lock_guard lock(mutex_);
+    if (bell_[1] >= 0) rang_in_loop = rang_in_loop || is_readable(bell_[0]);
     const unsigned count = fixture_.port->rx_burst(frames);
     if (count > 0) taker = gettid();
     std::uint64_t value = 0;
@@ -43,7 +45,7 @@ class SocketLike final : public port::Port {
   void tx_flush() noexcept override {
     const std::lock_guard lock(mutex_);
     fixture_.port->tx_flush();
-    if (const int bell = sleeping_peer.exchange(-1); bell >= 0) due_bell_->put(bell);
+    if (bell_[1] >= 0) due_bell_->put(bell_[1]);
   }
   void leave_ringing_to(DueBell* bell) noexcept override { due_bell_ = bell; }
   bool arm_rx_beside() noexcept override {
@@ -63,7 +65,10 @@ class SocketLike final : public port::Port {
     REQUIRE(write(fd_, &one, sizeof one) == sizeof one);
   }
 
-  std::atomic<int> sleeping_peer{-1};  // its bell; rings with the next flush
+  /// From now on there is a peer that sleeps whenever something may have been sent. @param bell  a pipe
+  void let_peer_sleep(const std::array<int, 2>& bell) noexcept { bell_ = bell; }
+
+  bool rang_in_loop = false;  // it was woken by then
   std::atomic<unsigned> armed_beside{0};
   std::atomic<unsigned> sent{0};
   std::atomic<pid_t> taker{0};  // the thread that took the last frames
@@ -72,6 +77,7 @@ class SocketLike final : public port::Port {
   std::mutex mutex_;  // the fixture knows of no threads
   LoopFixture& fixture_;
   DueBell* due_bell_ = nullptr;
+  std::array<int, 2> bell_{-1, -1};
   int fd_ = eventfd(0, EFD_NONBLOCK);
 };
 
