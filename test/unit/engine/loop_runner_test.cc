@@ -126,31 +126,6 @@ TEST_CASE("a peer is woken when the loop has been given back", "[engine][runner]
   for (const int end : bell) close(end);
 }
 
-TEST_CASE("a helper that others keep from the loop is woken by what comes", "[engine][runner]") {
-  LoopFixture f;
-  SocketLike socket(f);
-  engine::PollLoop loop({}, socket, f.addresses, LoopFixture::kAskNs);
-  const engine::Clock clock;
-  transport::RcQp qp(Qpn{0x10}, 1, {}, f.keys, loop.counters(), f.cq, f.cq);
-  loop.add(qp);
-  connect(loop, qp, clock.now());
-  socket.bring(arp_request_of(f));
-  for (int i = 0; i < 10; ++i) loop.run_once(clock.now());
-  engine::LoopRunner runner(loop, clock, Mode::kAuto, std::nullopt);
-  REQUIRE(runner.start());
-  const unsigned before = socket.sent;
-  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  runner.execute([&](engine::PollLoop&, Ticks) {
-    socket.bring(write_to(f, 0));  // wakes it
-    while (socket.armed_beside == 0 && std::chrono::steady_clock::now() < end) sched_yield();
-  });
-  CHECK(socket.armed_beside != 0);
-  while (socket.sent == before && std::chrono::steady_clock::now() < end) sched_yield();
-  CHECK(socket.sent != before);
-  runner.stop();
-  loop.remove(qp, clock.now());
-}
-
 namespace {
 
 /// Puts the calling thread on one core for as long as it lives.

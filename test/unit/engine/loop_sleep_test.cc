@@ -264,6 +264,19 @@ TEST_CASE("the helper looks after the loop of an application that is held up in 
   REQUIRE(sigaction(SIGUSR1, &before, nullptr) == 0);
 }
 
+TEST_CASE("a helper that others keep from the loop has frames wake it", "[engine][sleep]") {
+  World world;
+  const unsigned before = world.socket.sent;
+  const auto end = Time::now() + 10s;
+  world.runner.execute([&](engine::PollLoop&, Ticks) {
+    world.socket.bring(write_to(world.f, world.psn++));
+    while (world.socket.armed_beside == 0 && Time::now() < end) sched_yield();
+  });
+  CHECK(world.socket.armed_beside != 0);
+  while (world.socket.sent == before && Time::now() < end) sched_yield();
+  CHECK(world.socket.sent != before);
+}
+
 TEST_CASE("frames that others take first make an application leave the place", "[engine][sleep]") {
   World w;
   Sleeper sleeper(w);
