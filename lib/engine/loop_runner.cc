@@ -64,17 +64,6 @@ void ask_for_short_slices() noexcept {
   syscall(SYS_sched_setattr, 0, &terms, 0);
 }
 
-/// Likewise where the kernel would make it wait, since it has taken more of that core than others: it runs
-/// for what those wait for. Only as far as the thread may do so, and nobody has asked for less.
-/// setpriority(2).
-void go_before_others() noexcept {
-  constexpr int kHelperNice = -10;
-  errno = 0;
-  const int nice = getpriority(PRIO_PROCESS, 0);
-  const bool is_known = errno == 0 && sched_getscheduler(0) == SCHED_OTHER;
-  if (is_known && nice <= 0 && nice > kHelperNice) setpriority(PRIO_PROCESS, 0, kHelperNice);
-}
-
 /// The applications that run a loop of kLcore, as seen by its thread. It looks whether they have stopped ever
 /// more rarely, until they have: those that wait for what a peer writes into their memory poll now and then,
 /// and call nothing meanwhile.
@@ -245,7 +234,7 @@ void LoopRunner::run_helper() noexcept {
   set_fine_timers();
   ask_for_short_slices();
   const bool can_be_woken = loop_.port().rx_fd() >= 0;
-  if (can_be_woken) go_before_others();
+  if (can_be_woken) learn_nice();
   HelperTurns turns(can_be_woken);
   std::uint32_t sleepers = 0;
   while (!stopping_.load(std::memory_order_acquire)) {
@@ -264,6 +253,22 @@ void LoopRunner::run_helper() noexcept {
   }
 }
 
+/// A thread that has had more of its core than others does not get it when it is woken, but at the kernel's
+/// next tick. This one runs for what those wait for: it goes before them, where it may and nobody has asked
+/// for less.
+void LoopRunner::learn_nice() noexcept {
+  errno = 0;
+  nice_ = getpriority(PRIO_PROCESS, 0);
+  may_go_first_ = errno == 0 && sched_getscheduler(0) == SCHED_OTHER && nice_ <= 0 && nice_ > kFirstNice;
+}
+
+/// Not for long: an application that has only this core is to have it, too.
+void LoopRunner::go_first(bool yes) noexcept {
+  if (!may_go_first_ || goes_first_ == yes) return;
+  may_go_first_ = setpriority(PRIO_PROCESS, 0, yes ? kFirstNice : nice_) == 0;
+  goes_first_ = yes;
+}
+
 /// Runs iterations until none has found work for as long as that, or others have run some for a while, too,
 /// or sleep in the helper's place.
 HelperTurns::Turn LoopRunner::help(std::uint64_t patience_ns) noexcept {
@@ -277,6 +282,7 @@ HelperTurns::Turn LoopRunner::help(std::uint64_t patience_ns) noexcept {
   }
   for (Ticks quiet_since = now; !stopping_.load(std::memory_order_relaxed);) {
     const Found found = run_helped(now);
+    if (now >= awake_since_ + kTogetherNs) go_first(false);
     turn.found = turn.found || found == Found::kWork;
     turn.is_shared = (now >= turn_begin_ + kTogetherNs && last_poll() != turn_polled_) ||
                      (is_watched() && looks_.load(std::memory_order_relaxed) != seen_looks_);

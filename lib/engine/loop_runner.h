@@ -201,6 +201,8 @@ class LoopRunner final : public Sleeper {
   void lie_down(Bed& bed) noexcept;
   void get_up(const Bed& bed, bool is_woken) noexcept;
   bool wait_for_kick(int rx_fd, std::uint64_t ns) noexcept;
+  void learn_nice() noexcept;
+  void go_first(bool yes) noexcept;
 
   PollLoop& loop_;
   const Clock& clock_;
@@ -237,10 +239,15 @@ class LoopRunner final : public Sleeper {
   std::uint32_t seen_looks_ = 0;        // likewise
   Ticks looked_;                        // helper: when it saw that a watcher has looked
   bool well_watched_ = false;           // helper: is_well_watched() said so
-  int kick_fd_ = -1;                    // wakes the helper
-  int watch_fd_ = -1;                   // who sleeps in its place
-  int hand_fd_ = -1;                    // those who would, once the place is free
-  int none_fd_ = -1;                    // those who do not
+  static constexpr int kFirstNice = -10;
+  int nice_ = 0;               // helper: as it began; setpriority(2)
+  bool may_go_first_ = false;  // helper: before other threads of its core
+  bool goes_first_ = false;    // helper
+  Ticks awake_since_;          // helper
+  int kick_fd_ = -1;           // wakes the helper
+  int watch_fd_ = -1;          // who sleeps in its place
+  int hand_fd_ = -1;           // those who would, once the place is free
+  int none_fd_ = -1;           // those who do not
   std::atomic<Place> place_{Place::kFree};
   std::atomic<const void*> watcher_{nullptr};  // its thread
   std::atomic<bool> is_far_{false};            // the helper looks up later than after kLookNs

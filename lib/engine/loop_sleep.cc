@@ -300,12 +300,14 @@ void LoopRunner::get_up(const Bed& bed, bool is_woken) noexcept {
   }
 }
 
-/// @return whether there was a kick, or `rx_fd` is readable, before that time was over
+/// The helper. @return whether there was a kick, or `rx_fd` is readable, before that time was over
 bool LoopRunner::wait_for_kick(int rx_fd, std::uint64_t ns) noexcept {
   pollfd fds[2] = {{.fd = kick_fd_, .events = POLLIN, .revents = 0},
                    {.fd = rx_fd, .events = POLLIN, .revents = 0}};
   const timespec longest = timespec_of(std::chrono::nanoseconds(ns));
+  go_first(true);
   const bool is_woken = ppoll(fds, 2, &longest, nullptr) > 0;
+  awake_since_ = clock_.now();
   if (fds[0].revents != 0) drain_eventfd(kick_fd_);
   return is_woken;
 }
