@@ -101,8 +101,12 @@ void Gsi::send(const AhAttr& to, const wire::Mad& mad) {
     return;
   }
   if (!waits_for(to) && is_ready(*handle) && post(*handle, mad)) return;
-  if (waiting_.size() < kWaiting) {
-    waiting_.push_back({to, mad, std::chrono::steady_clock::now() + kPatience});
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  const auto same = [&](const Waiting& one) { return one.to == to && one.mad == mad; };
+  if (const auto former = std::ranges::find_if(waiting_, same); former != waiting_.end()) {
+    former->until = until;  // to repeat what has not left would only keep others waiting
+  } else if (waiting_.size() < kWaiting) {
+    waiting_.push_back({to, mad, until});
   } else {
     ++dropped_;
   }
