@@ -64,9 +64,9 @@ bool LoopToken::try_take_contended() noexcept {
     return false;
   }
   former_ = nullptr;
-  holder_ = nullptr;
-  streak_ = last_ == here ? streak_ + 1 : 0;
-  last_ = here;
+  holder_.store(nullptr, std::memory_order_relaxed);
+  streak_ = last_.load(std::memory_order_relaxed) == here ? streak_ + 1 : 0;
+  last_.store(here, std::memory_order_relaxed);
   if (streak_ >= needed_ && here != nullptr)
     favourite_.store(here, std::memory_order_release);  // with the Taker it points to
   return true;

@@ -33,7 +33,7 @@ class LoopToken {
       favourite->enter();
       light_barrier();  // pairs with end_favour()
       if (favourite_.load(std::memory_order_relaxed) == favourite) {
-        holder_ = favourite;
+        holder_.store(favourite, std::memory_order_relaxed);
         return true;
       }
       favourite->leave();
@@ -43,14 +43,15 @@ class LoopToken {
 
   /// Whether the calling thread holds it. Async-signal-safe.
   [[nodiscard]] bool is_held_here() const noexcept {
-    const Taker* const holder = holder_;
+    const Taker* const holder = holder_.load(std::memory_order_relaxed);
     if (holder != nullptr) return holder->is_me() && holder->is_busy();
-    return last_ != nullptr && last_->is_me() && owned_.load(std::memory_order_relaxed);
+    const Taker* const last = last_.load(std::memory_order_relaxed);
+    return last != nullptr && last->is_me() && owned_.load(std::memory_order_relaxed);
   }
 
   void release() noexcept {
-    if (holder_ != nullptr) {
-      holder_->leave();  // pairs with try_take_contended()
+    if (Taker* const holder = holder_.load(std::memory_order_relaxed)) {
+      holder->leave();  // pairs with try_take_contended()
     } else {
       owned_.store(false, std::memory_order_release);  // likewise
     }
@@ -88,12 +89,13 @@ class LoopToken {
 
   alignas(64) std::atomic<Taker*> favourite_{nullptr};  // changed by the holder of `owned_` only
   std::atomic<bool> owned_{false};                      // somebody holds it in the ordinary way, or tries to
-  // The holder's own.
-  Taker* holder_ = nullptr;  // that took it as the favourite; nullptr: it was taken in the ordinary way
+  // Written by the holder only; who asks whether it is the holder reads them at any time.
+  std::atomic<Taker*> holder_{
+      nullptr};  // took it as the favourite; nullptr: it was taken in the ordinary way
+  std::atomic<const Taker*> last_{nullptr};  // who took it in the ordinary way
   // Guarded by `owned_`.
-  Taker* former_ = nullptr;      // a favourite that may still hold the token
-  const Taker* last_ = nullptr;  // who took it in the ordinary way
-  std::uint32_t streak_ = 0;     // how often in a row
+  Taker* former_ = nullptr;   // a favourite that may still hold the token
+  std::uint32_t streak_ = 0;  // how often in a row `last_` took it
   const std::uint32_t longest_;
   std::uint32_t needed_;
 };
