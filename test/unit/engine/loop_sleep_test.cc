@@ -234,17 +234,17 @@ TEST_CASE("an application that sleeps looks at the timers", "[engine][sleep]") {
 
 namespace {
 
-int held[2];  // who reads the first waits for the second to be closed
+int gate[2];  // who reads the first waits for the second to be closed
 
 }  // namespace
 
 TEST_CASE("the helper looks after the loop of an application that is held up in its sleep",
           "[engine][sleep]") {
-  REQUIRE(pipe(held) == 0);
+  REQUIRE(pipe(gate) == 0);
   struct sigaction action {};
   action.sa_handler = [](int) {
     char none = 0;
-    static_cast<void>(read(held[0], &none, 1) != 0);
+    static_cast<void>(read(gate[0], &none, 1) != 0);
   };
   struct sigaction before {};
   REQUIRE(sigaction(SIGUSR1, &action, &before) == 0);
@@ -257,10 +257,10 @@ TEST_CASE("the helper looks after the loop of an application that is held up in 
     CHECK(w.is_answered());
     CHECK(w.is_answered());
     CHECK(w.socket.taker != sleeper.tid);
-    close(held[1]);
+    close(gate[1]);
   }
   CHECK(w.is_answered());
-  close(held[0]);
+  close(gate[0]);
   REQUIRE(sigaction(SIGUSR1, &before, nullptr) == 0);
 }
 
