@@ -44,7 +44,6 @@ Json Load::to_json() const {
   return {{"bytes", bytes},
           {"list", list},
           {"outstanding", outstanding},
-          {"round_robin", round_robin},
           {"random_qp", random_qp},
           {"random_region", random_region},
           {"gap_ns", gap_ns}};
@@ -54,7 +53,6 @@ Load Load::from(const Json& json) {
   return {.bytes = json.at("bytes").get<std::uint32_t>(),
           .list = json.at("list").get<std::uint32_t>(),
           .outstanding = json.at("outstanding").get<std::uint32_t>(),
-          .round_robin = json.at("round_robin").get<bool>(),
           .random_qp = json.at("random_qp").get<bool>(),
           .random_region = json.at("random_region").get<bool>(),
           .gap_ns = json.at("gap_ns").get<std::uint64_t>()};
@@ -157,7 +155,6 @@ bool Crowd::post(std::size_t qp) noexcept {
     }
     sges_[i] = memory_.sge(number % (kMemoryBytes / load_.bytes) * load_.bytes, load_.bytes);
     SendWr& wr = wrs_[i];
-    wr.wr_id = qp;
     wr.sges = {&sges_[i], 1};
     wr.opcode = WrOpcode::kRdmaWrite;
     wr.flags = i + 1 == load_.list ? send_flag::kSignaled : std::uint8_t{0};
@@ -175,8 +172,6 @@ std::uint32_t Crowd::reap() noexcept {
   for (std::size_t i = 0; i < count; ++i) {
     --in_flight_;
     if (!wcs_[i].ok() && failure_.empty()) failure_ = to_string(wcs_[i].status);
-    next_qp_ = load_.round_robin ? next_qp_ : static_cast<std::size_t>(wcs_[i].wr_id);
-    if (!load_.round_robin && load_.gap_ns == 0 && failure_.empty() && !draining_) (void)post(next_qp_);
   }
   const auto messages = static_cast<std::uint32_t>(count) * load_.list;
   done_ += messages;
@@ -204,7 +199,6 @@ void Crowd::begin(const Load& load) {
   next_qp_ = 0;
   done_ = 0;
   due_ = clock_.ticks();
-  draining_ = false;
   failure_.clear();
   fill();
 }
@@ -215,7 +209,6 @@ void Crowd::step() noexcept {
 }
 
 Status Crowd::drain(Patience& patience) noexcept {
-  draining_ = true;
   while (in_flight_ > 0) {
     if (reap() == 0 && patience.is_over()) {
       return Error{.code = Errc::kTimeout, .text = "WRITEs did not complete in time"};
@@ -247,7 +240,6 @@ Result<Json> Crowd::one_at_a_time(const Sample& sample) {
   const std::uint64_t warm = start + clock_.from_ns(sample.warm_up_ns());
   const std::uint64_t end = start + clock_.from_ns(sample.run_ns);
   begin({.bytes = sample.bytes, .outstanding = 0});
-  draining_ = true;
   for (std::uint64_t begin = start; begin < end;) {
     begin = clock_.ticks();
     if (!post(0)) return Error{.code = Errc::kSystem, .text = qps_.front().error_text()};

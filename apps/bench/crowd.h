@@ -17,8 +17,7 @@ struct Load {
   std::uint32_t bytes = 64;       ///< of each, at most Crowd::kMemoryBytes
   std::uint32_t list = 1;         ///< posted at a time, the last of them signaled
   std::uint32_t outstanding = 1;  ///< lists in flight, of all QPs together
-  bool round_robin = true;        ///< false: a QP's next list follows its last one
-  bool random_qp = false;         ///< each list to any QP
+  bool random_qp = false;         ///< each list to any QP; false: QPs take turns
   bool random_region = false;     ///< each list into another region of the peer
   std::uint64_t gap_ns = 0;       ///< between lists; 0: as fast as they complete
 
@@ -107,7 +106,6 @@ class Crowd {
   std::uint64_t posted_ = 0;
   std::uint64_t random_ = 88172645463325252U;
   std::uint64_t due_ = 0;  // ticks: of the next list
-  bool draining_ = false;  // what completes is not replaced
   std::string failure_{};
 };
 

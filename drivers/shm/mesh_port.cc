@@ -175,9 +175,7 @@ void MeshPort::tx_flush() noexcept {
 
 bool MeshPort::arm_rx() noexcept {
   if (holds_back()) return false;
-  bool are_drowsy = true;
-  for (const Way& way : others_) are_drowsy = way.port->fall_asleep() && are_drowsy;
-  if (!are_drowsy) shm::expose_to_producers();
+  lie_down(&ShmPort::fall_asleep);
   if (std::none_of(others_.begin(), others_.end(), [](const Way& way) { return way.port->has_work(); }))
     return true;
   disarm_rx();
@@ -185,10 +183,14 @@ bool MeshPort::arm_rx() noexcept {
 }
 
 bool MeshPort::arm_rx_beside() noexcept {
-  bool are_drowsy = true;
-  for (const Way& way : others_) are_drowsy = way.port->doze() && are_drowsy;
-  if (!are_drowsy) shm::expose_to_producers();
+  lie_down(&ShmPort::doze);
   return true;
+}
+
+void MeshPort::lie_down(bool (ShmPort::*way_to)() noexcept) noexcept {
+  bool were_drowsy = true;
+  for (const Way& way : others_) were_drowsy = (way.port.get()->*way_to)() && were_drowsy;
+  if (!were_drowsy) shm::expose_to_producers();
 }
 
 void MeshPort::disarm_rx() noexcept {
