@@ -15,7 +15,7 @@ HeldFrames::HeldFrames(std::uint32_t slots, std::uint32_t mtu)
     : slots_(slots),
       slot_bytes_(mtu + kHeaders),
       bytes_(new std::byte[std::size_t{slots} * slot_bytes_]),
-      lengths_(std::make_unique<std::uint32_t[]>(slots)) {}
+      known_(std::make_unique<Known[]>(slots)) {}
 
 HeldFrames::Put HeldFrames::put(Psn missing, const wire::PacketView& packet) noexcept {
   if (is_empty()) held_.restart(missing);
@@ -26,15 +26,17 @@ HeldFrames::Put HeldFrames::put(Psn missing, const wire::PacketView& packet) noe
   const std::uint32_t ahead = span_from(psn, missing);
   if (ahead > slots_ || ahead >= PsnBitmap::kSpan || length > slot_bytes_) return Put::kNoRoom;
   std::memcpy(slot(psn), packet.frame, length);
-  lengths_[psn.value() & (slots_ - 1)] = length;
+  known_[psn.value() & (slots_ - 1)] = {.length = length, .op = packet.op};
   held_.set(psn);
   return Put::kHeld;
 }
 
-std::span<const std::byte> HeldFrames::take(Psn psn) noexcept {
-  if (!held_.has(psn)) return {};
+bool HeldFrames::take(Psn psn, wire::PacketView& packet) noexcept {
+  if (!held_.has(psn)) return false;
   held_.set(psn, false);
-  return {slot(psn), lengths_[psn.value() & (slots_ - 1)]};
+  const Known& known = known_[psn.value() & (slots_ - 1)];
+  return wire::parse_packet({slot(psn), known.length}, packet) == wire::ParseResult::kRoce &&
+         packet.op == known.op && packet.bth.psn == psn;
 }
 
 wire::HeldEth HeldFrames::tell(Psn missing) noexcept {

@@ -24,8 +24,10 @@ class HeldFrames {
   enum class Put : std::uint8_t { kHeld, kAlready, kNoRoom };
   /// Keeps a copy of `packet`, which comes ahead of `missing`.
   Put put(Psn missing, const wire::PacketView& packet) noexcept;
-  /// The frame with this PSN, which is then held no more; none: empty. Good until the next put().
-  [[nodiscard]] std::span<const std::byte> take(Psn psn) noexcept;
+  /// Shows the packet with this PSN, which is then held no more, until the next put(). Where a link shows
+  /// frames in memory that the peer can write to, they may have changed before they were copied.
+  /// @return false: there is none, or it is no longer such a packet as was put
+  [[nodiscard]] bool take(Psn psn, wire::PacketView& packet) noexcept;
   [[nodiscard]] bool has(Psn psn) const noexcept { return held_.has(psn); }
   /// Forgets what is not ahead of `missing`.
   void advance(Psn missing) noexcept { held_.advance(missing); }
@@ -39,10 +41,16 @@ class HeldFrames {
     return bytes_.get() + std::size_t{psn.value() & (slots_ - 1)} * slot_bytes_;
   }
 
+  /// Of a copy, what was judged.
+  struct Known {
+    std::uint32_t length = 0;
+    const wire::OpcodeInfo* op = nullptr;
+  };
+
   std::uint32_t slots_;
   std::uint32_t slot_bytes_;
   std::unique_ptr<std::byte[]> bytes_;
-  std::unique_ptr<std::uint32_t[]> lengths_;
+  std::unique_ptr<Known[]> known_;
   PsnBitmap held_;
 };
 

@@ -65,8 +65,7 @@ void Requester::take_held_responses(Ticks now) noexcept {
     }
     const Psn psn = unacked_psn_;
     wire::PacketView packet;
-    const std::span<const std::byte> frame = selective_->responses.take(psn);
-    if (frame.empty() || wire::is_drop(wire::parse_packet(frame, packet))) return;
+    if (!selective_->responses.take(psn, packet)) return selective_->board.unsettle(psn);
     take_response(packet, now);
     if (unacked_psn_ == psn) {  // it was not what it should be
       selective_->board.unsettle(psn);

@@ -26,8 +26,7 @@ void Responder::take_held() noexcept {
   const SharedReceives* const first = qp_.receives.shared();
   while (!qp_.has_failed() && !refusing_) {
     wire::PacketView packet;
-    const std::span<const std::byte> frame = held_->take(expected_psn_);
-    if (frame.empty() || wire::is_drop(wire::parse_packet(frame, packet))) break;
+    if (!held_->take(expected_psn_, packet)) break;
     qp_.counters.add(Count::kResponderReplayedRequests);
     const Psn psn = expected_psn_;
     on_new_request(packet);
