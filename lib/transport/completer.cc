@@ -315,6 +315,12 @@ void Requester::on_placed(const wire::PacketView& packet, Ticks now) noexcept {
   on_progress(now);
 }
 
+/// Congestion control has not let the oldest packet go again yet: no answer can be late.
+bool Requester::is_held_back(Ticks now) const noexcept {
+  return qp_.is_controlled && send_psn() == unacked_psn_ && in_flight() != 0 &&
+         !qp_.congestion->rate.may_send(now);
+}
+
 void Requester::on_timer(Ticks now) noexcept {
   if (besides_.waits_for_receive && rnr_until_ <= now) wait_for_receive(Ticks{});
   if (tail_due_.is_set()) look_at_tail(now);
@@ -326,6 +332,7 @@ void Requester::on_timer(Ticks now) noexcept {
     if (besides_.uses_credits) credits_.allow_limited();
     return;
   }
+  if (is_held_back(now)) return qp_.congestion->rate.hold();  // the timer starts when it leaves
   qp_.count(Count::kRequesterTimeouts);
   if (!take_retry()) return;
   go_back(now);

@@ -241,6 +241,7 @@ class Requester {
   }
   void catch_up() noexcept;
   void start_timer(Ticks now) noexcept;
+  [[nodiscard]] bool is_held_back(Ticks now) const noexcept;
 
   // selective_repeat.cc
   void make_selective();

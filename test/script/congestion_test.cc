@@ -184,6 +184,50 @@ TEST_CASE("a QP that is slowed down answers at once all the same", "[rc][dcqcn]"
   qp.at(400us).in(Ack{12}).forget();
 }
 
+TEST_CASE("what a QP that is slowed down answers at once delays its requests by no more than a packet",
+          "[rc][dcqcn]") {
+  RcScript qp{controlled()};
+  slow_down(qp);
+  for (int i = 1; i <= 2; ++i) qp.at(100us + i * 50us).in({.opcode = kCnp});
+  const std::uint64_t rate = qp.context().congestion->rate.rate_bps();
+  REQUIRE(rate < 200'000'000);
+  constexpr std::uint32_t kAcks = 500;
+  for (std::uint32_t psn = 0; psn < kAcks; ++psn) qp.in(write_in(qp, psn)).out(Ack{psn, psn + 1});
+  const auto packet = std::chrono::nanoseconds(std::uint64_t{4096 + 128} * 8 * 1'000'000'000 / rate);
+  CHECK(packet < 400us);
+  qp.post_write(1024).quiet();
+  qp.at(200us + packet + 10us).out({.opcode = kRcWriteOnly, .psn = 10, .payload = 1024, .ack_req = true});
+}
+
+// IBA 9.7.6.1.3 ?: retry_cnt counts what was sent again.
+TEST_CASE("what congestion control does not let go again uses up no retry", "[rc][dcqcn]") {
+  ScriptConfig config = controlled();
+  config.timeout = 4;  // 65.536 us
+  config.retry_cnt = 2;
+  RcScript qp{config};
+  constexpr auto kTimeout = 65'536ns;
+  slow_down(qp);
+  auto now = 100us;
+  for (int i = 0; i < 8; ++i) qp.at(now += 50us).in({.opcode = kCnp});
+  const Packet lost{.opcode = kRcWriteOnly, .psn = 10, .payload = 1024, .ack_req = true};
+  qp.post_write(1024).out(lost);
+  const std::uint64_t before = qp.counters().get(Count::kRequesterTimeouts);
+  const auto timeouts = [&] { return qp.counters().get(Count::kRequesterTimeouts) - before; };
+  const std::uint64_t rate = qp.context().congestion->rate.rate_bps();
+  const auto apart = std::chrono::nanoseconds(std::uint64_t{kFrame} * 8 * 1'000'000'000 / rate);
+  CAPTURE(rate);
+  REQUIRE(apart > 4 * kTimeout);
+  qp.at(now + apart - 10us).quiet().is_in(QpState::kRts);
+  CHECK(timeouts() == 1);
+  qp.at(now + apart + 10us).out(lost);
+  const auto again = qp.left_at();
+  qp.at(again + kTimeout - 1us).quiet();
+  CHECK(timeouts() == 1);
+  qp.at(again + kTimeout);
+  CHECK(timeouts() == 2);
+  qp.in(Ack{10}).is_in(QpState::kRts).forget();
+}
+
 TEST_CASE("READ responses are slowed down like requests, and what follows them waits", "[rc][dcqcn]") {
   RcScript qp{controlled()};
   slow_down(qp);
