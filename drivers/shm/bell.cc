@@ -9,9 +9,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <ctime>
 #include <utility>
 
+#include "base/asymmetric_barrier.h"
 #include "base/due_bell.h"
 #include "base/eventfd.h"
 
@@ -59,10 +59,7 @@ bool register_producer() noexcept {
 
 void expose_to_producers() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (::syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) == 0) return;
-  // Without it: wait far longer than a store can stay in another core's store buffer.
-  const timespec pause{.tv_sec = 0, .tv_nsec = 50'000};
-  ::nanosleep(&pause, nullptr);
+  if (::syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0) != 0) await_stores_of_others();
 }
 
 }  // namespace uroce::drivers::shm

@@ -187,9 +187,9 @@ bool MeshPort::arm_rx_beside() noexcept {
   return true;
 }
 
-void MeshPort::lie_down(bool (ShmPort::*way_to)() noexcept) noexcept {
+void MeshPort::lie_down(bool (ShmPort::*go)() noexcept) noexcept {
   bool were_drowsy = true;
-  for (const Way& way : others_) were_drowsy = (way.port.get()->*way_to)() && were_drowsy;
+  for (const Way& way : others_) were_drowsy = (way.port.get()->*go)() && were_drowsy;
   if (!were_drowsy) shm::expose_to_producers();
 }
 

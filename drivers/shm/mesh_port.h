@@ -68,7 +68,7 @@ class MeshPort final : public port::Port {
     return static_cast<std::byte*>(static_cast<void*>(room_.data()));
   }
   [[nodiscard]] std::uint64_t ways_to(const MacAddress& mac) const noexcept;
-  void lie_down(bool (ShmPort::*way_to)() noexcept) noexcept;
+  void lie_down(bool (ShmPort::*go)() noexcept) noexcept;
   bool put(port::Port& way) noexcept;
   void pass_on() noexcept;
   void give_up(std::uint64_t ways) noexcept;

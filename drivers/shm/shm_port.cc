@@ -48,7 +48,7 @@ unsigned ShmPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
   const bool has_bulk = bulk_reader_.has_some();
   if (has_bulk) reader_.hurry();
   const bool insists = has_bulk && bulk_waits_ >= kBulkWaits && most > 1;
-  const unsigned prompt = reader_.read(frames.first(insists ? most - 1 : most));
+  const unsigned prompt = reader_.read(frames.first(insists ? most - 1 : most), insists);
   // Others wait for a bulk frame less long if its lines are fetched between looks at their lane.
   const bool prepares =
       bulk_reader_.leaves_to_prepare() && has_bulk && prompt == 0 && !bulk_reader_.prepare();
@@ -58,10 +58,14 @@ unsigned ShmPort::rx_burst(std::span<port::RxFrame> frames) noexcept {
     bulk_waits_ = 0;
     return prompt + bulk_reader_.read(frames.subspan(prompt, 1));
   }
-  if (prompt != 0) ++bulk_waits_;
+  if (has_bulk) {
+    if (prompt != 0) ++bulk_waits_;
+    return prompt;
+  }
+  bulk_waits_ = 0;
   // A peer that never pauses may want to begin a stream, too.
   constexpr unsigned kKeepUpWaits = 64;
-  if (!has_bulk && (prompt == 0 || bulk_waits_ % kKeepUpWaits == 0)) bulk_reader_.keep_up();
+  if (prompt == 0 || ++busy_ % kKeepUpWaits == 0) bulk_reader_.keep_up();
   return prompt;
 }
 

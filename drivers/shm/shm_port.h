@@ -49,6 +49,7 @@ class ShmPort final : public port::Port {
   }
   void tx_commit() noexcept override { writer_.commit(); }
   [[nodiscard]] bool takes_pieces() const noexcept override { return true; }
+  [[nodiscard]] bool is_drained() const noexcept override { return writer_.is_drained(); }
   void tx_flush() noexcept override {
     writer_.flush();
     bulk_.writer.flush();
@@ -95,6 +96,7 @@ class ShmPort final : public port::Port {
   shm::RingReader reader_;
   shm::RingReader bulk_reader_;
   unsigned bulk_waits_ = 0;
+  unsigned busy_ = 0;  // bursts without bulk, but with something else
   bool shows_bulk_ = false;
   bool leaves_bulk_ = false;  // there is some, and the last burst did not show it
 };

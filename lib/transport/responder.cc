@@ -98,6 +98,7 @@ void Responder::on_gap(const wire::PacketView& packet) noexcept {
     // again.
     ++tolerated_;
     qp_.counters.add(Count::kResponderTolerated);
+    if (message_ == Message::kNone) qp_.receives.put_back();  // a shared one that was looked at
     return;
   }
   nak_pending_ = 0;  // a NAK for this PSN that has not left yet is no longer true
@@ -292,10 +293,17 @@ void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
   advance_past_answered(1);
 }
 
+/// Unless a short response might come behind the long one then: the peer would take it for lost.
+void Responder::begin_bulk(TxContext& tx) noexcept {
+  if (qp_.answers_prompt && !tx.port.is_drained()) return;
+  qp_.answers_prompt = false;
+  qp_.answers_bulk = true;
+}
+
 bool Responder::transmit(TxContext& tx) noexcept {
   if (qp_.answers_bulk && tx.bulk.is_drained()) qp_.answers_bulk = false;
   while (ResponderResource* request = resources_.front()) {
-    if (request->length > kLongestPrompt && !request->is_atomic()) qp_.answers_bulk = true;
+    if (request->length > kLongestPrompt && !request->is_atomic()) begin_bulk(tx);
     if (tx.budget == 0) return false;
     if (qp_.is_controlled && is_held(tx.now)) [[unlikely]] {
       qp_.congestion->rate.hold();
@@ -305,6 +313,7 @@ bool Responder::transmit(TxContext& tx) noexcept {
                       : request->is_unflushed ? emit_flush_response(tx, *request)
                                               : emit_read_response(tx, *request);
     if (!sent) return false;
+    if (!qp_.answers_bulk) qp_.answers_prompt = true;
     if (before(ack_psn_, request->first_psn))
       ack_pending_ = false;  // the response acknowledges all before it
     if (request->is_atomic() || request->next >= request->end) resources_.pop();

@@ -102,6 +102,7 @@ class Responder : private MessageSink {
   void take_held() noexcept;
   void report_held() noexcept;
   bool emit_nak(TxContext& tx) noexcept;
+  void begin_bulk(TxContext& tx) noexcept;
 
   // End-to-end credits.
   [[nodiscard]] std::uint8_t ack_syndrome(std::uint32_t msn) noexcept {

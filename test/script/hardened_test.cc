@@ -55,6 +55,15 @@ TEST_CASE("one forged request ends an ordinary QP and does not harm a hardened o
   }
 }
 
+TEST_CASE("a forged request leaves a shared receive to others", "[rc][hardened][srq][S4]") {
+  const std::size_t which = static_cast<std::size_t>(GENERATE(range(0, 10)));
+  RcScript qp{{.hardened = 1, .shared_wrs = 1}};
+  qp.post_shared(64);
+  qp.in(forgeries(qp).at(which)).quiet().counted(Count::kResponderTolerated, 1);
+  CHECK_FALSE(qp.shared().is_empty());
+  qp.in(send_only(0)).receives(1, 4).out(Ack{0, 1});
+}
+
 TEST_CASE("a forged SEND with invalidate changes nothing of a hardened QP", "[rc][hardened][S4][inv]") {
   RcScript qp{{.hardened = 2}};
   qp.post_recv(64);

@@ -78,6 +78,7 @@ class LanePort final : public port::Port {
   std::byte* tx_claim(std::uint32_t len) noexcept override { return prompt.tx_claim(len); }
   void tx_commit() noexcept override { prompt.tx_commit(); }
   void tx_flush() noexcept override {}
+  bool is_drained() const noexcept override { return prompt.drained; }
   port::FrameSink& bulk_sink() noexcept override {
     if (has_lanes_) return bulk;
     return *this;
@@ -619,6 +620,27 @@ TEST_CASE("READ responses are bulk, and what is answered after them as long as t
   for (int i = 0; i < 4; ++i) lanes.turn();
   CHECK(lanes.port.prompt.opcodes == std::vector{Opcode::kRcAck});
   CHECK(lanes.port.bulk.count() == 0);
+}
+
+// IBA 9.7.5.1.4 ?: the peer takes a response that comes ahead of another one for the loss of that.
+TEST_CASE("a long READ response is no bulk while a short one is on its way", "[loop][lanes]") {
+  Lanes lanes;
+  auto& qp = lanes.qp(0x10);
+  lanes.port.prompt.drained = false;
+  lanes.give_read(qp, 0, 8);
+  lanes.give_read(qp, 1, 2 * kMtu);
+  for (int i = 0; i < 4; ++i) lanes.turn();
+  CHECK(lanes.port.prompt.opcodes ==
+        std::vector{Opcode::kRcReadResponseOnly, Opcode::kRcReadResponseFirst, Opcode::kRcReadResponseLast});
+  CHECK(lanes.port.bulk.count() == 0);
+  lanes.port.prompt.drained = true;
+  lanes.give_read(qp, 3, 2 * kMtu);
+  for (int i = 0; i < 4; ++i) lanes.turn();
+  CHECK(lanes.port.bulk.count() == 2);
+  lanes.port.prompt.drained = false;  // by others
+  lanes.give_read(qp, 5, 2 * kMtu);
+  for (int i = 0; i < 4; ++i) lanes.turn();
+  CHECK(lanes.port.bulk.count() == 2);
 }
 
 TEST_CASE("a QP with requests and responses to send gets to both, a packet at a time", "[loop][lanes]") {

@@ -141,6 +141,32 @@ TEST_CASE("bulk is shown behind what was sent before it", "[shm][lanes]") {
   CHECK(all.back() == bulk);
 }
 
+TEST_CASE("bulk does not come first because short frames came before there was any", "[shm][lanes]") {
+  const Pair link("earlier");
+  for (unsigned i = 0; i < 4; ++i) {
+    REQUIRE(send(*link.a, random_bytes(64, i)));
+    CHECK(receive(*link.b).size() == 1);
+  }
+  CHECK(receive(*link.b).empty());
+  const std::vector<Bytes> sent{random_bytes(64, 10), random_bytes(64, 11), random_bytes(4000, 12)};
+  for (unsigned i = 0; i < 2; ++i) REQUIRE(send(*link.a, sent[i]));
+  REQUIRE(send_bulk(*link.a, sent[2]));
+  std::vector<Bytes> shown;
+  for (int i = 0; i < 4; ++i) {
+    for (Bytes& frame : receive(*link.b)) shown.push_back(std::move(frame));
+  }
+  CHECK(shown == sent);
+}
+
+TEST_CASE("the short lane is drained when all of it was taken", "[shm][lanes]") {
+  const Pair link("taken");
+  CHECK(link.a->is_drained());
+  REQUIRE(send(*link.a, random_bytes(64, 1)));
+  CHECK_FALSE(link.a->is_drained());
+  CHECK(receive(*link.b).size() == 1);
+  CHECK(link.a->is_drained());
+}
+
 TEST_CASE("bulk gets its turn however many short frames come", "[shm][lanes]") {
   const Pair link("turn");
   for (unsigned i = 0; i < 4; ++i) REQUIRE(send_bulk(*link.a, random_bytes(4000, i)));
