@@ -4,6 +4,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <ctime>
+
 namespace uroce {
 
 const bool detail::kHasMembarrier =
@@ -11,7 +13,15 @@ const bool detail::kHasMembarrier =
 
 void heavy_barrier() noexcept {
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  if (detail::kHasMembarrier) syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  if (!detail::kHasMembarrier) return;
+  // A process may have lost the right to it since, by seccomp(2).
+  if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) != 0) await_stores_of_others();
+}
+
+void await_stores_of_others() noexcept {
+  const timespec pause{.tv_sec = 0, .tv_nsec = 50'000};  // far longer than a store can stay in a store buffer
+  syscall(SYS_nanosleep, &pause, nullptr);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
 }  // namespace uroce

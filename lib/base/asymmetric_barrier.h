@@ -23,4 +23,8 @@ inline void light_barrier() noexcept {
 /// The other side: microseconds, and an interrupt for every running thread of the process.
 void heavy_barrier() noexcept;
 
+/// Instead of an interrupt, should the kernel refuse one: what other cores have stored meanwhile is seen.
+/// Takes 50 us and more. No cancellation point.
+void await_stores_of_others() noexcept;
+
 }  // namespace uroce

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/give_way.h"
+#include "base/no_signals.h"
 #include "wire/crc32.h"
 
 namespace uroce::engine {
@@ -134,6 +135,7 @@ Status LoopRunner::start() {
       if (*fd < 0) return Error{Errc::kSystem, std::string("eventfd: ") + std::strerror(errno)};
     }
   }
+  const NoSignals signals;
   try {
     thread_ = std::thread([this] { mode_ == Mode::kLcore ? run_lcore() : run_helper(); });
   } catch (const std::system_error& error) {

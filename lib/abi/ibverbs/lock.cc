@@ -5,6 +5,8 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/asymmetric_barrier.h"
+
 namespace uroce::abi {
 
 namespace {
@@ -32,7 +34,7 @@ void Lock::lock_mutex() {
 /// After the barrier the owner either is seen to hold the lock, or sees that it is a mutex now.
 void Lock::revoke() noexcept {
   is_mutex_.store(true, std::memory_order_relaxed);
-  syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0);
+  heavy_barrier();
   while (is_held_.load(std::memory_order_acquire)) sched_yield();
 }
 

@@ -11,7 +11,12 @@
 #include <atomic>
 #include <catch2/catch.hpp>
 #include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <new>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -33,6 +38,29 @@ TEST_CASE("what a command throws comes back to its caller, and the loop goes on"
   runner.execute([&done](engine::PollLoop&, Ticks) { done = true; });
   CHECK(done);
   runner.stop();
+}
+
+TEST_CASE("the loop's thread has no part in the program's signals", "[engine][runner]") {
+  const Mode mode = GENERATE(Mode::kAuto, Mode::kLcore);
+  LoopFixture f;
+  const engine::Clock clock;
+  engine::LoopRunner runner(f.loop, clock, mode, std::nullopt);
+  REQUIRE(runner.start());
+  unsigned others = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == std::to_string(gettid())) continue;
+    ++others;
+    std::ifstream status(task.path() / "status");
+    const std::string text(std::istreambuf_iterator<char>(status), {});
+    const std::uint64_t blocked = std::stoull(text.substr(text.find("SigBlk:") + 7), nullptr, 16);
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGALRM}) CHECK((blocked >> (signal - 1) & 1) == 1);
+    CHECK((blocked >> (SIGSEGV - 1) & 1) == 0);
+  }
+  CHECK(others >= 1);
+  runner.stop();
+  sigset_t mine;
+  REQUIRE(pthread_sigmask(SIG_BLOCK, nullptr, &mine) == 0);
+  CHECK(sigismember(&mine, SIGTERM) == 0);
 }
 
 TEST_CASE("a command finds done what was posted before it", "[engine][runner]") {
