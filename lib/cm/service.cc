@@ -77,7 +77,8 @@ Cm::Impl::~Impl() {
     wake();
     thread_.join();
   }
-  if (gsi != nullptr) append_counters(device.config().counters, "communication manager", counters());
+  if (gsi != nullptr)
+    append_counters(device.config().counters, "communication manager", [this] { return counters(); });
   if (failure_fd_ >= 0) {
     if (gsi != nullptr) watch_failures(device, -1);  // or another manager has this device, and watches
     ::close(failure_fd_);

@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <string_view>
+#include <new>
 
 #include "base/eventfd.h"
 #include "base/held_back_signal.h"
@@ -43,6 +43,15 @@ int append(const std::string& path, std::string_view text) noexcept {
   return error;
 }
 
+std::string text_of(std::string_view what, const std::vector<Counter>& counters) {
+  std::string text = "# " + std::string(program_invocation_short_name) + " " + std::to_string(::getpid()) +
+                     ", " + std::string(what) + "\n";
+  for (const Counter& one : counters) {
+    if (one.value != 0) text += one.name + " " + std::to_string(one.value) + "\n";
+  }
+  return text;
+}
+
 /// On stderr: whoever runs the program has asked for the file, and the device has nobody left to answer to.
 /// The communication manager closes as well: one line is enough.
 void tell_once(const std::string& path, int error) noexcept {
@@ -64,16 +73,18 @@ Status check_counters_file(const std::string& path) {
   return {};
 }
 
-void append_counters(const std::string& path, const std::string& what, std::span<const Counter> counters) {
+void append_counters(const std::string& path, std::string_view what,
+                     const std::function<std::vector<Counter>()>& counters) noexcept {
   if (path.empty()) return;
-  std::string text = "# " + std::string(program_invocation_short_name) + " " + std::to_string(::getpid()) +
-                     ", " + what + "\n";
-  for (const Counter& one : counters) {
-    if (one.value != 0) text += one.name + " " + std::to_string(one.value) + "\n";
-  }
   const HeldBackSignal no_limit(SIGXFSZ);
   const HeldBackSignal no_pipe(SIGPIPE);  // nor of stderr
-  if (const int error = append(path, text); error != 0) tell_once(path, error);
+  int error = ENOMEM;
+  try {
+    error = append(path, text_of(what, counters()));
+  } catch (const std::bad_alloc&) {
+    // It stays so.
+  }
+  if (error != 0) tell_once(path, error);
 }
 
 }  // namespace uroce

@@ -1,8 +1,10 @@
 /// Counters of devices that close, in a file.
 #pragma once
 
-#include <span>
+#include <functional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "uroce/device.h"
 #include "uroce/result.h"
@@ -13,7 +15,8 @@ namespace uroce {
 [[nodiscard]] Status check_counters_file(const std::string& path);
 /// Adds those that are not zero, a line each, below one that names the process and `what` they are of. Does
 /// nothing without a path; other processes may write there, too. The first failure of the process is told on
-/// stderr.
-void append_counters(const std::string& path, const std::string& what, std::span<const Counter> counters);
+/// stderr, and so is that there is no memory to tell them.
+void append_counters(const std::string& path, std::string_view what,
+                     const std::function<std::vector<Counter>()>& counters) noexcept;
 
 }  // namespace uroce

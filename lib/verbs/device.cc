@@ -144,7 +144,7 @@ Status make_loops(Device::Impl& device, const std::vector<unsigned>& cores) {
 Device::Impl::~Impl() {
   for (auto& runner : runners) runner->stop();
   runners.clear();
-  if (!loops.empty()) append_counters(config.counters, config.port, counters());
+  if (!loops.empty()) append_counters(config.counters, config.port, [this] { return counters(); });
   loops.clear();
   if (async_fd >= 0) close(async_fd);
 }
@@ -379,7 +379,7 @@ std::vector<Counter> Device::counters() const {
 }
 
 void Device::write_counters() const {
-  append_counters(config().counters, config().port, counters());
+  append_counters(config().counters, config().port, [this] { return counters(); });
 }
 
 bool Device::next_async_event(AsyncEvent& event) {

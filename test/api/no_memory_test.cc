@@ -8,27 +8,32 @@
 #include <filesystem>
 #include <new>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "api/ends.h"
 #include "drivers/pcap/capture_file.h"
 #include "engine/groups.h"
 #include "mem/key_table.h"
+#include "support/full_at.h"
 #include "transport/responder_resources.h"
 #include "uroce/ah.h"
 #include "uroce/ece.h"
 #include "uroce/message_channel.h"
 #include "uroce/rpc.h"
+#include "verbs/counters_file.h"
 #include "verbs/device_impl.h"
 
 namespace {
 
 thread_local long allocations_left = -1;  // of this thread until one fails; negative: all succeed
+thread_local bool fail_for_good = false;  // all
 
 bool may_allocate() noexcept {
-  return allocations_left < 0 || allocations_left-- > 0;
+  return !fail_for_good && (allocations_left < 0 || allocations_left-- > 0);
 }
 
 }  // namespace
@@ -94,6 +99,16 @@ TEST_CASE("a device that there is no memory for leaves nothing behind", "[api][m
   const auto before = open_files();
   fail_each_allocation([&] { return Device::open(config); });
   CHECK(open_files() == before);
+}
+
+TEST_CASE("counters that there is no memory for end no program", "[api][memory]") {
+  CHECK(test::end_of([] {
+          fail_for_good = true;
+          append_counters("/dev/null", "a device that closes",
+                          [] { return std::vector<Counter>{{.name = std::string(100, 'x'), .value = 1}}; });
+          fail_for_good = false;
+          return true;
+        }) == "good");
 }
 
 TEST_CASE("a QP that there is no memory for leaves nothing behind", "[api][memory]") {

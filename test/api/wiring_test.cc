@@ -4,6 +4,7 @@
 #include <array>
 #include <fstream>
 #include <iterator>
+#include <vector>
 
 #include "api/side.h"
 #include "support/full_at.h"
@@ -205,11 +206,11 @@ TEST_CASE("a device that closes adds its counters to the file that is named", "[
 }
 
 TEST_CASE("counters that find no room, or nobody who reads them, end no program", "[api][config]") {
-  const std::array counters{Counter{.name = "completions", .value = 1}};
+  const std::vector counters{Counter{.name = "completions", .value = 1}};
   const std::string path = "/tmp/uroce-wiring-" + std::to_string(getpid()) + ".full";
   std::ofstream(path) << "0123456789";
   CHECK(test::end_of_full_at(10, [&] {
-          append_counters(path, "shm:x", counters);
+          append_counters(path, "shm:x", [&] { return counters; });
           return true;
         }) == "good");
   std::ifstream in(path);
@@ -220,7 +221,7 @@ TEST_CASE("counters that find no room, or nobody who reads them, end no program"
           std::array<int, 2> pipe{};
           if (::pipe2(pipe.data(), O_CLOEXEC) != 0 || dup2(pipe[1], STDERR_FILENO) < 0) return false;
           close(pipe[0]);
-          append_counters("/dev/stderr", "shm:x", counters);
+          append_counters("/dev/stderr", "shm:x", [&] { return counters; });
           return true;
         }) == "good");
 }
