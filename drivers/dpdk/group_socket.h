@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "drivers/dpdk/owned_fd.h"
+#include "base/owned_fd.h"
 #include "uroce/types.h"
 
 namespace uroce::drivers::dpdk {

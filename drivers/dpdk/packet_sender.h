@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "drivers/dpdk/owned_fd.h"
+#include "base/owned_fd.h"
 #include "uroce/result.h"
 
 struct rte_mbuf;

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace uroce::drivers::dpdk {
+namespace uroce {
 
 /// Threads: one at a time.
 class OwnedFd {
@@ -30,4 +30,4 @@ class OwnedFd {
   int fd_ = -1;
 };
 
-}  // namespace uroce::drivers::dpdk
+}  // namespace uroce

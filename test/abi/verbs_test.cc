@@ -6,6 +6,8 @@
 
 #include <catch2/catch.hpp>
 #include <cstdio>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "test/abi/verbs_side.h"
@@ -54,6 +56,24 @@ TEST_CASE("an object that others use is not destroyed", "[abi][lifetime]") {
   CHECK(ibv_destroy_cq(side.cq) == EBUSY);
   CHECK(ibv_dealloc_pd(side.pd) == EBUSY);
   CHECK(ibv_destroy_comp_channel(side.channel) == EBUSY);
+}
+
+TEST_CASE("a channel may be destroyed as soon as another thread has destroyed its last CQ",
+          "[abi][lifetime]") {
+  VerbsSide side;
+  for (int i = 0; i < 300; ++i) {
+    ibv_comp_channel* const channel = ibv_create_comp_channel(side.context);
+    REQUIRE(channel != nullptr);
+    ibv_cq* const cq = ibv_create_cq(side.context, 1, nullptr, channel, 0);
+    REQUIRE(cq != nullptr);
+    int destroyed = -1;
+    std::thread other([&] { destroyed = ibv_destroy_cq(cq); });
+    int error = EBUSY;
+    while (error == EBUSY) error = ibv_destroy_comp_channel(channel);
+    other.join();
+    REQUIRE(error == 0);
+    REQUIRE(destroyed == 0);
+  }
 }
 
 TEST_CASE(
@@ -299,6 +319,29 @@ TEST_CASE("whoever opens an XRC domain has a name for it that outlives those of 
   CHECK(ibv_close_xrcd(domain) == 0);
   CHECK(ibv_open_xrcd(side.context, &attr) == nullptr);  // it is gone
   std::fclose(file);
+}
+
+TEST_CASE("an XRC domain is not taken for one whose file is gone", "[abi][xrc]") {
+  VerbsSide side;
+  const std::string path = "/tmp/uroce-domain-" + std::to_string(getpid());
+  const auto open_named = [&](int oflags) {  // most file systems give the file the number of the one before
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    REQUIRE(fd >= 0);
+    ibv_xrcd_init_attr attr{};
+    attr.comp_mask = IBV_XRCD_INIT_ATTR_FD | IBV_XRCD_INIT_ATTR_OFLAGS;
+    attr.fd = fd;
+    attr.oflags = oflags;
+    ibv_xrcd* const domain = ibv_open_xrcd(side.context, &attr);
+    close(fd);
+    unlink(path.c_str());
+    return domain;
+  };
+  ibv_xrcd* const first = open_named(O_CREAT);
+  REQUIRE(first != nullptr);
+  ibv_xrcd* const second = open_named(O_CREAT | O_EXCL);
+  REQUIRE(second != nullptr);
+  CHECK(ibv_close_xrcd(first) == 0);
+  CHECK(ibv_close_xrcd(second) == 0);
 }
 
 TEST_CASE("rates and names", "[abi][strings]") {

@@ -22,6 +22,9 @@ Channel& channel_of(ibv_comp_channel* channel) noexcept {
   return cast<Channel>(channel);
 }
 
+/// Of all channels' `refcnt`: whoever sees that there are none left frees the channel with all that is in it.
+std::mutex counting_cqs;
+
 /// @return false with errno set
 bool enter(Channel& channel, CompletionQueue& cq) noexcept {
   const std::lock_guard lock(channel.events);
@@ -38,26 +41,31 @@ bool enter(Channel& channel, CompletionQueue& cq) noexcept {
     channel.cqs.erase(&cq);
     return false;
   }
+  const std::lock_guard counting(counting_cqs);
   ++channel.refcnt;
   return true;
 }
 
 /// Those who sleep on the channel may do so for the device, which may be closed once the last CQ is gone.
+void wait_for_watchers(const Channel& channel) {
+  constexpr int kMostLooks = 10'000;  // a signal handler may have left the sleep for good
+  for (int i = 0; channel.watchers.load(std::memory_order_acquire) != 0 && i < kMostLooks; ++i) {
+    Context::of(channel.context).device().disturb(0);
+    std::this_thread::sleep_for(std::chrono::microseconds(50));  // one that is about to sleep has missed it
+  }
+}
+
 void leave(Channel& channel, CompletionQueue& cq) {
   bool is_last = false;
   {
     const std::lock_guard lock(channel.events);
     epoll_ctl(channel.fd, EPOLL_CTL_DEL, cq.cq->fd(), nullptr);
     channel.cqs.erase(&cq);
-    --channel.refcnt;
     is_last = channel.cqs.empty();
   }
-  if (!is_last) return;
-  constexpr int kMostLooks = 10'000;  // a signal handler may have left the sleep for good
-  for (int i = 0; channel.watchers.load(std::memory_order_acquire) != 0 && i < kMostLooks; ++i) {
-    Context::of(channel.context).device().disturb(0);
-    std::this_thread::sleep_for(std::chrono::microseconds(50));  // one that is about to sleep has missed it
-  }
+  if (is_last) wait_for_watchers(channel);
+  const std::lock_guard counting(counting_cqs);
+  --channel.refcnt;  // who sees that may free it
 }
 
 /// What a CQ is to be made with, whichever call asks.
@@ -235,7 +243,10 @@ int ibv_destroy_comp_channel(ibv_comp_channel* base) {
   if (!is_here(*base)) return 0;
   const NotCancelled here;
   Channel& channel = channel_of(base);
-  if (channel.refcnt != 0) return fail(EBUSY);
+  {
+    const std::lock_guard counting(counting_cqs);
+    if (channel.refcnt != 0) return fail(EBUSY);
+  }
   close(channel.fd);
   delete &channel;
   return 0;

@@ -7,6 +7,7 @@
 #include "abi/ibverbs/context.h"
 #include "abi/ibverbs/errors.h"
 #include "abi/ibverbs/objects.h"
+#include "base/owned_fd.h"
 
 namespace uroce::abi {
 
@@ -49,13 +50,27 @@ ibv_xrcd* open_domain(ibv_context* context, std::shared_ptr<Xrcd> xrcd) {
   return domain.release();
 }
 
+/// A domain and, as long as it lives, the file that names it: should the program remove that, no other file
+/// gets its number.
+struct NamedDomain {
+  OwnedFd file;
+  std::shared_ptr<Xrcd> xrcd;
+};
+
 /// With the mutex of all that are named held.
-ibv_xrcd* open_named(ibv_context* context, std::weak_ptr<Xrcd>& name, int oflags) {
+ibv_xrcd* open_named(ibv_context* context, std::weak_ptr<Xrcd>& name, int fd, int oflags) {
   auto known = name.lock();
   if (known != nullptr && (oflags & O_EXCL) != 0) return fail_null(EINVAL);
-  if (known == nullptr && (oflags & O_CREAT) == 0) return fail_null(EAGAIN);
-  ibv_xrcd* const opened = open_domain(context, std::move(known));
-  if (opened != nullptr) name = cast<XrcDomain>(opened).xrcd;
+  if (known != nullptr) return open_domain(context, std::move(known));
+  if ((oflags & O_CREAT) == 0) return fail_null(EAGAIN);
+  auto named = std::make_shared<NamedDomain>(OwnedFd(fcntl(fd, F_DUPFD_CLOEXEC, 0)));
+  if (!named->file.is_open()) return fail_null(errno);
+  ibv_xrcd* const opened = open_domain(context, nullptr);
+  if (opened == nullptr) return nullptr;
+  std::shared_ptr<Xrcd>& xrcd = cast<XrcDomain>(opened).xrcd;
+  named->xrcd = std::move(xrcd);
+  xrcd = std::shared_ptr<Xrcd>(named, named->xrcd.get());
+  name = xrcd;
   return opened;
 }
 
@@ -103,7 +118,7 @@ ibv_xrcd* open_xrcd(ibv_context* context, ibv_xrcd_init_attr* attr) {
     if (fstat(attr->fd, &file) != 0) return fail_null(errno);
     NamedDomains& named = Engine::instance().named_domains();
     const std::lock_guard lock(named.mutex);
-    return open_named(context, named.by_file[{file.st_dev, file.st_ino}], attr->oflags);
+    return open_named(context, named.by_file[{file.st_dev, file.st_ino}], attr->fd, attr->oflags);
   });
 }
 
