@@ -68,6 +68,7 @@ struct CmTerms {
   std::uint8_t retry_cnt = 7;            ///< 0..7; the active side says it for both
   std::uint8_t rnr_retry = 7;            ///< 0..7, that the other end uses
   bool srq = false;
+  bool flow_control = false;  ///< end-to-end flow control, as it is said and told: nothing goes by it
   std::uint32_t qkey = 0;
   std::uint32_t vendor_id = 0;  ///< 24 bits: whose `options`; see Qp::set_ece()
   std::uint32_t options = 0;

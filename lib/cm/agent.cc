@@ -159,6 +159,7 @@ wire::CmReq Agent::request_of(const Conversation& c, const CmConnect& ask) const
                   .initiator_depth = c.mine.initiator_depth,
                   .remote_cm_timeout = kCmTimeout,
                   .service = service_code(c.mine.type),
+                  .flow_control = c.mine.flow_control,
                   .psn = c.mine.psn,
                   .local_cm_timeout = kCmTimeout,
                   .retry_cnt = c.mine.retry_cnt,
@@ -234,6 +235,7 @@ Status Agent::accept(CmId id, const CmAccept& answer, Ticks now) {
                   .responder_resources = c.mine.responder_resources,
                   .initiator_depth = c.mine.initiator_depth,
                   .target_ack_delay = kTargetAckDelay,
+                  .flow_control = c.mine.flow_control,
                   .rnr_retry = c.mine.rnr_retry,
                   .srq = c.mine.srq || is_xrc,
                   .ca_guid = config_.ca_guid};

@@ -35,6 +35,7 @@ CmTerms terms_of(const wire::CmReq& req, std::uint32_t options) noexcept {
   terms.retry_cnt = req.retry_cnt;
   terms.rnr_retry = req.rnr_retry;
   terms.srq = req.srq;
+  terms.flow_control = req.flow_control;
   terms.qkey = req.qkey;
   terms.vendor_id = req.vendor_id;
   terms.options = options;
@@ -249,6 +250,7 @@ void Agent::on_rep(const Received& in) {
   c->theirs.initiator_depth = rep.initiator_depth;
   c->theirs.rnr_retry = rep.rnr_retry;
   c->theirs.srq = rep.srq;
+  c->theirs.flow_control = rep.flow_control;
   c->theirs.qkey = rep.qkey;
   c->theirs.vendor_id = rep.vendor_id;
   const std::uint32_t options = in.header.attribute_modifier;

@@ -31,6 +31,7 @@ CmTerms terms_of(const rdma_ucm_conn_param& param, const rdma_ucm_ece& ece, QpTy
           .retry_cnt = retries(param.retry_count),
           .rnr_retry = retries(param.rnr_retry_count),
           .srq = param.srq != 0,
+          .flow_control = param.flow_control != 0,
           .qkey = param.qkey,
           .vendor_id = ece.vendor_id,
           .options = ece.attr_mod};

@@ -27,6 +27,7 @@ rdma_ucm_conn_param terms_from(const CmEvent& event) noexcept {
   param.qp_num = raw(event.peer.qpn);
   param.qkey = event.peer.qkey;
   param.srq = event.peer.srq ? 1 : 0;
+  param.flow_control = event.peer.flow_control ? 1 : 0;
   param.responder_resources = event.peer.initiator_depth;
   param.initiator_depth = event.peer.responder_resources;
   param.retry_count = event.peer.retry_cnt;

@@ -34,6 +34,7 @@ TEST_CASE("a REQ says who asks whom for what", "[cm]") {
   ask.terms.initiator_depth = 9;
   ask.terms.retry_cnt = 5;
   ask.terms.rnr_retry = 3;
+  ask.terms.flow_control = true;
   ask.terms.qkey = 0x1111'2222;
   const CmId id = a.asking(ask);
   const auto req = a.out<CmReq>();
@@ -48,6 +49,7 @@ TEST_CASE("a REQ says who asks whom for what", "[cm]") {
   CHECK(req.service == 0);
   CHECK(req.retry_cnt == 5);
   CHECK(req.rnr_retry == 3);
+  CHECK(req.flow_control);
   CHECK(req.pkey == 0xffff);
   CHECK(req.path_mtu == 4);
   CHECK(req.local_gid == kHere);
@@ -123,6 +125,7 @@ TEST_CASE("REP, establish, RTU", "[cm]") {
   const CmEvent event = a.event(CmEventType::kConnectReply);
   CHECK(event.id == id);
   CHECK(event.peer.qpn == kPeerQpn);
+  CHECK(event.peer.flow_control);
   CHECK(event.private_data().size() == 196);
   CHECK(text_of(event.private_data()) == "reply");
   CHECK_FALSE(event.is_uroce);

@@ -38,6 +38,7 @@ TEST_CASE("a REQ becomes an event with all that it says", "[cm]") {
   CHECK(event.peer.psn == Psn{0xab'cdef});
   CHECK(event.peer.responder_resources == 3);
   CHECK(event.peer.initiator_depth == 5);
+  CHECK(event.peer.flow_control);
   CHECK(event.peer.options == 0xcafe);
   CHECK(event.path.dgid == kThere);
   CHECK(event.path.traffic_class == 0x68);
@@ -65,6 +66,7 @@ TEST_CASE("accept: REP; RTU: established", "[cm]") {
   answer.terms.responder_resources = 4;
   answer.terms.initiator_depth = 8;
   answer.terms.rnr_retry = 2;
+  answer.terms.flow_control = true;
   REQUIRE(a.agent.accept(id, answer, a.now));
   const auto rep = a.out<CmRep>();
   CHECK(a.transaction == kPeerTransaction);
@@ -74,6 +76,7 @@ TEST_CASE("accept: REP; RTU: established", "[cm]") {
   CHECK(rep.responder_resources == 4);
   CHECK(rep.initiator_depth == 8);
   CHECK(rep.rnr_retry == 2);
+  CHECK(rep.flow_control);
   CHECK(rep.vendor_id == 0);  // a peer that does not speak of options is not told of any
   CHECK(rep.ca_guid == kOwnGuid);
   CHECK(text_of(rep.private_data) == "reply");

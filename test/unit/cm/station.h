@@ -71,6 +71,7 @@ inline wire::CmReq peer_req(std::uint32_t id = kPeerId, Qpn qpn = kPeerQpn) {
   req.psn = Psn{0xab'cdef};
   req.local_cm_timeout = 20;
   req.retry_cnt = 6;
+  req.flow_control = true;
   req.path_mtu = 3;
   req.rnr_retry = 5;
   req.max_cm_retries = 15;
@@ -96,6 +97,7 @@ inline wire::CmRep peer_rep(const wire::CmReq& req) {
   rep.initiator_depth = 4;
   rep.target_ack_delay = 15;
   rep.rnr_retry = 3;
+  rep.flow_control = true;
   rep.ca_guid = kPeerGuid;
   rep.private_data = text_bytes<196>("reply");
   return rep;
