@@ -469,9 +469,9 @@ TEST_CASE("hundreds of connections that end at once are all told, and nothing is
     REQUIRE(event.type == CmEventType::kEstablished);
   }
   server.reset();
-  for (std::uint32_t i = 0; i < kCount; ++i) {
+  for (std::uint32_t told = 0; told < kCount; told += event.type == CmEventType::kDisconnected ? 1 : 0) {
     REQUIRE(clients.wait(event, 5s));
-    CHECK(event.type == CmEventType::kDisconnected);
+    CHECK((event.type == CmEventType::kDisconnected || event.type == CmEventType::kTimewaitExit));
   }
   for (const Cm* cm : {&pair.cm_a, &pair.cm_b}) {
     for (const Counter& one : cm->counters()) {
