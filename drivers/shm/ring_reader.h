@@ -80,7 +80,7 @@ class RingReader {
   /// are handled before anybody sees the first. Measured: 64 B round trips of which one of 16 has an ACK
   /// behind it, p99 0.78 -> 0.72 us; each with an ACK 0.79 -> 0.73.
   ///
-  /// @param shows_all  there is something behind them that must not come first
+  /// @param shows_all  there is something behind them that should not come first
   unsigned read(std::span<port::RxFrame> frames, bool shows_all = false) noexcept {
     if (is_broken_) resynchronise();
     if (pace_.waits()) return 0;

@@ -88,6 +88,13 @@ class RingWriter {
            place_.control->release.bytes.load(std::memory_order_acquire) == position_;
   }
 
+  [[nodiscard]] std::uint64_t place() const noexcept { return position_; }
+  /// Likewise, of what was published before place() was `place`. A ring that began anew has forgotten that.
+  [[nodiscard]] bool has_taken(std::uint64_t place) const noexcept {
+    return live_offer_ == kNever || place > position_ ||
+           place_.control->release.bytes.load(std::memory_order_acquire) >= place;
+  }
+
   /// As Port::leave_ringing_to() says.
   void leave_ringing_to(DueBell* bell) noexcept { due_bell_ = bell; }
 

@@ -49,7 +49,10 @@ class ShmPort final : public port::Port {
   }
   void tx_commit() noexcept override { writer_.commit(); }
   [[nodiscard]] bool takes_pieces() const noexcept override { return true; }
-  [[nodiscard]] bool is_drained() const noexcept override { return writer_.is_drained(); }
+  [[nodiscard]] std::uint64_t place() const noexcept override { return writer_.place(); }
+  [[nodiscard]] bool has_taken(std::uint64_t place) const noexcept override {
+    return writer_.has_taken(place);
+  }
   void tx_flush() noexcept override {
     writer_.flush();
     bulk_.writer.flush();

@@ -4,6 +4,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <ctime>
 
 namespace uroce {
@@ -19,8 +20,8 @@ void heavy_barrier() noexcept {
 }
 
 void await_stores_of_others() noexcept {
-  const timespec pause{.tv_sec = 0, .tv_nsec = 50'000};  // far longer than a store can stay in a store buffer
-  syscall(SYS_nanosleep, &pause, nullptr);
+  timespec left{.tv_sec = 0, .tv_nsec = 50'000};  // far longer than a store can stay in a store buffer
+  while (syscall(SYS_nanosleep, &left, &left) != 0 && errno == EINTR) continue;
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 

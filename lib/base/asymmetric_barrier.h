@@ -10,6 +10,11 @@ namespace detail {
 extern const bool kHasMembarrier;
 }  // namespace detail
 
+/// Whether light_barrier() costs nothing.
+[[nodiscard]] inline bool has_light_barrier() noexcept {
+  return detail::kHasMembarrier;
+}
+
 /// Keeps this thread's earlier stores and its later loads in order for any thread that runs heavy_barrier()
 /// between its own store and load. Costs nothing where the kernel helps, a full barrier otherwise.
 inline void light_barrier() noexcept {

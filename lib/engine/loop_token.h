@@ -89,9 +89,8 @@ class LoopToken {
 
   alignas(64) std::atomic<Taker*> favourite_{nullptr};  // changed by the holder of `owned_` only
   std::atomic<bool> owned_{false};                      // somebody holds it in the ordinary way, or tries to
-  // Written by the holder only; who asks whether it is the holder reads them at any time.
-  std::atomic<Taker*> holder_{
-      nullptr};  // took it as the favourite; nullptr: it was taken in the ordinary way
+  // Written by the holder only. Relaxed, as a thread asks no more than whether it finds itself there.
+  std::atomic<Taker*> holder_{nullptr};      // who took it as the favourite; nullptr: as `last_`
   std::atomic<const Taker*> last_{nullptr};  // who took it in the ordinary way
   // Guarded by `owned_`.
   Taker* former_ = nullptr;   // a favourite that may still hold the token

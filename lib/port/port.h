@@ -113,6 +113,10 @@ class FrameSink {
   /// Whether the peer has taken all that was committed, as far as it concerns what is written elsewhere:
   /// false only if that might overtake it.
   [[nodiscard]] virtual bool is_drained() const noexcept { return true; }
+  /// How far what was committed goes, for has_taken().
+  [[nodiscard]] virtual std::uint64_t place() const noexcept { return 0; }
+  /// Likewise as is_drained(), of all that had been committed when place() said so.
+  [[nodiscard]] virtual bool has_taken([[maybe_unused]] std::uint64_t place) const noexcept { return true; }
 
  protected:
   /// @param lends_lines  tx_claim_lines() works

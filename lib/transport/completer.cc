@@ -317,7 +317,7 @@ void Requester::on_placed(const wire::PacketView& packet, Ticks now) noexcept {
 
 /// Congestion control has not let the oldest packet go again yet: no answer can be late.
 bool Requester::is_held_back(Ticks now) const noexcept {
-  return qp_.is_controlled && send_psn() == unacked_psn_ && in_flight() != 0 &&
+  return is_back_ && in_flight() != 0 && send_psn() == unacked_psn_ && qp_.is_controlled &&
          !qp_.congestion->rate.may_send(now);
 }
 
@@ -390,6 +390,7 @@ bool Requester::take_retry() noexcept {
 /// Sends everything again from the oldest unacknowledged PSN.
 void Requester::go_back(Ticks now) noexcept {
   rewind();
+  is_back_ = true;
   start_timer(now);
 }
 

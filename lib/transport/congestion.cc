@@ -24,10 +24,8 @@ void Pacer::on_sent(std::uint32_t bytes, Ticks now) noexcept {
   control_->on_sent(bytes, now);
   rate_bps_ = control_->rate_bps();
   if (!is_limited()) return;
-  const auto time_of = [this](std::uint64_t size) { return size * 8 * kSecond / rate_bps_; };
   const Ticks late{now.ns() - std::min(now.ns(), kLateNs)};
-  const Ticks next = std::max(next_send_, late) + time_of(bytes);
-  next_send_ = std::max(next_send_, std::min(next, now + time_of(kMostFrame)));
+  next_send_ = std::max(next_send_, late) + std::uint64_t{bytes} * 8 * kSecond / rate_bps_;
 }
 
 /// Another control than DCQCN has its name in Config::congestion and is chosen here.

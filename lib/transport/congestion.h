@@ -50,8 +50,7 @@ class Pacer {
   void reset() noexcept;
   /// The peer saw marks.
   void on_cnp(Ticks now) noexcept;
-  /// `bytes` have left, the whole frame. What is not held back, as ACKs and CNPs, makes what is wait for the
-  /// time of one packet at most.
+  /// `bytes` have left, the whole frame, of what may_send() holds back.
   void on_sent(std::uint32_t bytes, Ticks now) noexcept;
   /// Whether one more packet may leave.
   [[nodiscard]] bool may_send(Ticks now) const noexcept { return !is_limited() || next_send_ <= now; }
@@ -75,7 +74,6 @@ class Pacer {
  private:
   /// A limited sender that comes late may make up for so much: the timer wheel is no finer.
   static constexpr std::uint64_t kLateNs = 8'192;
-  static constexpr std::uint64_t kMostFrame = 4096 + 128;  // bytes: of the largest path MTU, with headers
   static constexpr std::uint64_t kAskNs = 50'000;  // less than the margin before a probe, Config::probe_us
 
   std::unique_ptr<RateControl> control_;

@@ -102,7 +102,6 @@ struct alignas(64) QpContext : TimerNode {
   std::uint8_t signaled = 0;              ///< requests that were started, the newest in bit 0: it is signaled
   InFlight in_flight = InFlight::kShort;  ///< or nothing
   bool answers_bulk : 1 = false;          ///< so are responses that may still be on their way
-  bool answers_prompt : 1 = false;        ///< others may still be on their way
   bool joins_acks : 1 = false;            ///< its ACKs may share packets with those of others, both ways
   bool is_controlled : 1 = false;         ///< `congestion` is there: this need not be in the cache to know
   bool keeps_house : 1 = false;           ///< likewise: `housekeeping_due` is set

@@ -100,10 +100,14 @@ class FrameWriter {
 
   /// Adds pad and ICRC and hands the frame to the port. All of the payload was appended.
   void send(const QpContext& qp, TxContext& tx) noexcept {
-    send(qp.counters);
-    --tx.budget;
+    send_at_once(qp, tx);
     if (qp.is_controlled) [[unlikely]]
       qp.congestion->rate.on_sent(frame_len_, tx.now);
+  }
+  /// Likewise, of a packet that congestion control never holds back: it does not make others wait either.
+  void send_at_once(const QpContext& qp, TxContext& tx) noexcept {
+    send(qp.counters);
+    --tx.budget;
   }
   /// Likewise, of a packet that is not in the turn of a QP.
   void send(Counters& counters) noexcept {

@@ -117,7 +117,7 @@ void QueuePair::note_established() noexcept {
                       .dest_qpn = ctx_.dest_qpn};
   if (!frame.begin(congestion.cnp_head, bth, 0, tx)) return;
   frame.put(CnpReserved{});
-  frame.send(ctx_, tx);
+  frame.send_at_once(ctx_, tx);
   congestion.marks.on_sent(tx.now);
   ctx_.count(Count::kCnpsSent);
 }

@@ -481,6 +481,7 @@ void Requester::note_read_in_flight(Psn last_psn) noexcept {
 }
 
 [[gnu::noinline]] void Requester::on_sent_again(Psn psn, std::uint32_t packets) noexcept {
+  is_back_ = false;
   qp_.count(Count::kRequesterRepeatedPackets);
   timer_.on_sent_again(psn, packets);
   if (!besides_.is_selective) return;

@@ -293,18 +293,27 @@ void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
   advance_past_answered(1);
 }
 
-/// Unless a short response might come behind the long one then: the peer would take it for lost.
-void Responder::begin_bulk(TxContext& tx) noexcept {
-  if (qp_.answers_prompt && !tx.port.is_drained()) return;
-  qp_.answers_prompt = false;
-  qp_.answers_bulk = true;
+/// Chooses the lane of a long response: not bulk while a shorter one might come behind it, which the peer
+/// would take for lost. Who sleeps takes nothing: there is no end to that wait.
+/// @return false if it is to wait
+bool Responder::begin_bulk(TxContext& tx) noexcept {
+  constexpr std::uint8_t kMostLooks = 64;
+  if (tx.port.has_taken(prompt_end_)) {
+    looks_ = 0;
+    qp_.answers_bulk = true;
+    return true;
+  }
+  if (++looks_ < kMostLooks) return false;
+  looks_ = 0;
+  return true;
 }
 
 bool Responder::transmit(TxContext& tx) noexcept {
   if (qp_.answers_bulk && tx.bulk.is_drained()) qp_.answers_bulk = false;
   while (ResponderResource* request = resources_.front()) {
-    if (request->length > kLongestPrompt && !request->is_atomic()) begin_bulk(tx);
     if (tx.budget == 0) return false;
+    const bool is_long = request->length > kLongestPrompt && !request->is_atomic();
+    if (is_long && !qp_.answers_bulk && !begin_bulk(tx)) return false;
     if (qp_.is_controlled && is_held(tx.now)) [[unlikely]] {
       qp_.congestion->rate.hold();
       return true;
@@ -313,7 +322,7 @@ bool Responder::transmit(TxContext& tx) noexcept {
                       : request->is_unflushed ? emit_flush_response(tx, *request)
                                               : emit_read_response(tx, *request);
     if (!sent) return false;
-    if (!qp_.answers_bulk) qp_.answers_prompt = true;
+    if (!qp_.answers_bulk) prompt_end_ = tx.port.place();
     if (before(ack_psn_, request->first_psn))
       ack_pending_ = false;  // the response acknowledges all before it
     if (request->is_atomic() || request->next >= request->end) resources_.pop();
@@ -361,7 +370,7 @@ bool Responder::emit_acknowledge(TxContext& tx, std::uint8_t syndrome, Psn psn) 
   FrameWriter frame(tx.lane(qp_.answers_bulk));
   if (!frame.begin(qp_, tx, Opcode::kRcAck, psn, 0)) return false;
   frame.put(wire::Aeth{.syndrome = syndrome, .msn = msn_ & Psn::kMask});
-  frame.send(qp_, tx);
+  frame.send_at_once(qp_, tx);
   return true;
 }
 
@@ -426,7 +435,7 @@ bool Responder::emit_atomic_response(TxContext& tx, const ResponderResource& req
   if (!frame.begin(qp_, tx, Opcode::kRcAtomicAck, request.first_psn, 0)) return false;
   frame.put(wire::Aeth{.syndrome = ack_syndrome(request.msn), .msn = request.msn & Psn::kMask});
   frame.put(wire::AtomicAckEth{.original = request.original});
-  frame.send(qp_, tx);
+  frame.send_at_once(qp_, tx);
   return true;
 }
 

@@ -102,7 +102,7 @@ class Responder : private MessageSink {
   void take_held() noexcept;
   void report_held() noexcept;
   bool emit_nak(TxContext& tx) noexcept;
-  void begin_bulk(TxContext& tx) noexcept;
+  [[nodiscard]] bool begin_bulk(TxContext& tx) noexcept;
 
   // End-to-end credits.
   [[nodiscard]] std::uint8_t ack_syndrome(std::uint32_t msn) noexcept {
@@ -130,6 +130,7 @@ class Responder : private MessageSink {
   bool counts_receives_ = false;  // shared ones are promised to nobody
   bool is_peer_out_of_credits_ = false;
   std::uint8_t tolerated_ = 0;  // bad requests with expected_psn_ that were dropped
+  std::uint8_t looks_ = 0;      // for whether prompt_end_ has been taken
   Psn expected_psn_;
   Psn ack_psn_;            // of the newest SEND or WRITE packet: what ACKs carry
   std::uint32_t msn_ = 0;  // completed messages, 24 bits on the wire
@@ -137,6 +138,7 @@ class Responder : private MessageSink {
 
   std::unique_ptr<HeldFrames> held_;  // requests ahead of expected_psn_; nullptr: they are dropped
   ResponderResources resources_;
+  std::uint64_t prompt_end_ = 0;   // FrameSink::place() behind the last response outside of the bulk lane
   std::uint32_t credits_end_ = 0;  // one past the last receive that the peer was told of
   PartialMessage partial_message_;
 };

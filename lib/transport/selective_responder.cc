@@ -55,7 +55,7 @@ bool Responder::emit_nak(TxContext& tx) noexcept {
   if (!frame.begin(qp_, tx, wire::Opcode::kRcSelectiveNak, expected_psn_, 0)) return false;
   frame.put(wire::Aeth{.syndrome = nak_pending_, .msn = msn_ & Psn::kMask});
   frame.put(held_->tell(expected_psn_));
-  frame.send(qp_, tx);
+  frame.send_at_once(qp_, tx);
   qp_.counters.add(Count::kResponderSelectiveNaks);
   return true;
 }

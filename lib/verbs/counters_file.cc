@@ -8,7 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <new>
+#include <exception>
 
 #include "base/eventfd.h"
 #include "base/held_back_signal.h"
@@ -81,8 +81,8 @@ void append_counters(const std::string& path, std::string_view what,
   int error = ENOMEM;
   try {
     error = append(path, text_of(what, counters()));
-  } catch (const std::bad_alloc&) {
-    // It stays so.
+  } catch (const std::exception&) {
+    // There is no memory for them.
   }
   if (error != 0) tell_once(path, error);
 }

@@ -4,6 +4,7 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <mutex>
 #include <thread>
@@ -22,8 +23,10 @@ Channel& channel_of(ibv_comp_channel* channel) noexcept {
   return cast<Channel>(channel);
 }
 
-/// Of all channels' `refcnt`: whoever sees that there are none left frees the channel with all that is in it.
-std::mutex counting_cqs;
+/// How many CQs a channel has: who sees that there are none left may free it.
+std::atomic_ref<int> cqs_of(Channel& channel) noexcept {
+  return std::atomic_ref<int>(channel.refcnt);
+}
 
 /// @return false with errno set
 bool enter(Channel& channel, CompletionQueue& cq) noexcept {
@@ -41,8 +44,7 @@ bool enter(Channel& channel, CompletionQueue& cq) noexcept {
     channel.cqs.erase(&cq);
     return false;
   }
-  const std::lock_guard counting(counting_cqs);
-  ++channel.refcnt;
+  cqs_of(channel).fetch_add(1, std::memory_order_relaxed);
   return true;
 }
 
@@ -64,8 +66,7 @@ void leave(Channel& channel, CompletionQueue& cq) {
     is_last = channel.cqs.empty();
   }
   if (is_last) wait_for_watchers(channel);
-  const std::lock_guard counting(counting_cqs);
-  --channel.refcnt;  // who sees that may free it
+  cqs_of(channel).fetch_sub(1, std::memory_order_release);  // pairs with ibv_destroy_comp_channel()
 }
 
 /// What a CQ is to be made with, whichever call asks.
@@ -243,10 +244,7 @@ int ibv_destroy_comp_channel(ibv_comp_channel* base) {
   if (!is_here(*base)) return 0;
   const NotCancelled here;
   Channel& channel = channel_of(base);
-  {
-    const std::lock_guard counting(counting_cqs);
-    if (channel.refcnt != 0) return fail(EBUSY);
-  }
+  if (cqs_of(channel).load(std::memory_order_acquire) != 0) return fail(EBUSY);
   close(channel.fd);
   delete &channel;
   return 0;

@@ -1,24 +1,12 @@
 #include "abi/ibverbs/lock.h"
 
-#include <linux/membarrier.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "base/asymmetric_barrier.h"
 
 namespace uroce::abi {
 
-namespace {
-
-bool may_order_others() noexcept {
-  static const bool may = syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0;
-  return may;
-}
-
-}  // namespace
-
-Lock::Lock(bool is_needed) noexcept : is_needed_(is_needed), is_mutex_(!is_needed || !may_order_others()) {}
+Lock::Lock(bool is_needed) noexcept : is_needed_(is_needed), is_mutex_(!is_needed || !has_light_barrier()) {}
 
 void Lock::lock_mutex() {
   mutex_.lock();

@@ -3,6 +3,8 @@
 #include <sys/stat.h>
 
 #include <memory>
+#include <string>
+#include <utility>
 
 #include "abi/ibverbs/context.h"
 #include "abi/ibverbs/errors.h"
@@ -57,13 +59,20 @@ struct NamedDomain {
   std::shared_ptr<Xrcd> xrcd;
 };
 
+/// In a way that takes no part in the file's locks; its own descriptor where there is no /proc.
+OwnedFd hold(int fd) {
+  constexpr int kLowest = 3;
+  OwnedFd held(open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_PATH | O_CLOEXEC));
+  return held.is_open() ? std::move(held) : OwnedFd(fcntl(fd, F_DUPFD_CLOEXEC, kLowest));
+}
+
 /// With the mutex of all that are named held.
 ibv_xrcd* open_named(ibv_context* context, std::weak_ptr<Xrcd>& name, int fd, int oflags) {
   auto known = name.lock();
   if (known != nullptr && (oflags & O_EXCL) != 0) return fail_null(EINVAL);
   if (known != nullptr) return open_domain(context, std::move(known));
   if ((oflags & O_CREAT) == 0) return fail_null(EAGAIN);
-  auto named = std::make_shared<NamedDomain>(OwnedFd(fcntl(fd, F_DUPFD_CLOEXEC, 0)));
+  auto named = std::make_shared<NamedDomain>(hold(fd));
   if (!named->file.is_open()) return fail_null(errno);
   ibv_xrcd* const opened = open_domain(context, nullptr);
   if (opened == nullptr) return nullptr;
