@@ -355,6 +355,7 @@ void Requester::probe() noexcept {
     set_window_before_probe(window_);
     probe_end_ = sent_psn_;
   }
+  is_back_ = is_back_ && send_psn() == unacked_psn_;  // else the oldest packet has left
   selective_ != nullptr ? repeat_unsettled() : rewind();
   window_ = 1;
 }

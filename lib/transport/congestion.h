@@ -19,7 +19,8 @@ struct CongestionSettings {
 };
 
 /// How fast a connection may send: the part of congestion control that can be another one. It is told what
-/// has left and what the peer says of marks; a Pacer holds back what is too fast. DCQCN is transport/dcqcn.h.
+/// has left of requests and READ responses, and what the peer says of marks; a Pacer holds back what is too
+/// fast. DCQCN is transport/dcqcn.h.
 ///
 /// Threads: loop.
 class RateControl {

@@ -209,6 +209,7 @@ struct TxContext {
   Ticks now;
   unsigned budget;                  ///< packets left in this turn
   bool no_room = false;             ///< the port refused a claim: no use in trying further QPs now
+  bool may_wait = true;             ///< false: it is the QP's last turn, or somebody waits for its end
   JointAcks* joint_acks = nullptr;  ///< where its ACK finds others to leave with; nullptr: nowhere
 
   [[nodiscard]] port::FrameSink& lane(bool is_bulk) const noexcept { return is_bulk ? bulk : port; }

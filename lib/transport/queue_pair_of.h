@@ -100,6 +100,7 @@ class QueuePairOf final : public QueuePair {
     if constexpr (requires { receiver_.owe_last_ack(); }) receiver_.owe_last_ack();
     if (!ctx_.resolved || !receiver_.has_responses()) return;
     const bool had_failed = ctx_.has_failed();
+    tx.may_wait = false;
     receiver_.transmit(tx);
     if (ctx_.has_failed() && !had_failed) [[unlikely]]
       settle(tx.now);

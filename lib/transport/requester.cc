@@ -481,12 +481,13 @@ void Requester::note_read_in_flight(Psn last_psn) noexcept {
 }
 
 [[gnu::noinline]] void Requester::on_sent_again(Psn psn, std::uint32_t packets) noexcept {
-  is_back_ = false;
   qp_.count(Count::kRequesterRepeatedPackets);
   timer_.on_sent_again(psn, packets);
-  if (!besides_.is_selective) return;
-  note_repeat(psn, packets);
-  if (besides_.repeating) next_repeat();
+  if (besides_.is_selective) {
+    note_repeat(psn, packets);
+    if (besides_.repeating) next_repeat();
+  }
+  is_back_ = is_back_ && before(send_psn(), sent_psn_);
 }
 
 /// The current WQE cannot be sent. It completes with `fault` once it is the oldest. IBA 9.9.2.3

@@ -293,7 +293,7 @@ class Requester {
   std::uint32_t local_unfinished_ = 0;     // local WQEs that are done and have not completed
   Fault doubted_ = Fault::kNone;  // what a NAK said that was not believed; true if nothing contradicts it
   std::uint8_t tolerated_ = 0;    // bad responses in a row that were dropped
-  bool is_back_ = false;          // went back, and nothing has been sent again since
+  bool is_back_ = false;          // went back to what was lost, and has not sent all of it again
   SendCredits credits_;
   mem::SgeCursor cursor_;  // in a message of several packets
 

@@ -34,7 +34,8 @@ void Responder::reset() noexcept {
   gap_reported_ = refusing_ = ack_pending_ = is_unasked_ = false;
   held_.reset();
   nak_pending_ = 0;
-  tolerated_ = 0;
+  tolerated_ = looks_ = 0;
+  prompt_end_ = 0;
   credits_end_ = qp_.receives.taken();
   set_out_of_credits(false);
   reset_message();
@@ -294,18 +295,19 @@ void Responder::execute_atomic(const wire::PacketView& packet) noexcept {
 }
 
 /// Chooses the lane of a long response: not bulk while a shorter one might come behind it, which the peer
-/// would take for lost. Who sleeps takes nothing: there is no end to that wait.
+/// would take for lost. Who sleeps takes nothing: there is an end to the wait, once for each response.
 /// @return false if it is to wait
 bool Responder::begin_bulk(TxContext& tx) noexcept {
   constexpr std::uint8_t kMostLooks = 64;
-  if (tx.port.has_taken(prompt_end_)) {
-    looks_ = 0;
-    qp_.answers_bulk = true;
-    return true;
-  }
-  if (++looks_ < kMostLooks) return false;
+  qp_.answers_bulk = tx.port.has_taken(prompt_end_);
+  if (qp_.answers_bulk || !tx.may_wait || looks_ == kMostLooks) return true;
+  ++looks_;
+  return false;
+}
+
+void Responder::pop_response() noexcept {
+  resources_.pop();
   looks_ = 0;
-  return true;
 }
 
 bool Responder::transmit(TxContext& tx) noexcept {
@@ -325,7 +327,7 @@ bool Responder::transmit(TxContext& tx) noexcept {
     if (!qp_.answers_bulk) prompt_end_ = tx.port.place();
     if (before(ack_psn_, request->first_psn))
       ack_pending_ = false;  // the response acknowledges all before it
-    if (request->is_atomic() || request->next >= request->end) resources_.pop();
+    if (request->is_atomic() || request->next >= request->end) pop_response();
   }
   if (nak_pending_ != 0) {
     if (tx.budget == 0 || !emit_nak(tx)) return false;

@@ -103,6 +103,7 @@ class Responder : private MessageSink {
   void report_held() noexcept;
   bool emit_nak(TxContext& tx) noexcept;
   [[nodiscard]] bool begin_bulk(TxContext& tx) noexcept;
+  void pop_response() noexcept;
 
   // End-to-end credits.
   [[nodiscard]] std::uint8_t ack_syndrome(std::uint32_t msn) noexcept {

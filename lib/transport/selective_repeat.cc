@@ -116,7 +116,10 @@ bool Requester::repeat_lost(Ticks now) noexcept {
   Scoreboard& board = selective_->board;
   const bool any = board.want_lost();
   if (any) {
-    if (board.wants(unacked_psn_)) timer_.postpone_probe(now);
+    if (board.wants(unacked_psn_)) {
+      timer_.postpone_probe(now);
+      is_back_ = true;
+    }
     begin_repeat();
   } else if (besides_.repeating) {
     next_repeat();

@@ -230,6 +230,26 @@ TEST_CASE("what congestion control does not let go again uses up no retry", "[rc
   qp.in(Ack{10}).is_in(QpState::kRts).forget();
 }
 
+TEST_CASE("the second of two packets that were lost uses up no retry while it is held back", "[rc][dcqcn]") {
+  ScriptConfig config = controlled();
+  config.timeout = 7;  // 524 us
+  config.retry_cnt = 2;
+  RcScript qp{config};
+  slow_down(qp);
+  qp.at(150us).together([](RcScript& script) {
+    for (int i = 0; i < 2; ++i) script.post_write(1024);
+  });
+  qp.forget();
+  qp.at(190us).forget();
+  for (auto now = 200us; now < 600us; now += 50us) qp.at(now).in({.opcode = kCnp});
+  qp.counted(Count::kRequesterTimeouts, 0).counted(Count::kRequesterMessages, 12);
+  qp.at(700us).forget().in(Ack{10}).forget();
+  qp.counted(Count::kRequesterTimeouts, 1).counted(Count::kRequesterRepeatedPackets, 1);
+  qp.at(1500us).counted(Count::kRequesterTimeouts, 1).counted(Count::kRequesterRepeatedPackets, 1);
+  qp.at(1600us).counted(Count::kRequesterTimeouts, 1).counted(Count::kRequesterRepeatedPackets, 2);
+  qp.in(Ack{11}).is_in(QpState::kRts).forget();
+}
+
 TEST_CASE("READ responses are slowed down like requests, and what follows them waits", "[rc][dcqcn]") {
   RcScript qp{controlled()};
   slow_down(qp);

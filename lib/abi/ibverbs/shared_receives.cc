@@ -61,9 +61,9 @@ struct NamedDomain {
 
 /// In a way that takes no part in the file's locks; its own descriptor where there is no /proc.
 OwnedFd hold(int fd) {
-  constexpr int kLowest = 3;
-  OwnedFd held(open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_PATH | O_CLOEXEC));
-  return held.is_open() ? std::move(held) : OwnedFd(fcntl(fd, F_DUPFD_CLOEXEC, kLowest));
+  constexpr int kLowest = 3;  // not the number of a standard stream that the program has closed
+  const OwnedFd path(open(("/proc/thread-self/fd/" + std::to_string(fd)).c_str(), O_PATH | O_CLOEXEC));
+  return OwnedFd(fcntl(path.is_open() ? path.get() : fd, F_DUPFD_CLOEXEC, kLowest));
 }
 
 /// With the mutex of all that are named held.
