@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "drivers/dpdk/owned_fd.h"
+#include "base/owned_fd.h"
 #include "drivers/registry.h"
 #include "drivers/spec.h"
 #include "uroce/result.h"
