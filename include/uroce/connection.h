@@ -20,7 +20,8 @@ namespace uroce {
 class Connection {
  public:
   /// Connects `qp`, which is in Reset or Init, to a listener; receives can be posted before in Init. Options
-  /// that both ends asked for with Qp::set_ece() are switched on. Blocks for `ask.timeout` at most.
+  /// that both ends asked for with Qp::set_ece() are switched on. Blocks for `ask.timeout` at most, or
+  /// a second more if a busy peer asks for time (MRA), however much that is.
   /// @return kNotFound if no address reaches it, kTimeout if nobody answers, kPeer if the listener refuses.
   /// `qp` is as it was then, or in Error.
   static Result<Connection> connect(Cm& cm, Qp& qp, const CmConnect& ask);
@@ -53,6 +54,7 @@ class Connection {
   friend class ConnectionRequest;
   Connection(std::unique_ptr<CmChannel> channel, CmId id, CmEvent&& peer)
       : channel_(std::move(channel)), id_(id), peer_(std::move(peer)) {}
+  void end() noexcept;
 
   std::unique_ptr<CmChannel> channel_;  // nullptr: moved from
   CmId id_{};

@@ -19,6 +19,7 @@ constexpr std::uint16_t kRoceLid = 0xffff;  // there are none
 constexpr std::uint8_t kAckTimeout = 16;    // 0.27 s
 constexpr std::uint8_t kMaxAckTimeout = 31;
 constexpr std::uint8_t kTargetAckDelay = 15;
+constexpr std::uint64_t kMemoryNs = 10'000'000;  // until what there was no memory for is tried again
 
 /// Of a time that may have no measure.
 constexpr std::uint64_t ns(std::chrono::milliseconds time) noexcept {
@@ -77,6 +78,8 @@ Conversation* Agent::make(PortSpace space) {
   made->space = space;
   made->mine.psn = Psn{random_.next32()};
   made->path_mtu = config_.path_mtu;
+  DueTimes times{{Ticks{}, made->id}};
+  made->timer = times.extract(times.begin());
   return (conversations_[id] = std::move(made)).get();
 }
 
@@ -306,9 +309,9 @@ Status Agent::notify_established(CmId id) {
   Conversation* c = get(id);
   if (c == nullptr || c->closed) return Error{Errc::kInvalid, "no such connection id, or it is closed"};
   if (c->state != State::kRepSent) return {};  // the RTU was faster
+  tell(*c, CmEventType::kEstablished);
   c->state = State::kEstablished;
   disarm(*c);
-  tell(*c, CmEventType::kEstablished);
   return {};
 }
 
@@ -431,9 +434,11 @@ Result<QpAttr> Agent::qp_attr(CmId id) const {
 // Saying, and saying again.
 
 void Agent::arm(Conversation& c, Ticks due) {
-  if (c.due.is_set()) due_.erase({c.due, c.id});
+  if (c.due.is_set()) c.timer = due_.extract({c.due, c.id});
   c.due = due;
-  if (due.is_set()) due_.insert({due, c.id});
+  if (!due.is_set()) return;
+  c.timer.value() = {due, c.id};
+  due_.insert(std::move(c.timer));
 }
 
 void Agent::say(const Conversation& c, const wire::Mad& mad) {
@@ -459,7 +464,7 @@ void Agent::repeat(Conversation& c) {
 void Agent::on_time(Ticks now) {
   while (!due_.empty() && due_.begin()->first <= now) {
     Conversation& c = *get(due_.begin()->second);
-    disarm(c);
+    arm(c, now + kMemoryNs);  // if on_due() throws
     on_due(c, now);
   }
 }
@@ -492,9 +497,21 @@ void Agent::on_silence(Conversation& c, Ticks now) {
 }
 
 void Agent::enter_timewait(Conversation& c, Ticks now, std::uint64_t for_ns) {
+  const bool was_asked = c.state == State::kReqRcvd || c.state == State::kSidrReqRcvd;
   stop_waiting(c);
   c.state = State::kTimewait;
   arm(c, now + for_ns);
+  if (was_asked) remember(c, now);
+}
+
+/// Who asks and takes it back, or is refused, again and again, must not fill the memory: the oldest is
+/// forgotten. If its peer still repeats the request, that is taken for a new one.
+void Agent::remember(Conversation& c, Ticks now) {
+  c.is_remembered = true;
+  CmId& place = remembered_[next_remembered_++ % kRemembered];
+  Conversation* const oldest = get(std::exchange(place, c.id));
+  const bool is_left = oldest != nullptr && oldest->is_remembered && oldest->state == State::kTimewait;
+  if (is_left) on_due(*oldest, now);
 }
 
 void Agent::stop_waiting(Conversation& c) {
@@ -512,10 +529,16 @@ void Agent::finish(Conversation& c) {
     const auto found = index.find(key);
     if (found != index.end() && found->second == c.id) index.erase(found);
   };
-  drop(by_remote_id_, Remote{c.remote_guid, c.remote_id});
-  drop(by_remote_qpn_, Remote{c.remote_guid, raw(c.theirs.qpn)});
+  drop(by_remote_id_, Remote{c.remote_guid, c.remote_id, c.path.dgid});
+  drop(by_remote_qpn_, Remote{c.remote_guid, raw(c.theirs.qpn), c.path.dgid});
   drop(by_sidr_, SidrKey{c.path.dgid, c.remote_id});
   if (c.closed) forget(c);
+}
+
+/// A request that nobody could be told of.
+void Agent::unmake(Conversation& c) {
+  c.closed = true;
+  finish(c);
 }
 
 /// Messages to what is left of an id name that, not its port.
@@ -542,12 +565,10 @@ CmEvent Agent::event_of(const Conversation& c, CmEventType type) const {
 }
 
 void Agent::tell(const Conversation& c, CmEvent&& event) {
-  if (c.closed) return;
-  if (is_end(event.type)) {
-    if (c.ended) return;
-    get(c.id)->ended = true;
-  }
+  const bool ends = is_end(event.type);
+  if (c.closed || (ends && c.ended)) return;
   host_.on_event(std::move(event));
+  if (ends) get(c.id)->ended = true;
 }
 
 }  // namespace uroce::cm

@@ -1,11 +1,12 @@
 /// The communication manager's protocol.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -51,7 +52,9 @@ struct AgentCounters {
 class AgentHost {
  public:
   virtual ~AgentHost() = default;
+  /// Does not throw: what cannot be sent is lost.
   virtual void send(const AhAttr& to, const wire::Mad& mad) = 0;
+  /// The agent is not called meanwhile.
   virtual void on_event(CmEvent&& event) = 0;
   /// Whether `gid` is an address of this end.
   [[nodiscard]] virtual bool is_own(const Gid& gid) const = 0;
@@ -64,6 +67,9 @@ class AgentHost {
 /// REQ, REP, RTU, REJ, MRA, DREQ, DREP, SIDR_REQ and SIDR_REP of one channel adapter; LAP is refused. IBA 12.
 /// Time, chance and the link are arguments. Each id that failed or ended brings exactly one event that says
 /// so.
+///
+/// Without memory a call throws bad_alloc; what was under way goes on, and is told later. A message that
+/// could not be taken is lost: the peer repeats it.
 ///
 /// Threads: one at a time.
 class Agent {
@@ -111,8 +117,9 @@ class Agent {
   [[nodiscard]] std::size_t size() const noexcept { return conversations_.size(); }
 
  private:
-  using Remote = std::pair<std::uint64_t, std::uint32_t>;  // CA GUID with a communication id or QPN
-  using SidrKey = std::pair<Gid, std::uint32_t>;           // sender and its request id
+  // CA GUID, communication id or QPN, and where it speaks from: who knows another's numbers is not him
+  using Remote = std::tuple<std::uint64_t, std::uint32_t, Gid>;
+  using SidrKey = std::pair<Gid, std::uint32_t>;  // sender and its request id
 
   struct Received {
     const AhAttr& from;
@@ -137,7 +144,9 @@ class Agent {
   void begin_disconnect(Conversation& c, Ticks now);
   void enter_timewait(Conversation& c, Ticks now) { enter_timewait(c, now, config_.times.timewait); }
   void enter_timewait(Conversation& c, Ticks now, std::uint64_t for_ns);
+  void remember(Conversation& c, Ticks now);
   void finish(Conversation& c);
+  void unmake(Conversation& c);
   void release_port(Conversation& c);
   void forget(Conversation& c);
   void stop_waiting(Conversation& c);
@@ -165,7 +174,7 @@ class Agent {
   Conversation* addressed(std::uint32_t id, const AhAttr& from);
   [[nodiscard]] CmReject judge(const wire::CmReq& req, const AhAttr& from) const;
   void refuse(const Received& in, const wire::CmReq& req, CmReject reason);
-  bool end_stale(const Remote& qp, const AhAttr& from, Ticks now);
+  bool end_stale(const Remote& qp, Ticks now);
   /// Who listens for a REQ, or for a SIDR_REQ if `is_datagram`: port spaces other than kIb are for one of
   /// them.
   [[nodiscard]] CmId listener_of(std::uint64_t service, const Gid& destination, bool is_datagram);
@@ -179,7 +188,10 @@ class Agent {
   std::map<Remote, CmId> by_remote_id_;
   std::map<Remote, CmId> by_remote_qpn_;
   std::map<SidrKey, CmId> by_sidr_;
-  std::set<std::pair<Ticks, CmId>> due_;
+  DueTimes due_;
+  static constexpr std::size_t kRemembered = 1024;
+  std::array<CmId, kRemembered> remembered_{};  // round and round
+  std::size_t next_remembered_ = 0;
 };
 
 }  // namespace uroce::cm

@@ -42,6 +42,21 @@ CmTerms terms_of(const wire::CmReq& req, std::uint32_t options) noexcept {
   return terms;
 }
 
+CmTerms terms_of(const wire::CmRep& rep, QpType type) noexcept {
+  CmTerms terms;
+  terms.type = type;
+  terms.qpn = type == QpType::kXrcSend ? Qpn{rep.eecn} : rep.qpn;
+  terms.psn = rep.psn;
+  terms.responder_resources = rep.responder_resources;
+  terms.initiator_depth = rep.initiator_depth;
+  terms.rnr_retry = rep.rnr_retry;
+  terms.srq = rep.srq;
+  terms.flow_control = rep.flow_control;
+  terms.qkey = rep.qkey;
+  terms.vendor_id = rep.vendor_id;
+  return terms;
+}
+
 template <std::size_t N>
 void set_private(CmEvent& event, const std::array<std::byte, N>& bytes, std::size_t from = 0) noexcept {
   const auto used = std::span{bytes}.subspan(from);
@@ -136,12 +151,11 @@ void Agent::refuse(const Received& in, const wire::CmReq& req, CmReject reason) 
 
 /// The peer uses its QP for something new: what we know of it is over. IBA 12.9.8.3.1 ?
 /// @return whether there was a connection.
-bool Agent::end_stale(const Remote& qp, const AhAttr& from, Ticks now) {
+bool Agent::end_stale(const Remote& qp, Ticks now) {
   const auto found = by_remote_qpn_.find(qp);
   if (found == by_remote_qpn_.end()) return false;
   Conversation& stale = *get(found->second);
-  if (stale.path.dgid != from.dgid) return false;  // whoever knows its number could end it
-  if (stale.state == State::kReqRcvd) {            // it has given up, and its REJ was lost
+  if (stale.state == State::kReqRcvd) {  // it has given up, and its REJ was lost
     CmEvent event = event_of(stale, CmEventType::kRejected);
     event.reason = CmReject::kTimeout;
     tell(stale, std::move(event));
@@ -154,10 +168,11 @@ bool Agent::end_stale(const Remote& qp, const AhAttr& from, Ticks now) {
 
 void Agent::on_req(const Received& in) {
   const auto req = wire::CmReq::parse(in.body);
-  const auto known = by_remote_id_.find({req.ca_guid, req.local_comm_id});
+  const Remote id{req.ca_guid, req.local_comm_id, in.from.dgid};
+  const auto known = by_remote_id_.find(id);
   if (known != by_remote_id_.end()) return on_duplicate_req(*get(known->second), in.now);
-  const Remote qp{req.ca_guid, raw(req.qpn)};
-  if (end_stale(qp, in.from, in.now)) return refuse(in, req, CmReject::kStaleConnection);
+  const Remote qp{req.ca_guid, raw(req.qpn), in.from.dgid};
+  if (end_stale(qp, in.now)) return refuse(in, req, CmReject::kStaleConnection);
   if (const CmReject why = judge(req, in.from); why != CmReject::kNone) return refuse(in, req, why);
   const auto ip = *IpHeader::parse(std::span{req.private_data}.first<IpHeader::kSize>());
   const CmId listener = listener_of(req.service_id, ip.destination, false);
@@ -185,11 +200,16 @@ void Agent::on_req(const Received& in) {
   c->path_mtu = PathMtu{req.path_mtu};
   c->is_uroce = req.vendor_id == ece::kVendor;
   c->ack_timeout = c->is_uroce ? req.ack_timeout : std::min(req.ack_timeout, kKernelAckTimeout);
-  by_remote_id_[{req.ca_guid, req.local_comm_id}] = c->id;
-  by_remote_qpn_[qp] = c->id;
-  CmEvent event = event_of(*c, CmEventType::kConnectRequest);
-  set_private(event, req.private_data, IpHeader::kSize);
-  tell(*c, std::move(event));
+  try {
+    by_remote_id_[id] = c->id;
+    by_remote_qpn_[qp] = c->id;
+    CmEvent event = event_of(*c, CmEventType::kConnectRequest);
+    set_private(event, req.private_data, IpHeader::kSize);
+    tell(*c, std::move(event));
+  } catch (const std::bad_alloc&) {
+    unmake(*c);
+    throw;
+  }
 }
 
 /// IBA 12.9.8.3.1 ?: what was said is said again. The REP also where only the QP is known to have heard
@@ -243,27 +263,24 @@ void Agent::on_rep(const Received& in) {
   c->state = State::kRepRcvd;
   c->remote_id = rep.local_comm_id;
   c->remote_guid = rep.ca_guid;
-  c->theirs.type = c->mine.type;
-  c->theirs.qpn = c->mine.type == QpType::kXrcSend ? Qpn{rep.eecn} : rep.qpn;
-  c->theirs.psn = rep.psn;
-  c->theirs.responder_resources = rep.responder_resources;
-  c->theirs.initiator_depth = rep.initiator_depth;
-  c->theirs.rnr_retry = rep.rnr_retry;
-  c->theirs.srq = rep.srq;
-  c->theirs.flow_control = rep.flow_control;
-  c->theirs.qkey = rep.qkey;
-  c->theirs.vendor_id = rep.vendor_id;
+  c->theirs = terms_of(rep, c->mine.type);
   const std::uint32_t options = in.header.attribute_modifier;
   const bool is_of_ours = rep.vendor_id == ece::kVendor;
   c->is_uroce = is_of_ours && (options & kAnsweredByUroce) != 0;
   c->theirs.options = is_of_ours && !c->is_uroce ? 0 : options & ~kAnsweredByUroce;
-  by_remote_id_[{c->remote_guid, c->remote_id}] = c->id;
-  const Remote qp{c->remote_guid, raw(c->theirs.qpn)};
-  end_stale(qp, in.from, in.now);
-  by_remote_qpn_[qp] = c->id;
-  CmEvent event = event_of(*c, CmEventType::kConnectReply);
-  set_private(event, rep.private_data);
-  tell(*c, std::move(event));
+  try {
+    by_remote_id_[{c->remote_guid, c->remote_id, c->path.dgid}] = c->id;
+    const Remote qp{c->remote_guid, raw(c->theirs.qpn), c->path.dgid};
+    end_stale(qp, in.now);
+    by_remote_qpn_[qp] = c->id;
+    CmEvent event = event_of(*c, CmEventType::kConnectReply);
+    set_private(event, rep.private_data);
+    tell(*c, std::move(event));
+  } catch (const std::bad_alloc&) {  // asked for again
+    c->state = State::kReqSent;
+    arm(*c, std::min(in.now + c->interval_ns, c->give_up));
+    throw;
+  }
 }
 
 void Agent::on_rtu(const Received& in) {
@@ -286,9 +303,8 @@ void Agent::on_rej(const Received& in) {
   Conversation* c = addressed(rej.remote_comm_id, in.from);
   if (c == nullptr && reason == CmReject::kTimeout && rej.info_len >= 8) {
     const auto guid = load_be<0, 8>(std::span{rej.info}.first<8>());
-    const auto known = by_remote_id_.find({guid, rej.local_comm_id});
+    const auto known = by_remote_id_.find({guid, rej.local_comm_id, in.from.dgid});
     if (known != by_remote_id_.end()) c = get(known->second);
-    if (c != nullptr && c->path.dgid != in.from.dgid) c = nullptr;
   }
   using enum State;
   const bool is_open =
@@ -439,10 +455,15 @@ void Agent::on_sidr_req(const Received& in) {
   c->transaction = in.header.transaction_id;
   c->remote_id = req.request_id;
   c->path = in.from;
-  by_sidr_[{in.from.dgid, req.request_id}] = c->id;
-  CmEvent event = event_of(*c, CmEventType::kServiceRequest);
-  set_private(event, req.private_data, IpHeader::kSize);
-  tell(*c, std::move(event));
+  try {
+    by_sidr_[{in.from.dgid, req.request_id}] = c->id;
+    CmEvent event = event_of(*c, CmEventType::kServiceRequest);
+    set_private(event, req.private_data, IpHeader::kSize);
+    tell(*c, std::move(event));
+  } catch (const std::bad_alloc&) {
+    unmake(*c);
+    throw;
+  }
 }
 
 void Agent::on_sidr_rep(const Received& in) {

@@ -28,6 +28,8 @@ bool CmChannel::Impl::pop(CmEvent& event) {
   if (events.empty()) return false;
   event = std::move(events.front());
   events.pop_front();
+  if (const auto holder = cm.holders.find(raw(event.id)); holder != cm.holders.end())
+    holder->second.is_unread = false;
   after_taking();
   return true;
 }
@@ -62,11 +64,12 @@ bool CmChannel::next(CmEvent& event) {
 bool CmChannel::wait(CmEvent& event, std::chrono::nanoseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + bounded(timeout);
   if (impl_->cm.device.config().mode == Mode::kApp) {
-    while (impl_->count == 0 && std::chrono::steady_clock::now() < end) {
+    while (!next(event)) {  // a request may be taken back before it is read
+      if (std::chrono::steady_clock::now() >= end) return false;
       impl_->cm.device.progress();
       std::this_thread::yield();
     }
-    return next(event);
+    return true;
   }
   std::unique_lock lock(impl_->cm.mutex);
   impl_->news.wait_until(lock, end, [this] { return !impl_->events.empty(); });
@@ -166,7 +169,7 @@ Status CmChannel::migrate(CmId id, CmChannel& to) {
   if (&from == to.impl_.get()) return {};
   std::deque<CmEvent> kept;
   for (CmEvent& event : std::exchange(from.events, {})) {
-    const bool moves = event.id == id || event.listener == id;
+    const bool moves = event.id == id || (event.listener == id && Cm::Impl::is_of_request(event.type));
     if (moves && event.id != id) impl_->cm.holders[raw(event.id)].channel = to.impl_.get();
     if (moves) {
       to.impl_->push(std::move(event));

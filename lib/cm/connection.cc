@@ -46,7 +46,7 @@ Result<Connection> Connection::connect(Cm& cm, Qp& qp, const CmConnect& ask,
   if (!id) return id.error();
   if (Status asked = (*channel)->connect(*id, ask, &qp); !asked) return asked.error();
   CmEvent event;
-  // A busy peer may ask for more time than `ask.timeout`; the manager ends it, not this.
+  // The manager ends it, unless a busy peer asks for more time than `ask.timeout`: it has the margin.
   constexpr auto kMargin = std::chrono::seconds(1);
   constexpr std::chrono::nanoseconds kLook = std::chrono::milliseconds(100);
   const auto end = after(bounded(ask.timeout) + kMargin);
@@ -62,7 +62,7 @@ Result<Connection> Connection::connect(Cm& cm, Qp& qp, const CmConnect& ask,
 
 Connection& Connection::operator=(Connection&& other) noexcept {
   if (this == &other) return *this;
-  if (channel_ != nullptr) disconnect();
+  end();
   channel_ = std::move(other.channel_);
   id_ = other.id_;
   peer_ = std::move(other.peer_);
@@ -72,7 +72,16 @@ Connection& Connection::operator=(Connection&& other) noexcept {
 }
 
 Connection::~Connection() {
-  if (channel_ != nullptr) disconnect();
+  end();
+}
+
+/// Where there is no memory to wait, the channel tells the peer as it goes.
+void Connection::end() noexcept {
+  try {
+    if (channel_ != nullptr) disconnect();
+  } catch (const std::bad_alloc&) {
+    return;
+  }
 }
 
 bool Connection::wait_end(std::chrono::nanoseconds timeout) {
@@ -95,7 +104,11 @@ void Connection::disconnect() {
 }
 
 ConnectionRequest::~ConnectionRequest() {
-  if (event_.id != CmId{}) channel_.close(event_.id);
+  try {
+    if (event_.id != CmId{}) channel_.close(event_.id);
+  } catch (const std::bad_alloc&) {
+    return;  // it has gone, and what there was no memory for is passed on later
+  }
 }
 
 Result<Connection> ConnectionRequest::accept(Qp& qp, const CmAccept& answer,

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
+#include <utility>
 
 #include "base/time.h"
 #include "uroce/cm_types.h"
@@ -34,6 +36,9 @@ enum class State : std::uint8_t {
   return state == State::kRepSent || state == State::kRepRcvd || state == State::kEstablished;
 }
 
+/// What is due when.
+using DueTimes = std::set<std::pair<Ticks, CmId>>;
+
 /// One id.
 struct Conversation {
   CmId id{};
@@ -44,8 +49,9 @@ struct Conversation {
   CmAddress remote;
   bool is_bound = false;  ///< holds local.port
   bool shares_port = false;
-  bool ended = false;    ///< the event that says so has been told
-  bool refused = false;  ///< `last` is the REJ, for those who ask again
+  bool ended = false;          ///< the event that says so has been told
+  bool refused = false;        ///< `last` is the REJ, for those who ask again
+  bool is_remembered = false;  ///< in timewait, of a request that has led to no connection
 
   unsigned backlog = 0;  ///< listener: requests that may wait
   unsigned waiting = 0;  ///< listener: those that do
@@ -63,8 +69,9 @@ struct Conversation {
   PathMtu path_mtu = PathMtu::k1024;
   std::uint8_t ack_timeout = 0;
 
-  wire::Mad last{};  ///< what is repeated
-  Ticks due;         ///< repetition, or the end of the state
+  wire::Mad last{};             ///< what is repeated
+  Ticks due;                    ///< repetition, or the end of the state
+  DueTimes::node_type timer{};  ///< while nothing is due: time is set without memory
   Ticks give_up;
   std::uint64_t interval_ns = 0;
   Ticks patience;  ///< until then "nobody listens" is not believed

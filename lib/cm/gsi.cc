@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
-#include <set>
+#include <new>
 #include <tuple>
 
 #include "verbs/gsi.h"
@@ -53,29 +53,48 @@ void Gsi::post_receive(std::uint32_t slot) {
   (void)qp_->post_recv({.wr_id = slot, .sges = {&sge, 1}});  // there is room: one is posted for one taken
 }
 
-/// One that is not new is made anew, which asks whether its Ethernet address is still the right one: a peer
-/// that has come back elsewhere does not say so.
-Gsi::Handle* Gsi::handle_to(const AhAttr& to) {
-  constexpr auto kNew = std::chrono::seconds(1);
-  const auto now = std::chrono::steady_clock::now();
-  const auto known = handles_.find(to);
-  if (known != handles_.end() && now - known->second.made < kNew) {
-    known->second.used = ++uses_;
-    return &known->second;
+Gsi::Peer* Gsi::peer_at(const AhAttr& to, Time now) {
+  const auto known = by_address_.find(to);
+  if (known != by_address_.end()) {
+    peers_.splice(peers_.begin(), peers_, known->second);
+    return renew(peers_.front(), now) ? &peers_.front() : nullptr;
   }
   auto ah = Ah::create(*pd_, to);
   if (!ah) return nullptr;
-  if (known == handles_.end() && handles_.size() >= kHandles) {
-    handles_.erase(std::min_element(handles_.begin(), handles_.end(), [](const auto& a, const auto& b) {
-      return a.second.used < b.second.used;
-    }));
+  if (peers_.size() >= kPeers) drop_last();
+  peers_.push_front({.to = to, .ah = std::move(*ah), .made = now});
+  try {
+    by_address_.emplace(to, peers_.begin());
+  } catch (const std::bad_alloc&) {
+    peers_.pop_front();
+    throw;
   }
-  Handle made{std::move(*ah), now, false, ++uses_};
-  if (known != handles_.end()) made.former.emplace(std::move(known->second.ah));
-  return &handles_.insert_or_assign(to, std::move(made)).first->second;
+  return &peers_.front();
 }
 
-bool Gsi::post(const Handle& handle, const wire::Mad& mad) {
+/// A handle that is not new is made anew, which asks whether its Ethernet address is still the right one: a
+/// peer that has come back elsewhere does not say so.
+bool Gsi::renew(Peer& peer, Time now) {
+  constexpr auto kNew = std::chrono::seconds(1);
+  if (now - peer.made < kNew) return true;
+  auto ah = Ah::create(*pd_, peer.to);
+  if (!ah) return false;
+  peer.former.emplace(std::move(peer.ah));
+  peer.ah = std::move(*ah);
+  peer.made = now;
+  peer.resolved = false;
+  return true;
+}
+
+void Gsi::drop_last() {
+  const Peer& last = peers_.back();
+  dropped_ += last.waiting.size();
+  waiting_ -= last.waiting.size();
+  by_address_.erase(last.to);
+  peers_.pop_back();
+}
+
+bool Gsi::post(const Peer& peer, const wire::Mad& mad) {
   if (free_sends_.empty()) return false;
   const std::uint32_t slot = free_sends_.back();
   const std::size_t at = std::size_t{kReceives} * kReceiveBytes + std::size_t{slot} * wire::kMadBytes;
@@ -83,7 +102,7 @@ bool Gsi::post(const Handle& handle, const wire::Mad& mad) {
   const Sge sge = memory_->sge(at, wire::kMadBytes);
   const SendWr wr{.wr_id = kSendMark | slot,
                   .sges = {&sge, 1},
-                  .ah = handle.ah.id(),
+                  .ah = peer.ah.id(),
                   .remote_qpn = kGsiQpn,
                   .remote_qkey = kGsiQkey};
   if (!qp_->post_send(wr)) return false;
@@ -91,65 +110,95 @@ bool Gsi::post(const Handle& handle, const wire::Mad& mad) {
   return true;
 }
 
+void Gsi::send(const AhAttr& to, const wire::Mad& mad) noexcept {
+  bool is_taken = false;
+  try {
+    is_taken = try_send(to, mad);
+  } catch (const std::bad_alloc&) {
+    is_taken = false;
+  }
+  if (!is_taken) ++dropped_;
+}
+
 /// Not ahead of what waits for the same peer, which may have become possible by now: a DREQ that comes before
 /// its REP belongs to no connection.
-void Gsi::send(const AhAttr& to, const wire::Mad& mad) {
-  if (waits_for(to)) send_waiting();
-  Handle* handle = handle_to(to);
-  if (handle == nullptr) {
-    ++dropped_;
-    return;
+/// @return whether it has left or waits.
+bool Gsi::try_send(const AhAttr& to, const wire::Mad& mad) {
+  const Time now = std::chrono::steady_clock::now();
+  Peer* const peer = peer_at(to, now);
+  if (peer == nullptr) return false;
+  send_waiting(*peer, now);
+  if (peer->waiting.empty() && is_ready(*peer) && post(*peer, mad)) return true;
+  return keep(*peer, mad, now + kPatience);
+}
+
+bool Gsi::is_ready(Peer& peer) {
+  if (!peer.resolved) peer.resolved = is_resolved(device_, peer.ah);
+  return peer.resolved;
+}
+
+/// Where there is no room, what waits for longest for somebody else goes.
+/// @return whether it waits.
+bool Gsi::keep(Peer& peer, const wire::Mad& mad, Time until) {
+  const auto same = std::ranges::find(peer.waiting, mad, &Waiting::mad);
+  if (same != peer.waiting.end()) {
+    same->until = until;  // to repeat what has not left would only keep others waiting
+    return true;
   }
-  if (!waits_for(to) && is_ready(*handle) && post(*handle, mad)) return;
-  const auto until = std::chrono::steady_clock::now() + kPatience;
-  const auto same = [&](const Waiting& one) { return one.to == to && one.mad == mad; };
-  if (const auto former = std::ranges::find_if(waiting_, same); former != waiting_.end()) {
-    former->until = until;  // to repeat what has not left would only keep others waiting
-  } else if (waiting_.size() < kWaiting) {
-    waiting_.push_back({to, mad, until});
-  } else {
-    ++dropped_;
-  }
+  if (waiting_ >= kWaiting && !peer.waiting.empty()) return false;
+  if (waiting_ >= kWaiting) drop_oldest();
+  peer.waiting.push_back({mad, until});
+  ++waiting_;
+  return true;
 }
 
-bool Gsi::waits_for(const AhAttr& to) const {
-  return std::ranges::find(waiting_, to, &Waiting::to) != waiting_.end();
+/// Of whoever was not spoken to for longest.
+void Gsi::drop_oldest() {
+  const auto last =
+      std::find_if(peers_.rbegin(), peers_.rend(), [](const Peer& p) { return !p.waiting.empty(); });
+  last->waiting.erase(last->waiting.begin());
+  --waiting_;
+  ++dropped_;
 }
 
-bool Gsi::is_ready(Handle& handle) {
-  if (!handle.resolved) handle.resolved = is_resolved(device_, handle.ah);
-  return handle.resolved;
-}
-
+/// Whether an address is known is asked the more seldom, the longer it is not.
 void Gsi::send_waiting() {
-  const auto now = std::chrono::steady_clock::now();
-  std::set<AhAttr, Order> stuck;  // nothing overtakes what stays
-  std::erase_if(waiting_, [&](const Waiting& one) {
-    Handle* handle = stuck.contains(one.to) ? nullptr : handle_to(one.to);
-    if (handle != nullptr && is_ready(*handle) && post(*handle, one.mad)) return true;
-    stuck.insert(one.to);
-    const bool is_late = one.until <= now;
-    dropped_ += is_late ? 1 : 0;
-    return is_late;
-  });
+  constexpr Time::duration kFirst = std::chrono::microseconds(100);
+  constexpr Time::duration kLast = std::chrono::milliseconds(10);
+  const Time now = std::chrono::steady_clock::now();
+  for (Peer& peer : peers_) {
+    if (peer.waiting.empty() || (!peer.resolved && now < peer.next_look)) continue;
+    const Time::duration waited = now + kPatience - peer.waiting.front().until;
+    send_waiting(peer, now);
+    peer.next_look = now + std::clamp(waited / 4, kFirst, kLast);
+  }
+}
+
+void Gsi::send_waiting(Peer& peer, Time now) {
+  auto& waiting = peer.waiting;
+  std::size_t gone = 0;
+  while (gone < waiting.size() && is_ready(peer) && post(peer, waiting[gone].mad)) ++gone;
+  for (; gone < waiting.size() && waiting[gone].until <= now; ++gone) ++dropped_;
+  waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(gone));
+  waiting_ -= gone;
 }
 
 std::string Gsi::trouble(const AhAttr& to) const {
-  const auto known = handles_.find(to);
-  return known == handles_.end() ? "" : unresolved_text(device_, known->second.ah);
+  const auto known = by_address_.find(to);
+  return known == by_address_.end() ? "" : unresolved_text(device_, known->second->ah);
 }
 
 void Gsi::receive(const Wc& wc, const OnMad& on_mad) {
   const auto slot = static_cast<std::uint32_t>(wc.wr_id);
   const auto bytes = memory_->memory().subspan(std::size_t{slot} * kReceiveBytes).first<kReceiveBytes>();
-  const bool is_mad = wc.ok() && wc.byte_len == kReceiveBytes;
-  if (is_mad) {
-    if (const auto from = way_back(device_.impl(), wc, bytes.first<kGrhBytes>()); from) {
-      on_mad(*from, bytes.last<wire::kMadBytes>());
+  bool is_taken = wc.ok() && wc.byte_len == kReceiveBytes;
+  if (is_taken) try {
+      if (const auto from = way_back(device_.impl(), wc, bytes.first<kGrhBytes>()); from)
+        on_mad(*from, bytes.last<wire::kMadBytes>());
+    } catch (const std::bad_alloc&) {
+      is_taken = false;  // who wants an answer repeats it
     }
-  } else {
-    ++dropped_;
-  }
+  if (!is_taken) ++dropped_;
   post_receive(slot);
 }
 
@@ -163,7 +212,7 @@ std::size_t Gsi::poll(const OnMad& on_mad) {
       receive(wc, on_mad);
     }
   }
-  if (!waiting_.empty()) send_waiting();
+  if (waiting_ != 0) send_waiting();
   return count;
 }
 

@@ -128,7 +128,11 @@ void Cm::Impl::wake() noexcept {
 void Cm::Impl::run() {
   pthread_setname_np(pthread_self(), "uroce-cm");
   while (!stopping_) {
-    if (!turn()) sleep();
+    try {
+      if (!turn()) sleep();
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // there may be some later
+    }
   }
 }
 
@@ -170,9 +174,12 @@ void Cm::Impl::sleep() {
 }
 
 void Cm::Impl::take_failed() {
-  std::vector<Qpn> all;
-  all.reserve(by_qpn.size());
-  for (const auto& [qpn, id] : by_qpn) all.push_back(Qpn{qpn});
+  const auto all = [this] {
+    std::vector<Qpn> qpns;
+    qpns.reserve(by_qpn.size());
+    for (const auto& [qpn, id] : by_qpn) qpns.push_back(Qpn{qpn});
+    return qpns;
+  };
   take_failures(device, all, [this](Qpn qpn) {
     const auto found = by_qpn.find(raw(qpn));
     if (found != by_qpn.end()) agent.on_failure(found->second, failure_of(device, qpn), now());
@@ -192,18 +199,19 @@ bool Cm::Impl::has_heard(CmId id) {
 
 void Cm::Impl::dispatch() {
   while (!fresh.empty()) {
-    std::vector<CmEvent> events;
-    events.swap(fresh);
-    for (CmEvent& event : events) deliver(std::move(event));
+    deliver(fresh.front());
+    fresh.pop_front();
   }
 }
 
-void Cm::Impl::deliver(CmEvent&& event) {
+/// One that there was no memory for is delivered again.
+void Cm::Impl::deliver(CmEvent& event) {
   using enum CmEventType;
-  if (event.type == kConnectRequest || event.type == kServiceRequest) {
+  if (is_of_request(event.type)) {
     const auto listener = holders.find(raw(event.listener));
     if (listener == holders.end()) return agent.close(event.id, now());
-    holders[raw(event.id)] = {.channel = listener->second.channel};
+    holders[raw(event.id)] = {.channel = listener->second.channel, .is_unread = true};
+    ++changes;
   }
   const auto found = holders.find(raw(event.id));
   if (found == holders.end()) return;
@@ -211,6 +219,7 @@ void Cm::Impl::deliver(CmEvent&& event) {
   if (event.type == kConnectReply && holder.qp != nullptr && !connect_qp(event, holder)) return;
   if (event.type == kEstablished) on_established(event.id);
   const bool is_over = event.type == kDisconnected || event.type == kRejected || event.type == kUnreachable;
+  if (is_over && holder.is_unread) return close(event.id);  // of what was not told there is no end either
   if (is_over) release(holder);
   holder.channel->push(std::move(event));
 }
@@ -314,17 +323,20 @@ void Cm::Impl::close(CmId id) {
   if (found == holders.end()) return;
   Holder holder = std::move(found->second);
   holders.erase(found);
+  ++changes;
   CmChannel::Impl& channel = *holder.channel;
   holder.qp = nullptr;
   release(holder);
-  std::vector<CmId> waiting;
-  std::erase_if(channel.events, [&](const CmEvent& event) {
-    if (event.listener == id && event.id != id) waiting.push_back(event.id);
-    return event.id == id || event.listener == id;
-  });
+  for (auto event = channel.events.begin(); event != channel.events.end();) {
+    const bool is_request = event->listener == id && is_of_request(event->type);  // that nobody has read
+    if (is_request) {
+      changes += holders.erase(raw(event->id));
+      agent.close(event->id, now());
+    }
+    event = is_request || event->id == id ? channel.events.erase(event) : std::next(event);
+  }
   channel.after_taking();
   agent.close(id, now());
-  for (const CmId request : waiting) close(request);
 }
 
 void Cm::Impl::abandon(CmId id) {
@@ -337,9 +349,9 @@ void Cm::Impl::close_all(CmChannel::Impl& channel) noexcept {
   for (auto next = holders.begin(); next != holders.end();) {
     const auto found = next++;
     if (found->second.channel != &channel) continue;
-    const std::size_t others = holders.size() - 1;
+    const std::uint64_t then = changes + 1;
     close_quietly(CmId{found->first});
-    if (holders.size() != others) next = holders.begin();  // requests that waited at it are gone, too
+    if (changes != then) next = holders.begin();  // requests that waited at it are gone, too
   }
 }
 

@@ -49,6 +49,7 @@ struct Cm::Impl final : cm::AgentHost {
     CmChannel::Impl* channel = nullptr;
     std::shared_ptr<QpWhereabouts> qp{};  // the application's, moved by us
     Qpn qpn{};                            // of an established connection
+    bool is_unread = false;               // the application has not taken the request yet
   };
 
   /// Runs a call of the application: what it made the agent say and tell is passed on, and has left when the
@@ -62,6 +63,10 @@ struct Cm::Impl final : cm::AgentHost {
     dispatch();
     if (agent.deadline() != due || gsi->is_waiting()) wake();
     return result;
+  }
+  /// Whether the event makes an id that belongs to the listener's channel.
+  [[nodiscard]] static constexpr bool is_of_request(CmEventType type) noexcept {
+    return type == CmEventType::kConnectRequest || type == CmEventType::kServiceRequest;
   }
   [[nodiscard]] Ticks now() const noexcept { return Ticks{device.now_ns()}; }
   void wake() noexcept;
@@ -96,7 +101,8 @@ struct Cm::Impl final : cm::AgentHost {
   cm::Agent agent;
   std::unordered_map<std::uint32_t, Holder> holders;  // by id
   std::unordered_map<std::uint32_t, CmId> by_qpn;     // established connections
-  std::vector<CmEvent> fresh;                         // told by the agent, not yet passed on
+  std::uint64_t changes = 0;                          // of `holders`
+  std::deque<CmEvent> fresh;                          // told by the agent, not yet passed on
 
  private:
   void run();
@@ -104,7 +110,7 @@ struct Cm::Impl final : cm::AgentHost {
   bool turn();
   void sleep();
   void dispatch();
-  void deliver(CmEvent&& event);
+  void deliver(CmEvent& event);
   /// @return whether `event` is to be told: not if the end of the connection is among those that follow.
   bool connect_qp(CmEvent& event, Holder& holder);
   Status answer_reply(const CmEvent& reply, Qp& qp);

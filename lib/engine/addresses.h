@@ -64,6 +64,10 @@ class Addresses {
   [[nodiscard]] bool has_route(const Gid& destination, std::size_t sgid_index) const noexcept {
     return is_on_link(destination, sgid_index) || leads_to(destination, sgid_index);
   }
+  /// Whether the gateway is in the prefix of own()[`sgid_index`].
+  [[nodiscard]] bool has_gateway(std::size_t sgid_index) const noexcept {
+    return gateway_.has_value() && own_[sgid_index].is_on_link(*gateway_);
+  }
   /// Whom to ask for the Ethernet address when sending from own()[`sgid_index`] to `destination`. RoCE v1 is
   /// not routed.
   [[nodiscard]] NextHop next_hop(const Gid& destination, std::size_t sgid_index) const noexcept;

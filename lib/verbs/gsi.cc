@@ -39,17 +39,22 @@ void run_gsi_loop(Device& device) {
 }
 
 Result<AhAttr> route_to(Device& device, const Gid& to, const Gid& source) {
-  const auto own = device.impl().own_addresses();
+  const engine::Addresses table = device.impl().address_table();
+  const auto& own = table.own();
   const bool any = source.is_unspecified();
-  std::optional<std::size_t> found;
   const auto is_usable = [&](const engine::Address& a) {
     return a.type == GidType::kRoceV2 && engine::can_reach(a, to) && (any || a.gid == source) &&
            a.gid.is_link_local() == to.is_link_local();
   };
+  enum class Way { kNone, kRouted, kByGateway, kOnLink };  // the better, the later
+  const auto way = [&](std::size_t i) {
+    if (!is_usable(own[i])) return Way::kNone;
+    if (own[i].is_on_link(to) || to == own[i].gid) return Way::kOnLink;
+    return table.has_gateway(i) ? Way::kByGateway : Way::kRouted;
+  };
+  std::optional<std::size_t> found;
   for (std::size_t i = 0; i < own.size(); ++i) {
-    if (!is_usable(own[i])) continue;
-    const bool is_near = own[i].is_on_link(to) || to == own[i].gid;
-    if (!found.has_value() || (is_near && !own[*found].is_on_link(to))) found = i;
+    if (way(i) > (found.has_value() ? way(*found) : Way::kNone)) found = i;
   }
   if (!found.has_value()) return no_route(own, to, source);
   return AhAttr{.dgid = to, .sgid_index = static_cast<std::uint32_t>(*found)};
@@ -103,7 +108,8 @@ std::string failure_of(Device& device, Qpn qpn) {
   return text;
 }
 
-void take_failures(Device& device, std::span<const Qpn> all, const std::function<void(Qpn)>& failed) {
+void take_failures(Device& device, const std::function<std::vector<Qpn>()>& all,
+                   const std::function<void(Qpn)>& failed) {
   bool is_full = false;
   for (auto& loop : device.impl().loops) {
     std::size_t taken = 0;
@@ -111,7 +117,7 @@ void take_failures(Device& device, std::span<const Qpn> all, const std::function
     is_full = is_full || taken >= engine::PollLoop::kFailures;
   }
   if (!is_full) return;
-  for (const Qpn qpn : all) {
+  for (const Qpn qpn : all()) {
     if (!failure_of(device, qpn).empty()) failed(qpn);
   }
 }

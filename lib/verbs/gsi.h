@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "uroce/ah.h"
 #include "uroce/cq.h"
@@ -77,7 +78,8 @@ void keep_alive(Device& device, Qpn qpn, std::chrono::nanoseconds silence);
 void watch_failures(Device& device, int fd);
 /// Calls `failed` with the QPs that have failed since the last call, and perhaps with others.
 /// @param all  those to ask about if too many failed at once to be remembered
-void take_failures(Device& device, std::span<const Qpn> all, const std::function<void(Qpn)>& failed);
+void take_failures(Device& device, const std::function<std::vector<Qpn>()>& all,
+                   const std::function<void(Qpn)>& failed);
 /// Why a QP is in Error; empty if it is not, or gone.
 [[nodiscard]] std::string failure_of(Device& device, Qpn qpn);
 

@@ -105,6 +105,32 @@ TEST_CASE("who has no connection is told that it ended at once, not that it was 
   CHECK(connect_error(event).text.find(" refused the connection: ") != std::string::npos);
 }
 
+TEST_CASE("requests that are over before anybody has read them leave nothing", "[cm][S9]") {
+  Pair pair(Mode::kAuto);
+  REQUIRE(pair.cm_b.resolve(pair.a.gid(), {}, 5s));
+  CmChannel server = must(CmChannel::create(pair.cm_b));
+  listen_at_9(server, 4);
+  CmChannel clients = must(CmChannel::create(pair.cm_a));
+  constexpr std::uint32_t kRequests = 200;
+  const std::size_t before = pair.cm_b.ids();
+  CmId last{};
+  for (std::uint32_t i = 0; i < kRequests; ++i) {  // of one QP: each ends the one before it
+    last = must(clients.create_id(PortSpace::kTcp));
+    REQUIRE(clients.connect(last, {.to = pair.at_b(9), .terms = {.qpn = Qpn{0x10'0000}}}));
+  }
+  const auto received = [&] {
+    std::uint64_t count = 0;
+    for (const Counter& one : pair.cm_b.counters()) count += one.name == "cm_received" ? one.value : 0;
+    return count;
+  };
+  REQUIRE(within(10s, [&] { return received() >= kRequests; }));
+  CmEvent event;
+  REQUIRE(server.wait(event, 5s));
+  CHECK(event.type == CmEventType::kConnectRequest);
+  CHECK_FALSE(server.next(event));
+  REQUIRE(within(20s, [&] { return pair.cm_b.ids() <= before + 1; }));
+}
+
 TEST_CASE("what waits for an Ethernet address leaves once, and is not overtaken by the next to the same peer",
           "[cm][neighbours]") {
   Joined both(Mode::kApp);
@@ -130,6 +156,32 @@ TEST_CASE("what waits for an Ethernet address leaves once, and is not overtaken 
   }));
   CHECK(came == std::vector{1, 2});
   CHECK(a->dropped() == 0);
+}
+
+TEST_CASE("answers to many of whom nobody is there keep nobody from being answered", "[cm][neighbours][S9]") {
+  Joined both(Mode::kApp);
+  const auto a = must(cm::Gsi::open(both.a.device));
+  const auto b = must(cm::Gsi::open(both.b.device));
+  constexpr unsigned kNobodies = 1500;
+  AhAttr to = must(route_to(both.a.device, both.b.gid(), {}));
+  const AhAttr somebody = to;
+  for (unsigned i = 0; i < kNobodies; ++i) {
+    to.flow_label = i;  // as a peer can choose them
+    to.dgid =
+        Gid::from_v4({10, 7, static_cast<std::uint8_t>(1 + i / 250), static_cast<std::uint8_t>(i % 250)});
+    a->send(to, {std::byte{1}});
+  }
+  a->send(somebody, {std::byte{2}});
+  std::vector<int> came;
+  REQUIRE(within(10s, [&] {
+    run_gsi_loop(both.a.device);
+    run_gsi_loop(both.b.device);
+    a->poll([](const auto&, auto) {});
+    b->poll([&](const auto&, auto mad) { came.push_back(std::to_integer<int>(mad[0])); });
+    return !came.empty();
+  }));
+  CHECK(came == std::vector{2});
+  CHECK(a->dropped() >= kNobodies + 1 - 1024);
 }
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <array>
 #include <atomic>
 #include <bit>
-#include <cstdlib>
 #include <filesystem>
 #include <new>
 #include <optional>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "api/ends.h"
+#include "api/failing_new.h"
 #include "drivers/pcap/capture_file.h"
 #include "engine/groups.h"
 #include "mem/key_table.h"
@@ -26,42 +26,6 @@
 #include "uroce/rpc.h"
 #include "verbs/counters_file.h"
 #include "verbs/device_impl.h"
-
-namespace {
-
-thread_local long allocations_left = -1;  // of this thread until one fails; negative: all succeed
-thread_local bool fail_for_good = false;  // all
-
-bool may_allocate() noexcept {
-  return !fail_for_good && (allocations_left < 0 || allocations_left-- > 0);
-}
-
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  void* memory = may_allocate() ? std::malloc(bytes == 0 ? 1 : bytes) : nullptr;
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept {
-  return may_allocate() ? std::malloc(bytes == 0 ? 1 : bytes) : nullptr;
-}
-// Sanitizers have arrays of their own, which do not come through here.
-void* operator new[](std::size_t bytes) {
-  return operator new(bytes);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory) noexcept {  // GCC sees free() behind new otherwise
-  std::free(memory);
-}
-[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
 
 namespace uroce::api {
 namespace {

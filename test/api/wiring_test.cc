@@ -9,6 +9,7 @@
 #include "api/side.h"
 #include "support/full_at.h"
 #include "verbs/counters_file.h"
+#include "verbs/gsi.h"
 
 namespace uroce::api {
 namespace {
@@ -242,6 +243,15 @@ TEST_CASE("what is for other networks goes to the gateway", "[api][config][neigh
   it.write(it.to.memory.rkey());
   // Its ACKs cannot come back before it knows where 10.7.0.1 is, which is on its other network.
   CHECK(it.completion(it.from).ok());
+}
+
+TEST_CASE("the way to another network begins at the address on the gateway's", "[api][config][neighbours]") {
+  Config config = base();
+  config.ip = {"10.9.0.1/24", "10.7.0.1/24"};
+  config.gateway = "10.7.0.2";
+  Device device = must(Device::open(config));
+  const AhAttr way = must(route_to(device, Gid::from_v4({10, 8, 0, 2}), {}));
+  CHECK(device.gids().at(way.sgid_index).gid == Gid::from_v4({10, 7, 0, 1}));
 }
 
 }  // namespace uroce::api

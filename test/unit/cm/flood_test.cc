@@ -147,6 +147,54 @@ TEST_CASE("a flood that the application refuses takes no more ids than configure
   check_honest(a);
 }
 
+namespace {
+
+/// What a peer says that no longer waits, and has not heard of us. IBA 12.6.7.2.
+CmRej taken_back(const CmReq& req) {
+  CmRej rej{.local_comm_id = req.local_comm_id,
+            .about = CmAbout::kReq,
+            .info_len = 8,
+            .reason = static_cast<std::uint16_t>(CmReject::kTimeout)};
+  store_be<0, 8>(std::span{rej.info}, req.ca_guid);
+  return rej;
+}
+
+}  // namespace
+
+TEST_CASE("of requests that led to nothing only the last are remembered, and nobody is refused for them",
+          "[cm][sidr][S9]") {
+  enum class How { kRefused, kTakenBack, kResolved };
+  const How how = GENERATE(How::kRefused, How::kTakenBack, How::kResolved);
+  Station a;
+  a.listener(4);
+  a.listener(4, PortSpace::kUdp);
+  Random random(7);
+  std::size_t most_ids = 0;
+  for (unsigned i = 0; i < 20'000; ++i) {
+    const CmReq req = random_req(random);
+    if (how == How::kResolved) {
+      a.in(SidrReq{.request_id = random.next32(),
+                   .service_id = cm::service_id(PortSpace::kUdp, kPort),
+                   .private_data = with_ip<216>("")});
+      a.agent.close(a.event(CmEventType::kServiceRequest).id, a.now);
+    } else {
+      a.in(req);
+      const CmId id = a.event(CmEventType::kConnectRequest).id;
+      if (how == How::kTakenBack) {
+        a.in(taken_back(req));
+        CHECK(a.event(CmEventType::kRejected).id == id);
+      }
+      a.agent.close(id, a.now);
+    }
+    a.sent.clear();
+    a.events.clear();
+    most_ids = std::max(most_ids, a.agent.size());
+  }
+  CHECK(most_ids <= 1024 + 3);
+  CHECK(most_ids > 1000);
+  check_honest(a);
+}
+
 TEST_CASE("a flood that the application accepts is gone when the REPs have been repeated in vain",
           "[cm][S9]") {
   cm::AgentConfig config{.ca_guid = kOwnGuid, .max_ids = 1000};

@@ -523,6 +523,21 @@ TEST_CASE("a REP from a QP that is in a connection already: that one is over", "
   a.quiet();
 }
 
+TEST_CASE("a request is of whoever asks: another with the same numbers asks for himself", "[cm][S9]") {
+  Station a;
+  a.listener(2);
+  auto squatter = peer_req();
+  squatter.local_gid = kElsewhere;
+  squatter.private_data = with_ip<92>("", kElsewhere);
+  a.in(squatter, kPeerTransaction, kElsewhere);
+  const CmId first = a.event(CmEventType::kConnectRequest).id;
+  a.in(peer_req());
+  const CmEvent event = a.event(CmEventType::kConnectRequest);
+  CHECK(event.id != first);
+  CHECK(event.path.dgid == kThere);
+  CHECK(a.agent.counters().duplicates == 0);
+}
+
 TEST_CASE("both ends in one agent", "[cm]") {
   Station a;
   a.listener();
