@@ -13,13 +13,16 @@
 namespace uroce::engine {
 
 /// Opens the port for groups, and reports them in each VLAN in which the device has an address, and untagged:
-/// who sends to a group there reaches its members.
+/// who sends to a group there reaches its members. Those are the groups of its QPs and, in the VLANs of its
+/// IPv6 addresses, their solicited-node groups (RFC 4861 7.2.1): a switch that snoops lets nobody ask for an
+/// address otherwise. Links between processes have no switch, so there only the former are reported.
 ///
-/// Threads: loop; the first four are control calls of whoever owns it. Throws bad_alloc where it says so, and
-/// nothing has changed then.
+/// Threads: loop; what stands before on_message() are control calls of whoever owns it. Throws bad_alloc
+/// where it says so, and nothing has changed then.
 class GroupListener {
  public:
-  /// Opens the port for what every node must hear. Throws bad_alloc.
+  /// Opens the port for what every node must hear, and reports it the first time that on_time() is called.
+  /// Throws bad_alloc.
   /// @param addresses  those of the device, also after they have changed
   GroupListener(const Addresses& addresses, port::Port& port, Counters& counters, std::uint64_t seed);
 
@@ -27,9 +30,13 @@ class GroupListener {
   void join(const Gid& group, Ticks now);
   /// One less.
   void leave(const Gid& group, Ticks now) noexcept;
-  /// `changed` are going to be the device's addresses: groups are reported in VLANs that are new. Throws
-  /// bad_alloc.
+  /// `changed` are going to be the device's addresses: groups are reported in VLANs that are new, and left in
+  /// those that go. Throws bad_alloc.
   void prepare(const Addresses& changed, Ticks now);
+  /// The link is up again, maybe at another switch.
+  void on_link_up(Ticks now) noexcept;
+  /// The device goes, and so do the groups: the listener is of no use any longer.
+  void end(Ticks now) noexcept;
 
   /// What a router or another listener says in a VLAN.
   void on_message(std::uint16_t vlan, bool is_v4, const wire::GroupMessage& message, Ticks now) noexcept;
@@ -48,7 +55,12 @@ class GroupListener {
   using Memberships = std::vector<std::unique_ptr<Membership>>;
 
   [[nodiscard]] std::vector<Wanted>::iterator find(const Gid& group) noexcept;
-  [[nodiscard]] std::unique_ptr<Membership> membership_in(std::uint16_t vlan, Ticks now) const;
+  [[nodiscard]] std::unique_ptr<Membership> membership_in(std::uint16_t vlan, std::size_t own,
+                                                          Ticks now) const;
+  [[nodiscard]] bool is_wanted(const Gid& group, std::uint16_t vlan,
+                               const Addresses& addresses) const noexcept;
+  [[nodiscard]] bool may_leave_own() const noexcept;
+  void change_own(Membership& in, const Addresses& changed, Ticks now) const noexcept;
   [[nodiscard]] std::vector<MacAddress> heard_with(const Addresses& addresses) const;
   void send_due(Ticks now) noexcept;
   void update_due() noexcept;

@@ -104,6 +104,7 @@ port::LinkState PollLoop::look_at_link(Ticks now) noexcept {
   if (next_link_look_.is_set()) next_link_look_ = now + kLinkLookNs;
   const port::LinkState before = std::exchange(link_state_, port_.link_state());
   if (link_state_ == before) return before;
+  if (link_state_ == port::LinkState::kUp && listener_ != nullptr) listener_->on_link_up(now);
   AsyncEventType type = AsyncEventType::kDeviceFatal;
   if (link_state_ != port::LinkState::kGone) {
     type = link_state_ == port::LinkState::kUp ? AsyncEventType::kPortActive : AsyncEventType::kPortErr;

@@ -40,10 +40,10 @@ Membership::Dialect Membership::dialect(bool is_v4, Ticks now) noexcept {
   return now < one.older_until ? Dialect::kOlder : Dialect::kNewest;
 }
 
-void Membership::make_room() {
+void Membership::make_room(std::size_t joins) {
   // Groups that were left, and whose routers will find out by asking: a loop that nobody runs keeps few.
   if (entries_.size() >= kMostEntries) std::erase_if(entries_, [](const Entry& e) { return !e.is_member; });
-  entries_.reserve(entries_.size() + 1);
+  entries_.reserve(entries_.size() + joins);
 }
 
 void Membership::join(const Gid& group, Ticks now) noexcept {
@@ -51,6 +51,8 @@ void Membership::join(const Gid& group, Ticks now) noexcept {
   if (entry == nullptr) {
     entries_.push_back({.group = group, .next_change = {}, .answer = {}});
     entry = &entries_.back();
+  } else if (entry->is_member) {
+    return;
   }
   entry->is_member = true;
   change(*entry, now);
@@ -61,6 +63,21 @@ void Membership::leave(const Gid& group, Ticks now) noexcept {
   if (entry == nullptr || !entry->is_member) return;
   entry->is_member = false;
   change(*entry, now);
+}
+
+void Membership::end(Ticks now) noexcept {
+  for (Entry& entry : entries_) {
+    if (!entry.is_member) continue;
+    entry.is_member = false;
+    change(entry, now);
+  }
+  send_due(now);
+}
+
+void Membership::tell_again(Ticks now) noexcept {
+  for (Entry& entry : entries_) {
+    if (entry.is_member) change(entry, now);
+  }
 }
 
 void Membership::change(Entry& entry, Ticks now) noexcept {

@@ -1,6 +1,7 @@
 /// Tells the routers and switches of a VLAN which multicast groups the device wants: IGMP and MLD.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -22,7 +23,7 @@ namespace uroce::engine {
 /// a random time within its limit. We listen to all sources, so queries about sources are answered for the
 /// whole group.
 ///
-/// Threads: loop; the first four are control calls of whoever owns it.
+/// Threads: loop; what stands before on_message() are control calls of whoever owns it.
 class Membership {
  public:
   /// @param vlan  0: frames without tag
@@ -30,12 +31,16 @@ class Membership {
              std::uint64_t seed)
       : vlan_(vlan), addresses_(addresses), port_(port), counters_(counters), random_(seed) {}
 
-  /// The next join() allocates nothing.
-  void make_room();
-  /// The device listens to `group` from now on.
+  /// The next `joins` of them allocate nothing.
+  void make_room(std::size_t joins);
+  /// The device listens to `group` from now on, if it does not yet.
   void join(const Gid& group, Ticks now) noexcept;
   /// No longer.
   void leave(const Gid& group, Ticks now) noexcept;
+  /// To none, which is said at once and once: there will be no later.
+  void end(Ticks now) noexcept;
+  /// Who was told may have changed: all groups are reported as if they were new.
+  void tell_again(Ticks now) noexcept;
   [[nodiscard]] std::uint16_t vlan() const noexcept { return vlan_; }
 
   /// What a router or another listener says.

@@ -39,6 +39,7 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
 }
 
 PollLoop::~PollLoop() {
+  if (listener_ != nullptr) listener_->end(now_);
   port_.leave_fetching_to(nullptr);
 }
 

@@ -68,7 +68,7 @@ std::byte* emit_ip(std::byte* frame, const GroupReporter& from, const Gid& dst,
 
 bool mld_reports(const Gid& group) noexcept {
   constexpr unsigned kLinkLocal = 2;
-  return (group.raw[1] & 0xf) >= kLinkLocal && group != kAllNodes && group != solicited_node_group(group);
+  return (group.raw[1] & 0xf) >= kLinkLocal && group != kAllNodes;
 }
 
 std::optional<GroupMessage> parse_mld(std::span<const std::byte> frame, std::size_t l3_offset) noexcept {

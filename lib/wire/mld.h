@@ -13,8 +13,8 @@ namespace uroce::wire {
 /// Version 1 messages, which name one group.
 enum class MldType : std::uint8_t { kReport = 131, kDone = 132 };
 
-/// Whether listeners tell routers about an IPv6 group: not those that stay within the node, nor all nodes,
-/// nor those of neighbour discovery.
+/// Whether listeners tell routers and switches about an IPv6 group: not those that stay within the node, nor
+/// all nodes. RFC 3810 6.
 [[nodiscard]] bool mld_reports(const Gid& group) noexcept;
 
 /// Reads a frame that parse_packet() called kMld.

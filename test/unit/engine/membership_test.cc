@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/poll_loop.h"
 #include "support/capture_port.h"
 #include "support/hex.h"
 #include "wire/multicast.h"
@@ -24,6 +25,11 @@ const Gid kGroup6 = *Gid::parse("ff1e::1234:5678");
 /// A CapturePort that notes what it listens to.
 class ListeningPort final : public port::Port {
  public:
+  /// @param ends, kernel_sends  what PortInfo says
+  explicit ListeningPort(unsigned ends = 0, bool kernel_sends = false) {
+    told.ends = ends;
+    told.kernel_sends = kernel_sends;
+  }
   [[nodiscard]] const port::PortInfo& info() const noexcept override { return told; }
   unsigned rx_burst(std::span<port::RxFrame>) noexcept override { return 0; }
   void rx_release() noexcept override {}
@@ -33,16 +39,23 @@ class ListeningPort final : public port::Port {
   void listen(std::span<const MacAddress> groups) noexcept override {
     heard.assign(groups.begin(), groups.end());
   }
+  [[nodiscard]] port::LinkState link_state() noexcept override { return link; }
   [[nodiscard]] port::PortCounters counters() const noexcept override { return {}; }
 
   CapturePort inner;
+  port::LinkState link = port::LinkState::kUp;
   port::PortInfo told = inner.info();
   std::vector<MacAddress> heard;
 };
 
 struct Fixture {
-  explicit Fixture(std::uint64_t seed = 1, std::vector<engine::Address> more = {})
-      : addresses(with(std::move(more)), std::nullopt), groups(addresses, port, counters, seed) {}
+  /// Ten seconds after the start.
+  explicit Fixture(std::uint64_t seed = 1, std::vector<engine::Address> more = {}, unsigned ends = 0,
+                   bool kernel_sends = false)
+      : addresses(with(std::move(more)), std::nullopt),
+        port(ends, kernel_sends),
+        groups(addresses, port, counters, seed),
+        at_start(whats(10 * kSecond)) {}
   static std::vector<engine::Address> with(std::vector<engine::Address> more) {
     std::vector<engine::Address> own{{*Gid::parse("fe80::1"), 64}, {*Gid::parse("10.0.0.1"), 24}};
     own.insert(own.end(), more.begin(), more.end());
@@ -54,6 +67,10 @@ struct Fixture {
   void query(bool is_v4, std::uint8_t version, std::uint64_t delay_ns, const Gid& group = {},
              std::uint16_t vlan = 0) {
     groups.on_message(vlan, is_v4, {Kind::kQuery, version, group, delay_ns}, now());
+  }
+  void change(engine::Addresses changed) {
+    groups.prepare(changed, now());
+    addresses = std::move(changed);
   }
   void report(bool is_v4, std::uint8_t version, const Gid& group) {
     groups.on_message(0, is_v4, {Kind::kReport, version, group, 0}, now());
@@ -116,6 +133,7 @@ struct Fixture {
   Counters counters;
   engine::GroupListener groups;
   std::uint64_t now_ns = kSecond;
+  std::vector<std::string> at_start;  // what was sent then
 };
 
 using Texts = std::vector<std::string>;
@@ -141,7 +159,7 @@ TEST_CASE("a join and a leave are reported twice within a second", "[engine][mem
   CHECK(f.whats(10 * kSecond) == Texts{"143 4:120", "143 4:120"});
   f.leave(kGroup6);
   CHECK(f.whats(10 * kSecond) == Texts{"143 3:120", "143 3:120"});
-  CHECK(f.counters.get(Count::kTxMembership) == 8);
+  CHECK(f.counters.get(Count::kTxMembership) == 2 + 8);
   CHECK_FALSE(f.groups.deadline().is_set());
 }
 
@@ -168,14 +186,16 @@ TEST_CASE("a change overtakes the one before it", "[engine][membership]") {
 
 TEST_CASE("some groups are never reported, but heard", "[engine][membership]") {
   Fixture f;
-  for (const char* text : {"224.0.0.1", "ff02::1", "ff02::1:ff00:7", "ff01::5"}) {
+  for (const char* text : {"224.0.0.1", "ff02::1", "ff01::5"}) {
     f.join(*Gid::parse(text));
     CHECK(f.hears(*Gid::parse(text)));
   }
   f.query(true, 3, kSecond);
-  f.query(false, 2, kSecond);
   f.query(true, 3, kSecond, *Gid::parse("224.0.0.1"));
+  f.query(false, 2, kSecond, *Gid::parse("ff02::1"));
   CHECK(f.run(20 * kSecond).empty());
+  f.query(false, 2, kSecond);
+  CHECK(f.whats(20 * kSecond) == Texts{"143 2:1"});  // of the address
 }
 
 TEST_CASE("a general query is answered once, for all groups, after a random time", "[engine][membership]") {
@@ -200,7 +220,7 @@ TEST_CASE("a general query is answered once, for all groups, after a random time
   CHECK(delays.back() > 3 * kSecond / 2);
   CHECK(std::unique(delays.begin(), delays.end()) == delays.end());
   f.query(false, 2, kSecond);
-  CHECK(f.whats(2 * kSecond) == Texts{"143 2:120"});
+  CHECK(f.whats(2 * kSecond) == Texts{"143 2:1 2:120"});
 }
 
 TEST_CASE("a query for one group is answered for that group", "[engine][membership]") {
@@ -245,7 +265,7 @@ TEST_CASE("after an older query the older version is spoken for 260 seconds", "[
   f.query(false, 1, kSecond);
   auto sent = f.whats(2 * kSecond);
   std::sort(sent.begin(), sent.end());
-  CHECK(sent == Texts{"131 120", "22 3"});
+  CHECK(sent == Texts{"131 1", "131 120", "22 3"});
   f.join(kOther4);
   CHECK(f.whats(12 * kSecond) == Texts{"22 4", "22 4"});
   f.leave(kOther4);
@@ -355,21 +375,152 @@ TEST_CASE("addresses that come bring their VLAN, and those that go take it away"
   f.join(kGroup4);
   f.run(10 * kSecond);
   const Gid six = *Gid::parse("fd00::12:3456");
-  const auto change = [&](engine::Addresses changed) {
-    f.groups.prepare(changed, f.now());
-    f.addresses = std::move(changed);
-  };
   engine::Addresses more = f.addresses;
   REQUIRE(more.add({six, 64, 9}));
-  change(more);
-  CHECK(f.whats(10 * kSecond) == Texts{"@9 34 4:3", "@9 34 4:3"});  // nothing new where it was before
+  f.change(more);
+  CHECK(f.whats(0) == Texts{"@9 34 4:3", "@9 143 4:86"});  // nothing new where it was before
+  CHECK(f.run(10 * kSecond).size() == 2);
   CHECK(f.hears(wire::solicited_node_group(six)));
   CHECK(f.hears(kGroup4));
   REQUIRE(more.remove(six, 9));
-  change(more);
+  f.change(more);
+  CHECK(f.whats(10 * kSecond) == Texts{"@9 34 3:3", "@9 143 3:86"});  // once: it is no longer there
   CHECK_FALSE(f.hears(wire::solicited_node_group(six)));
   f.leave(kGroup4);
   CHECK(f.whats(10 * kSecond) == Texts{"34 3:3", "34 3:3"});
+}
+
+namespace {
+
+const Gid kSix = *Gid::parse("fd00::12:3456");
+const Gid kNear = *Gid::parse("fd01::12:3456");  // asked for in the same group
+const Gid kAskedIn = wire::solicited_node_group(kSix);
+
+std::vector<engine::Address> two_of_one_group() {
+  return {{kSix, 64, 5}, {kNear, 64, 5}, {kSix, 64, 5, GidType::kRoceV1}};
+}
+
+}  // namespace
+
+TEST_CASE("a node joins the solicited-node groups of its addresses when it starts, and reports them twice",
+          "[engine][membership]") {
+  // RFC 4861 7.2.1, RFC 3810 6 and 9.1; each group once in the VLAN of its addresses
+  CHECK(Fixture().at_start == Texts{"143 4:1", "143 4:1"});
+  Fixture f(1, two_of_one_group());
+  std::sort(f.at_start.begin(), f.at_start.end());
+  CHECK(f.at_start == Texts{"143 4:1", "143 4:1", "@5 143 4:86", "@5 143 4:86"});
+  CHECK_FALSE(f.groups.deadline().is_set());
+}
+
+TEST_CASE("queries for solicited-node groups are answered", "[engine][membership]") {
+  // RFC 3810 6.2; RFC 2710 4
+  Fixture f(1, two_of_one_group());
+  f.query(false, 2, kSecond);
+  f.query(false, 2, kSecond, {}, 5);
+  Texts sent = f.whats(2 * kSecond);
+  std::sort(sent.begin(), sent.end());
+  CHECK(sent == Texts{"143 2:1", "@5 143 2:86"});
+  f.query(false, 2, kSecond, kAskedIn);  // not in that VLAN
+  CHECK(f.run(2 * kSecond).empty());
+  f.query(false, 1, kSecond, kAskedIn, 5);
+  CHECK(f.whats(2 * kSecond) == Texts{"@5 131 86"});
+}
+
+TEST_CASE("addresses that change take their solicited-node groups with them", "[engine][membership][gid]") {
+  // RFC 4861 7.2.1: a group is left with the last of its addresses
+  Fixture f;
+  engine::Addresses own = f.addresses;
+  REQUIRE(own.add({kSix, 64}));
+  f.change(own);
+  CHECK(f.whats(10 * kSecond) == Texts{"143 4:86", "143 4:86"});
+  REQUIRE(own.add({kNear, 64}));
+  f.change(own);
+  REQUIRE(own.remove(kSix, 0));
+  f.change(own);
+  CHECK(f.run(10 * kSecond).empty());
+  REQUIRE(own.remove(kNear, 0));
+  f.change(own);
+  CHECK(f.whats(10 * kSecond) == Texts{"143 3:86", "143 3:86"});
+}
+
+TEST_CASE("a solicited-node group may be a QP's as well", "[engine][membership]") {
+  Fixture f(1, {{kSix, 64}});
+  f.join(kAskedIn);
+  f.leave(kAskedIn);
+  CHECK(f.run(10 * kSecond).empty());
+  f.join(kAskedIn);
+  engine::Addresses own = f.addresses;
+  REQUIRE(own.remove(kSix, 0));
+  f.change(own);
+  CHECK(f.run(10 * kSecond).empty());
+  f.leave(kAskedIn);
+  CHECK(f.whats(10 * kSecond) == Texts{"143 3:86", "143 3:86"});
+}
+
+TEST_CASE("a link that comes up is told all groups again", "[engine][membership][link]") {
+  Fixture f;
+  f.join(kGroup4);
+  f.run(10 * kSecond);
+  f.groups.on_link_up(f.now());
+  CHECK(f.whats(0) == Texts{"143 4:1", "34 4:3"});
+  CHECK(f.run(10 * kSecond).size() == 2);
+}
+
+TEST_CASE("a device that ends leaves its groups", "[engine][membership]") {
+  // RFC 3810 6.1: TO_IN; RFC 2710 4: Done
+  Fixture f(1, two_of_one_group());
+  f.query(false, 1, 0, {}, 5);
+  f.run(kSecond);
+  f.groups.end(f.now());
+  CHECK(f.whats(0) == Texts{"143 3:1", "@5 132 86"});
+}
+
+TEST_CASE("links between processes are told nothing of addresses, nor anything again",
+          "[engine][membership]") {
+  Fixture f(1, two_of_one_group(), 2);
+  CHECK(f.at_start.empty());
+  f.join(kGroup6);
+  CHECK(f.run(10 * kSecond).size() == 4);  // in both VLANs
+  f.query(false, 2, kSecond);
+  CHECK(f.whats(2 * kSecond) == Texts{"143 2:120"});
+  f.groups.on_link_up(f.now());
+  f.groups.end(f.now());
+  CHECK(f.run(10 * kSecond).empty());
+}
+
+TEST_CASE("what the kernel may want on its interface is not left", "[engine][membership]") {
+  Fixture f(1, {{kSix, 64}}, 0, true);
+  CHECK(f.at_start.size() == 4);
+  engine::Addresses own = f.addresses;
+  REQUIRE(own.remove(kSix, 0));
+  f.change(own);
+  f.groups.end(f.now());
+  CHECK(f.run(10 * kSecond).empty());
+}
+
+TEST_CASE("a loop reports when it starts and when its link comes up, and leaves when it ends",
+          "[engine][membership][link]") {
+  ListeningPort port;
+  port.link = port::LinkState::kDown;  // while the two ends of the cable agree
+  std::uint64_t ms = 1;
+  const auto sent = [&] {
+    Texts texts;
+    for (const Bytes& frame : port.inner.frames) texts.push_back(Fixture::describe(frame));
+    port.inner.frames.clear();
+    return texts;
+  };
+  {
+    engine::PollLoop loop({0, 1}, port, engine::Addresses(Fixture::with({}), std::nullopt), kSecond);
+    const auto run = [&](std::uint64_t end) {
+      for (; ms < end; ++ms) loop.run_once(Ticks{ms * kMs});
+    };
+    run(2000);
+    CHECK(sent() == Texts{"143 4:1", "143 4:1"});
+    port.link = port::LinkState::kUp;
+    run(4000);
+    CHECK(sent() == Texts{"143 4:1", "143 4:1"});
+  }
+  CHECK(sent() == Texts{"143 3:1"});
 }
 
 }  // namespace uroce::test

@@ -224,10 +224,12 @@ TEST_CASE("cut or damaged messages are refused", "[wire][igmp][mld][multicast]")
   CHECK(refused_mld(65, 0x77));  // checksum
 }
 
-TEST_CASE("groups of the node and of neighbour discovery are not reported", "[wire][mld][multicast]") {
+TEST_CASE("all groups are reported but all nodes and those of the node", "[wire][mld][multicast]") {
+  // RFC 3810 6, RFC 2710 5; solicited-node groups are none of the exceptions
   CHECK(mld_reports(kGroup6));
   CHECK(mld_reports(*Gid::parse("ff02::123")));
-  for (const char* never : {"ff02::1", "ff01::5", "ff00::5", "ff02::1:ff12:3456"}) {
+  CHECK(mld_reports(*Gid::parse("ff02::1:ff12:3456")));
+  for (const char* never : {"ff02::1", "ff01::5", "ff00::5"}) {
     CHECK_FALSE(mld_reports(*Gid::parse(never)));
   }
 }
