@@ -448,6 +448,7 @@ void PollLoop::pass_on(std::span<const std::byte> frame) noexcept {
 }
 
 void PollLoop::on_icmp(const wire::PacketView& view, Ticks now) noexcept {
+  if (!wire::is_sound_icmp(view)) return counters_.add(Count::kDropMalformed);
   if (view.is_v6) {
     if (const auto change = neighbours_.on_icmp6(view, !was_handed_over_, now)) on_neighbour(*change, now);
     pass_on({view.frame, view.frame_len});

@@ -187,7 +187,10 @@ void Neighbours::answer(const wire::NeighbourMessage& question, const wire::Pack
 std::optional<Neighbours::Change> Neighbours::on_icmp6(const wire::PacketView& view, bool answers,
                                                        Ticks now) noexcept {
   const auto message = wire::parse_neighbour(view);
-  if (!message.has_value()) return std::nullopt;
+  if (!message.has_value()) {
+    if (wire::is_neighbour_message(view)) counters_.add(Count::kDropMalformed);
+    return std::nullopt;
+  }
   counters_.add(Count::kRxNd);
   const std::uint16_t vlan = view.vlan_id();
   if (message->is_advertisement) {

@@ -7,13 +7,6 @@
 namespace uroce::wire {
 namespace {
 
-bool checksum_ok(const PacketView& packet) noexcept {
-  const auto message = packet.ip_payload();
-  const std::uint64_t sum =
-      packet.is_v6 ? icmp6_sum(packet.src_gid(), packet.dst_gid(), message) : add_words(message);
-  return fold_sum(sum) == 0xffff;
-}
-
 bool is_unicast(const PacketView& packet) noexcept {
   return !is_group(packet.dst_mac()) && !is_group(packet.src_mac()) && packet.dst_gid().is_unicast() &&
          packet.src_gid().is_unicast();
@@ -39,11 +32,19 @@ std::byte* emit_reply_ip(std::byte* at, const PacketView& request) noexcept {
 
 }  // namespace
 
+bool is_sound_icmp(const PacketView& packet) noexcept {
+  const auto message = packet.ip_payload();
+  if (message.size() < Icmp::kSize) return false;
+  const std::uint64_t sum =
+      packet.is_v6 ? icmp6_sum(packet.src_gid(), packet.dst_gid(), message) : add_words(message);
+  return fold_sum(sum) == 0xffff;
+}
+
 std::uint32_t echo_reply_len(const PacketView& request) noexcept {
-  if (request.ip_payload().size() < Icmp::kSize || !is_unicast(request)) return 0;
+  if (!is_sound_icmp(request) || !is_unicast(request)) return 0;
   const auto echo = parse_at<Icmp>(request.ip_payload().data());
   const auto wanted = request.is_v6 ? Icmp::Type::kEchoRequest6 : Icmp::Type::kEchoRequest;
-  if (echo.type != wanted || echo.code != 0 || !checksum_ok(request)) return 0;
+  if (echo.type != wanted || echo.code != 0) return 0;
   const std::size_t ip = request.is_v6 ? Ipv6::kSize : Ipv4::kSize;
   return static_cast<std::uint32_t>(request.l3_offset + ip + request.ip_payload().size());
 }

@@ -54,6 +54,10 @@ struct Icmp {
   return sum;
 }
 
+/// Whether a packet that parse_packet() called kIcmp or kIcmp6 has a header and the right checksum. RFC 792;
+/// RFC 4443 2.3.
+[[nodiscard]] bool is_sound_icmp(const PacketView& packet) noexcept;
+
 /// Length of the answer to a packet that parse_packet() called kIcmp or kIcmp6.
 ///
 /// @return bytes of the whole frame; 0 if no answer is due: not an echo request, a wrong checksum, sent to or

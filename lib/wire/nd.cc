@@ -65,13 +65,19 @@ NeighbourMessage make_advertisement(const NeighbourMessage& solicitation,
           .link_address = own_mac};
 }
 
+bool is_neighbour_message(const PacketView& packet) noexcept {
+  const auto message = packet.ip_payload();
+  if (!packet.is_v6 || message.size() < Icmp::kSize) return false;
+  const Icmp::Type type = parse_at<Icmp>(message.data()).type;
+  return type == Icmp::Type::kNeighbourAdvertisement || type == Icmp::Type::kNeighbourSolicitation;
+}
+
 std::optional<NeighbourMessage> parse_neighbour(const PacketView& packet) noexcept {
   const auto message = packet.ip_payload();
-  if (!packet.is_v6 || message.size() < kFixedSize || packet.hop_limit() != kHopLimit) return std::nullopt;
+  if (!is_neighbour_message(packet) || !is_sound_icmp(packet)) return std::nullopt;
+  if (message.size() < kFixedSize || packet.hop_limit() != kHopLimit) return std::nullopt;
   const auto header = parse_at<Icmp>(message.data());
   const bool is_advertisement = header.type == Icmp::Type::kNeighbourAdvertisement;
-  if (!is_advertisement && header.type != Icmp::Type::kNeighbourSolicitation) return std::nullopt;
-
   NeighbourMessage out{.is_advertisement = is_advertisement,
                        .router = is_advertisement && (header.rest & kRouter) != 0,
                        .solicited = is_advertisement && (header.rest & kSolicited) != 0,
@@ -79,7 +85,7 @@ std::optional<NeighbourMessage> parse_neighbour(const PacketView& packet) noexce
                        .src = packet.src_gid(),
                        .dst = packet.dst_gid(),
                        .target = {load_array<kTarget, 16>(bytes_at<kFixedSize>(message.data()))}};
-  if (header.code != 0 || fold_sum(icmp6_sum(out.src, out.dst, message)) != 0xffff) return std::nullopt;
+  if (header.code != 0) return std::nullopt;
   if (!parse_options(message.subspan(kFixedSize), out) || !is_consistent(out)) return std::nullopt;
   return out;
 }

@@ -32,6 +32,9 @@ struct NeighbourMessage {
 [[nodiscard]] NeighbourMessage make_advertisement(const NeighbourMessage& solicitation,
                                                   const MacAddress& own_mac) noexcept;
 
+/// Whether a packet that parse_packet() called kIcmp6 is one by its type, sound or not.
+[[nodiscard]] bool is_neighbour_message(const PacketView& packet) noexcept;
+
 /// Reads a packet that parse_packet() called kIcmp6.
 ///
 /// @return nothing if it is another message, or if RFC 4861 7.1 wants it dropped: hop limit not 255 (it came

@@ -313,6 +313,19 @@ TEST_CASE("a loop speaks neighbour discovery for IPv6 peers", "[engine][neighbou
   REQUIRE(packets.size() == 1);
   CHECK(packets[0].dst_mac() == f.peer_mac());
   CHECK(packets[0].is_v6);
+
+  const auto malformed = [&] { return f.loop.counters().get(Count::kDropMalformed); };
+  CHECK(malformed() == 0);
+  Bytes damaged = frame;
+  damaged.back() ^= std::byte{1};
+  f.give(damaged);
+  f.run(10'000);
+  CHECK(malformed() == 1);
+  Bytes routed = frame;
+  routed[21] = std::byte{254};  // RFC 4861 7.1.2: the hop limit is 255; the checksum does not cover it
+  f.give(routed);
+  f.run(10'000);
+  CHECK(malformed() == 2);
   f.loop.remove(*qp, f.now());
 }
 

@@ -172,6 +172,11 @@ TEST_CASE("a loop answers echo requests to its addresses", "[engine][loop]") {
   f.give(frame);
   f.run(5000);
   CHECK(f.taken().empty());
+  CHECK(f.loop.counters().get(Count::kDropMalformed) == 0);
+  frame.back() ^= std::byte{1};  // RFC 792: the checksum covers the data
+  f.give(frame);
+  f.run(5000);
+  CHECK(f.loop.counters().get(Count::kDropMalformed) == 1);
 }
 
 namespace {
