@@ -154,7 +154,7 @@ Status Device::set_up_rx(std::uint16_t queue, unsigned node) {
   if (umem.has_value() && !umem->is_whole()) {
     return Error{Errc::kNoMemory, "port \"" + spec_.text +
                                       "\": its buffers are not in one piece of memory; " +
-                                      "more hugepages, or --no-huge, may help"};
+                                      "more hugepages, or --no-huge (UROCE_NO_HUGE=1), may help"};
   }
   rte_errno = -rte_eth_rx_queue_setup(id_, queue, spec_.rx_descriptors, node, nullptr, pools_[queue]);
   return rte_errno == 0 ? Status() : failure("rx queue " + std::to_string(queue));

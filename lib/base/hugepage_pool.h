@@ -62,7 +62,8 @@ inline std::string hugepage_shortage(std::uint64_t bytes) {
   const std::uint64_t needed = (bytes + kHugepageBytes - 1) / kHugepageBytes;
   const std::uint64_t enough = std::max<std::uint64_t>(256, pool.total - pool.free + needed);
   return std::to_string(needed) + " hugepages of 2 MiB are needed, " + std::to_string(pool.free) +
-         " are free; run: sudo config/hugepages " + std::to_string(enough) + "   or add --no-huge";
+         " are free; run: sudo config/hugepages " + std::to_string(enough) +
+         "   or add --no-huge (UROCE_NO_HUGE=1)";
 }
 
 }  // namespace uroce

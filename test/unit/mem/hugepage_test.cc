@@ -50,7 +50,7 @@ TEST_CASE("hugepages that are not there are refused with the numbers and the com
   CHECK(buffer.error().code == Errc::kNoHugepages);
   CHECK_THAT(buffer.error().text, Catch::Contains("33554432 hugepages of 2 MiB are needed, ") &&
                                       Catch::Contains("run: sudo config/hugepages ") &&
-                                      Catch::Contains("or add --no-huge"));
+                                      Catch::Contains("or add --no-huge (UROCE_NO_HUGE=1)"));
 }
 
 TEST_CASE("a buffer on hugepages takes whole 2 MiB pages and gives them back", "[mem][hugepage]") {
