@@ -55,6 +55,7 @@ void Requester::reset() noexcept {
   quiet_until_ = tail_due_ = Ticks{};
   besides_.asks_tail = false;
   besides_.recovering = besides_.repeating = false;
+  is_back_ = false;
   selective_.reset();
   besides_.is_selective = false;
   carried_ = 0;

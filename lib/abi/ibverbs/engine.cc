@@ -173,7 +173,6 @@ void Engine::leave(Context& context) {
 Result<Cm*> Engine::enter_cm() {
   const std::lock_guard opening(opening_);
   if (Status opened = open(); !opened) return opened.error();
-  const NoSignals signals;
   auto cm = Cm::open(*device_);
   if (!cm) {
     if (!has_users()) close();
