@@ -164,6 +164,8 @@ int run(int argc, char** argv) {
     program.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return finish(program, error);
+  } catch (const std::bad_alloc&) {
+    return uroce::apps::fail({.code = uroce::Errc::kNoMemory, .text = "no memory is left"});
   } catch (const std::exception& error) {
     if (std::ferror(stdout) != 0) return 0;  // with_output() tells that
     uroce::apps::tell("uroce: {}\n", error.what());

@@ -173,9 +173,7 @@ std::uint32_t Crowd::reap() noexcept {
     --in_flight_;
     if (!wcs_[i].ok() && failure_.empty()) failure_ = to_string(wcs_[i].status);
   }
-  const auto messages = static_cast<std::uint32_t>(count) * load_.list;
-  done_ += messages;
-  return messages;
+  return static_cast<std::uint32_t>(count) * load_.list;
 }
 
 /// A QP whose ring is full is passed over.
@@ -197,15 +195,15 @@ void Crowd::begin(const Load& load) {
   load_.list = std::clamp(load_.list, 1U, kMaxList);
   load_.outstanding = std::min(load_.outstanding, kMaxLists);
   next_qp_ = 0;
-  done_ = 0;
   due_ = clock_.ticks();
   failure_.clear();
   fill();
 }
 
-void Crowd::step() noexcept {
-  (void)reap();
+std::uint32_t Crowd::step() noexcept {
+  const std::uint32_t messages = reap();
   fill();
+  return messages;
 }
 
 Status Crowd::drain(Patience& patience) noexcept {

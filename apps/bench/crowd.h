@@ -58,9 +58,8 @@ class Crowd {
 
   /// The same work in small steps, beside something else.
   void begin(const Load& load);
-  void step() noexcept;
-  /// Messages that have completed since begin().
-  [[nodiscard]] std::uint64_t done() const noexcept { return done_; }
+  /// @return messages that have completed.
+  [[nodiscard]] std::uint32_t step() noexcept;
   /// Waits for what is in flight. @return what has gone wrong since begin(), if anything
   Status drain(Patience& patience) noexcept;
 
@@ -101,7 +100,6 @@ class Crowd {
   std::array<SendWr, kMaxList> wrs_{};
   std::array<Wc, 32> wcs_{};
   std::uint32_t in_flight_ = 0;  // lists
-  std::uint64_t done_ = 0;
   std::size_t next_qp_ = 0;
   std::uint64_t posted_ = 0;
   std::uint64_t random_ = 88172645463325252U;

@@ -41,7 +41,7 @@ class RateBench {
   RateBench(const CorePair& cores, const RateOptions& options, UroceUnderTest uroce, TcpUnderTest tcp)
       : cores_(cores), options_(options), uroce_(std::move(uroce)), tcp_(std::move(tcp)) {}
 
-  /// All points, or those before one that fails.
+  /// All points, or those up to one that fails.
   Status run(Progress& progress) {
     for (const auto bytes : options_.sizes) {
       for (const auto rate : options_.rates) {
@@ -64,6 +64,7 @@ class RateBench {
                 {"unit", "us"},
                 {"rows", points_json(points_)}});
     all.update(looks_json(looks_));
+    if (ended_) all["ended"] = ended_->text;
     return all;
   }
 
@@ -88,7 +89,11 @@ class RateBench {
                                    .client = sample.request(true),
                                    .server = sample.request(false),
                                    .limit_ns = sample.limit_ns()});
-        if (!reached) return reached.error();
+        if (!reached) {
+          point.ended = ended_ = reached.error();
+          if (!point.carried.empty()) points_.push_back(std::move(point));
+          return reached.error();
+        }
         point.carried[one.name].all.push_back(*reached);
       }
     }
@@ -115,6 +120,7 @@ class RateBench {
   TcpUnderTest tcp_;
   std::vector<CoreLook> looks_;
   std::vector<LoadPoint> points_;
+  std::optional<Error> ended_{};  ///< before its time: what there is had been measured until then
 };
 
 Result<RateBench> start_bench(const Config& config, const CorePair& cores, const RateOptions& options) {
@@ -135,11 +141,13 @@ void print_text(const CorePair& cores, const Json& result) {
       "at a fixed time and is echoed; its latency begins then, whether it could be sent or not. What is\n"
       "due, or has come, goes in one call; of uroce's at most 256 wait for answers. CPU: seconds of both\n"
       "ends for a million messages. \"is\": how many times as fast as TCP spinning. n/a: fewer than 100\n"
-      "messages lie above. Saturated: less than 99 % of the rate, or a backlog that grows; latencies then\n"
-      "are of what was sent.\n",
+      "messages lie above. Saturated: a backlog that grows or, with less than 99 % of the rate, is there\n"
+      "most of the time, or messages that were never sent; latencies then are of what was sent.\n",
       result.at("port").get<std::string>(), result.at("path_mtu").get<unsigned>(), cores.text(),
       result.at("tcp").at("path").get<std::string>(), result.at("tcp").at("congestion").get<std::string>(),
       result.at("rounds").get<unsigned>(), result.at("sample_ms").get<unsigned>());
+  if (result.contains("ended"))
+    fmt::print("Ended before its time: {}\n", result.at("ended").get<std::string>());
   if (cores.shared) return fmt::print("On one core nobody spins.\n");
   fmt::print("{}", looks_text(result));
 }

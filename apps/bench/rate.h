@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,7 @@ struct LoadPoint {
   std::uint32_t bytes = 0;
   std::uint32_t offered = 0;  ///< a second
   std::map<std::string, Samples> carried{};
+  std::optional<Error> ended{};  ///< before its time, and why: there are fewer samples
 };
 
 /// A row for each system of each point: medians of the samples, the longest latency of all, their spread, how

@@ -98,6 +98,7 @@ Json points_json(const std::vector<LoadPoint>& points) {
       row["spread"] = std::move(spread);
       row["times_as_fast_as_tcp_spin"] = times_as_fast(point, samples);
       row["samples"] = samples_json(samples);
+      if (point.ended) row["ended"] = point.ended->text;
       rows.push_back(std::move(row));
     }
   }

@@ -62,14 +62,14 @@ Result<Json> ScaleService::sample_client(const Json& request, const Sample& samp
   } else if (sample.kind == Kind::kRate) {
     result = crowd_->rate(Load::from(request.at("load")), sample);
   } else {
+    RateMeter completed(kMillisecond, sample.warm_up_ns());  // as Crowd::rate() has it
     crowd_->begin(Load::from(request.at("load")));
-    measured_->beside([this] { crowd_->step(); });
-    const std::uint64_t start = now_ns();
+    measured_->beside([&] {
+      if (const std::uint32_t messages = crowd_->step(); messages > 0) completed.add(messages, now_ns());
+    });
     result = measured_->run(sample, true);
-    const auto ns = static_cast<double>(now_ns() - start);
     measured_->beside({});
-    if (result && sample.kind == Kind::kRtt)
-      (*result)["rate"] = 1e9 * static_cast<double>(crowd_->done()) / ns;
+    if (result && sample.kind == Kind::kRtt) (*result)["rate"] = completed.typical();
     if (auto drained = crowd_->drain(patience); !drained && result) return drained.error();
   }
   if (!result) return result;

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <iterator>
 #include <string>
+#include <utility>
 
-#include "apps/common/cores.h"
 #include "apps/revision.h"
 
 namespace uroce::apps {
@@ -49,8 +49,8 @@ Json machine_json(const Machine& machine) {
           {"compiler", __VERSION__}};
 }
 
-Json machine_json() {
-  return machine_json(read_machine("/", allowed_cores()));
+Json machine_json(std::vector<int> cores) {
+  return machine_json(read_machine("/", std::move(cores)));
 }
 
 Json run_json(std::string_view schema, const Config& config) {

@@ -23,16 +23,6 @@ std::uint64_t messages_in(double rate, std::uint64_t ns) noexcept {
 
 }  // namespace
 
-bool is_saturated(double offered, double achieved, std::span<const std::uint64_t> backlog,
-                  std::uint64_t messages) noexcept {
-  constexpr double kEnough = 0.99;
-  if (achieved < kEnough * offered) return true;
-  // A few messages more or less are the time of an answer, one pause is a backlog that shrinks again.
-  constexpr std::uint64_t kNotable = 1000;  // of so many messages one
-  const bool grows = std::ranges::adjacent_find(backlog, std::ranges::greater_equal()) == backlog.end();
-  return !backlog.empty() && grows && backlog.back() > messages / kNotable;
-}
-
 void CpuMeter::add(std::uint64_t units) noexcept {
   if (begin_ == 0) {  // the first ones took unknown time
     begin_ = process_cpu_ns();
@@ -51,7 +41,8 @@ OpenLoop::OpenLoop(const Sample& sample, const TickClock& clock, std::uint64_t b
       rate_(sample.rate),
       file_(sample.hgrm_file),
       warm_(messages_in(sample.rate, sample.warm_up_ns())),
-      total_(warm_ + std::max<std::uint64_t>(1, messages_in(sample.rate, sample.run_ns))) {
+      total_(warm_ + std::max<std::uint64_t>(1, messages_in(sample.rate, sample.run_ns))),
+      backlog_(warm_, total_ - warm_) {
   schedule_.begin(begin);
   end_ = schedule_.due(total_);
   last_call_ = end_ + clock_.from_ns(sample.run_ns / 5);
@@ -60,8 +51,7 @@ OpenLoop::OpenLoop(const Sample& sample, const TickClock& clock, std::uint64_t b
 std::uint64_t OpenLoop::due(std::uint64_t now) noexcept {
   const std::uint64_t all = std::min(schedule_.due_by(now), total_);
   if (all <= warm_) warm_ups_ = answered_;
-  while (marks_ < kMarks && now >= schedule_.due(warm_ + (total_ - warm_) * (marks_ + 1) / kMarks))
-    backlog_[marks_++] = all - answered_;
+  backlog_.look(schedule_, now, answered_);
   return now >= last_call_ ? 0 : all - sent_;
 }
 
@@ -89,12 +79,13 @@ double OpenLoop::achieved() const noexcept {
 
 Result<Json> OpenLoop::result() const {
   const std::uint64_t offered = total_ - warm_;
-  Json result = {{"max", clock_.ns(ticks_.max())},
-                 {"rate", achieved()},
-                 {"offered", offered},
-                 {"answered", ticks_.count()},
-                 {"saturated", is_saturated(rate_, achieved(), std::span(backlog_).first(marks_), offered)},
-                 {"cpu_ns", cpu_.per_unit()}};
+  const bool saturated = is_saturated({.offered = rate_,
+                                       .achieved = achieved(),
+                                       .messages = offered,
+                                       .missing = total_ - sent_,
+                                       .backlog = backlog_.marks()});
+  Json result = {{"max", clock_.ns(ticks_.max())}, {"rate", achieved()},     {"offered", offered},
+                 {"answered", ticks_.count()},     {"saturated", saturated}, {"cpu_ns", cpu_.per_unit()}};
   for (const auto& [name, percent] : {std::pair("p50", 50.0), {"p99", 99.0}, {"p999", 99.9}}) {
     if (ticks_.is_sound(percent, kAbove)) result[name] = clock_.ns(1) * ticks_.interpolated(percent);
   }

@@ -1,20 +1,13 @@
 /// A load that does not wait for answers: what is due when, and what became of it.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <span>
 
+#include "apps/common/backlog.h"
 #include "apps/common/sample.h"
 #include "apps/common/schedule.h"
 
 namespace uroce::apps {
-
-/// Whether what carries messages does not keep up with them.
-/// @param backlog  messages that were due and not answered, at equal intervals, the last one at the end
-/// @param messages  that were due in all that time
-[[nodiscard]] bool is_saturated(double offered, double achieved, std::span<const std::uint64_t> backlog,
-                                std::uint64_t messages) noexcept;
 
 /// The CPU time of this process, all its threads, since the first units were added.
 class CpuMeter {
@@ -59,8 +52,6 @@ class OpenLoop {
   static constexpr std::uint64_t kAbove = 100;
 
  private:
-  static constexpr std::size_t kMarks = 8;
-
   [[nodiscard]] bool has_sent_all(std::uint64_t now) const noexcept {
     return sent_ == total_ || now >= last_call_;
   }
@@ -78,8 +69,7 @@ class OpenLoop {
   std::uint64_t answered_ = 0;
   std::uint64_t last_ = 0;      ///< when the last answer came
   std::uint64_t warm_ups_ = 0;  ///< answers before the first message that counts was due
-  std::size_t marks_ = 0;
-  std::array<std::uint64_t, kMarks> backlog_{};
+  Backlog backlog_;
   CpuMeter cpu_;
   Histogram ticks_;
 };

@@ -222,6 +222,10 @@ bool tcp_has_ended(const Socket& socket) noexcept {
 std::string tcp_tune(const Socket& socket) {
   const int on = 1;
   (void)::setsockopt(socket.fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  // A peer that is gone without a word is noticed within 20 s.
+  (void)::setsockopt(socket.fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+  for (const auto& [option, value] : {std::pair{TCP_KEEPIDLE, 5}, {TCP_KEEPINTVL, 5}, {TCP_KEEPCNT, 3}})
+    (void)::setsockopt(socket.fd(), IPPROTO_TCP, option, &value, sizeof value);
   constexpr std::string_view kCubic = "cubic";
   (void)::setsockopt(socket.fd(), IPPROTO_TCP, TCP_CONGESTION, kCubic.data(),
                      static_cast<socklen_t>(kCubic.size()));

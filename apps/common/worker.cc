@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -34,7 +36,9 @@ Status send_message(int fd, const Json& message) {
 /// One message; a null value at the end of the stream.
 Json receive_message(int fd) {
   std::vector<char> text(kMaxMessage);
-  const ssize_t length = ::recv(fd, text.data(), text.size(), 0);
+  ssize_t length = ::recv(fd, text.data(), text.size(), 0);
+  if (length < 0 && errno == ECONNRESET)  // it has ended before it read all; what it said is there
+    length = ::recv(fd, text.data(), text.size(), 0);
   if (length <= 0) return {};
   return Json::parse(text.data(), text.data() + length, nullptr, false);
 }
@@ -51,6 +55,15 @@ std::int64_t interruptions() {
   return usage.ru_nivcsw;
 }
 
+Json answer_of(const Error& error) {
+  return {{"code", static_cast<int>(error.code)}, {"error", error.text}};
+}
+
+Error error_of(const Json& answer) {
+  return {.code = static_cast<Errc>(answer.value("code", static_cast<int>(Errc::kSystem))),
+          .text = answer.value("error", "")};
+}
+
 Json answer_to(Service& service, const Json& request) {
   const auto before = interruptions();
   auto answer = service.handle(request);
@@ -58,10 +71,10 @@ Json answer_to(Service& service, const Json& request) {
     (*answer)["interruptions"] = interruptions() - before;
     return Json{{"ok", std::move(*answer)}};
   }
-  return Json{{"code", static_cast<int>(answer.error().code)}, {"error", answer.error().text}};
+  return answer_of(answer.error());
 }
 
-/// The life of a worker process.
+/// Until it is told to end, or nobody is there who could.
 void serve(int fd, int core, const Worker::Factory& factory) {
   const auto pinned = pin_to_core(core);
   const auto service = factory();
@@ -72,11 +85,26 @@ void serve(int fd, int core, const Worker::Factory& factory) {
     }
     const Json request = receive_message(fd);
     if (!request.is_object() || request.value("op", "") == "exit") return;
-    const Json answer =
-        pinned ? answer_to(*service, request)
-               : Json{{"code", static_cast<int>(pinned.error().code)}, {"error", pinned.error().text}};
+    const Json answer = pinned ? answer_to(*service, request) : answer_of(pinned.error());
     if (!send_message(fd, answer)) return;
   }
+}
+
+/// The life of a worker process: nothing is thrown into what it has a copy of, its parent's functions. That
+/// is the answer to the request it is at, or to the next one.
+/// @return the exit code
+int live(int fd, int core, const Worker::Factory& factory) noexcept {
+  Error error;
+  try {
+    serve(fd, core, factory);
+    return 0;
+  } catch (const std::bad_alloc&) {
+    error = {.code = Errc::kNoMemory, .text = "no memory is left"};
+  } catch (const std::exception& thrown) {
+    error = {.code = Errc::kSystem, .text = thrown.what()};
+  }
+  (void)send_message(fd, answer_of(error));
+  return exit_code(error.code);
 }
 
 int milliseconds_until(std::uint64_t until_ns) {
@@ -119,9 +147,9 @@ Result<Worker> Worker::spawn(std::string name, int core, const Factory& factory)
     stop_with_parent();
     if (::getppid() != parent) ::_exit(1);  // the parent died before the line above
     ::close(ends[0]);
-    serve(ends[1], core, factory);
+    const int exit_code = live(ends[1], core, factory);
     std::fflush(nullptr);
-    ::_exit(0);
+    ::_exit(exit_code);
   }
   ::close(ends[1]);
   alive().push_back(pid);
@@ -168,6 +196,9 @@ void Worker::stop() noexcept {
 Status Worker::send(const Json& request) {
   if (pid_ < 0) return Error{.code = Errc::kPeer, .text = fmt::format("{} is gone", name_)};
   if (send_message(fd_, request)) return {};
+  if (is_readable(fd_, 0)) {
+    if (const Json last = receive_message(fd_); last.is_object()) return error_of(last);
+  }
   return death();
 }
 
@@ -202,8 +233,7 @@ Result<Json> Worker::receive(std::uint64_t until_ns) {
   Json answer = receive_message(fd_);
   if (!answer.is_object()) return death();
   if (answer.contains("ok")) return std::move(answer["ok"]);
-  return Error{.code = static_cast<Errc>(answer.value("code", static_cast<int>(Errc::kSystem))),
-               .text = answer.value("error", "")};
+  return error_of(answer);
 }
 
 Result<Json> Worker::ask(const Json& request, std::uint64_t timeout_ns) {

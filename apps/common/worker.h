@@ -26,7 +26,8 @@ class Service {
   virtual void idle() {}
 };
 
-/// A forked process, pinned to a core, that answers requests one after the other. It ends with its parent.
+/// A forked process, pinned to a core, that answers requests one after the other. It ends with its parent, or
+/// when the service throws, which is its answer then: kNoMemory, kSystem.
 ///
 /// Threads: control. Lifetime: the destructor ends the process. What it is at it may finish for a second,
 /// unless is_stopped() here; is_stopped() there from then on, and it is killed after half of kStopSeconds

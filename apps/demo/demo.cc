@@ -135,6 +135,7 @@ class Demo {
   }
 
   [[nodiscard]] const std::vector<Row>& rows() const noexcept { return rows_; }
+  [[nodiscard]] bool uses_hugepages() const noexcept { return !config_.no_huge; }
 
  private:
   void note(const std::string& text) {
@@ -239,7 +240,9 @@ class Demo {
   std::uint64_t bytes_ = 0;
 };
 
-void print_text(const Json& result, const std::vector<Row>& rows, const std::string& program) {
+/// @param options  that further commands need, too; empty or after a space
+void print_text(const Json& result, const std::vector<Row>& rows, const std::string& program,
+                const std::string& options) {
   fmt::print("\n{}\n", rows_table(rows));
   fmt::print(
       "Two processes, {}. raw link: frames of the same size without protocol. TCP over {}, {}, "
@@ -254,12 +257,12 @@ void print_text(const Json& result, const std::vector<Row>& rows, const std::str
              result.at("errors").get<std::uint64_t>(), result.at("seconds").get<double>());
   fmt::print(
       "\nNext:\n"
-      "  {0} perf send_lat                # a server in one terminal ...\n"
-      "  {0} perf send_lat localhost      # ... and its client in another\n"
-      "  {0} perf write_bw -a --verify localhost   (its server: {0} perf write_bw)\n"
-      "  {0} bench link --port shm:bench  # where the time goes: raw link, with CRC and copies, TCP\n"
+      "  {0} perf send_lat{1}                # a server in one terminal ...\n"
+      "  {0} perf send_lat{1} localhost      # ... and its client in another\n"
+      "  {0} perf write_bw{1} -a --verify localhost   (its server: {0} perf write_bw{1})\n"
+      "  {0} bench link{1} --port shm:bench  # where the time goes: raw link, with CRC and copies, TCP\n"
       "  {0} --help\n",
-      program);
+      program, options);
 }
 
 /// By whichever way.
@@ -318,7 +321,7 @@ int run(const SharedOptions& shared, const Options& options) {
   if (shared.json()) {
     fmt::print("{}\n", to_text(*result, 2));
   } else {
-    print_text(*result, demo.rows(), program_invocation_name);
+    print_text(*result, demo.rows(), program_invocation_name, demo.uses_hugepages() ? "" : " --no-huge");
   }
   if (result->at("verified").get<bool>()) return 0;
   tell("uroce: verification failed; {}\n", result->at("failure").get<std::string>());

@@ -42,8 +42,10 @@ Result<Bandwidth> measure_part(Session& session, std::uint32_t size, Part part, 
   stream.start();
   seconds.begin(stream.time());
   if (auto sent = run_until(session, stream, has_sent_all, unexpected); !sent) {
-    const bool is_known = is_stopped() && session.spec().is_reliable() && !session.spec().bidirectional;
-    const Bandwidth until_now = stream.result();
+    const bool is_known =
+        part == Part::kMeasured && session.spec().is_reliable() && !session.spec().bidirectional;
+    Bandwidth until_now = stream.result();
+    until_now.ended = sent.error();
     return is_known && until_now.messages > 0 ? until_now : Result<Bandwidth>(sent.error());
   }
   Bandwidth result = stream.result();

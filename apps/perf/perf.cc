@@ -44,10 +44,12 @@ Status drive(Session& session, Results& results) {
       auto one = measure_latency(session, size, on_second);
       if (!one) return one.error();
       results.latency.emplace_back(size, std::move(*one));
+      if (const auto& ended = results.latency.back().second.ended; ended && !is_stopped()) return *ended;
     } else {
       auto one = measure_bandwidth(session, size, on_second);
       if (!one) return one.error();
       results.bandwidth.emplace_back(size, *one);
+      if (one->ended && !is_stopped()) return *one->ended;
     }
   }
   if (!is_stopped()) (void)session.say({{"end", true}});  // else nothing has come to its end
@@ -77,12 +79,12 @@ void tell_of_clients_options(const LocalOptions& local) {
        vain.size() == 1 ? "is" : "are");
 }
 
-int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
+int drive_and_tell(Session& session, const LocalOptions& local, bool json, const std::vector<int>& cores) {
   Results results;
   const Status driven = drive(session, results);
   if (!driven && results.empty()) return fail(driven.error());
   const TestSpec& spec = session.spec();
-  const auto as_json = to_text(results_json(session, results), 2);
+  const auto as_json = to_text(results_json(session, results, cores), 2);
   print_samples(spec, local, results);
   fmt::print("{}", json ? as_json + "\n" : results_text(spec, local, results));
   if (const auto written = write_file(local.json_file, as_json + "\n"); !written)
@@ -97,8 +99,8 @@ int drive_and_tell(Session& session, const LocalOptions& local, bool json) {
   return 1;
 }
 
-int run_client(Session& session, const LocalOptions& local, bool json) {
-  const int exit_code = drive_and_tell(session, local, json);
+int run_client(Session& session, const LocalOptions& local, bool json, const std::vector<int>& cores) {
+  const int exit_code = drive_and_tell(session, local, json, cores);
   tell_of_lost_frames(session.device());
   return exit_code;
 }
@@ -116,11 +118,12 @@ Status check_room(const LocalOptions& local, const TestSpec& wish) {
   if (most == UINT64_MAX) return {};  // nobody knows
   constexpr unsigned kSizes = 23;     // of -a
   const std::uint64_t bytes = most * (wish.all_sizes ? kSizes : 1) * sizeof(std::uint64_t);
-  const std::size_t machine = memory_of_machine();
-  if (bytes <= machine) return {};
+  const std::uint64_t available = memory_available();
+  if (bytes <= available) return {};
   return Error{.code = Errc::kNoMemory,
-               .text = fmt::format("-U: {} results need {} MiB, this machine has {}; take -H or --hgrm FILE",
-                                   bytes / sizeof(std::uint64_t), bytes >> 20U, machine >> 20U)};
+               .text = fmt::format("-U: {} results need {} MiB, {} are available here; take -H, --hgrm FILE "
+                                   "or fewer (-n, -D, --rate)",
+                                   bytes / sizeof(std::uint64_t), bytes >> 20U, available >> 20U)};
 }
 
 /// What this machine and this mode can do of what was asked for.
@@ -146,6 +149,7 @@ int run_test(const SharedOptions& shared, const LocalOptions& local, const TestS
   if (auto awaited = await_results(local, files); !awaited) return fail(awaited.error());
   if (!local.is_client()) tell_of_clients_options(local);
   tell_of_link_mtu(shared, *config);
+  const auto cores = allowed_cores();
   if (auto pinned = pin_application(*config, most_loops(local, wish)); !pinned) return fail(pinned.error());
   const auto announce = [&](const Device& device) {
     if (local.is_client() || shared.json()) return;
@@ -159,7 +163,7 @@ int run_test(const SharedOptions& shared, const LocalOptions& local, const TestS
   };
   const auto session = Session::open(*config, local, wish, announce);
   if (!session) return fail(session.error());
-  if (local.is_client()) return run_client(**session, local, shared.json());
+  if (local.is_client()) return run_client(**session, local, shared.json(), cores);
   const auto served = serve(**session);
   if (served) linger((*session)->device(), 100 * kMillisecond);
   tell_of_lost_frames((*session)->device());

@@ -71,16 +71,16 @@ std::string latency_table(const LocalOptions& local, const Results& results, dou
   return table.text();
 }
 
-/// Less than that of the rate that was asked for: the latencies are those of a queue that grows.
-constexpr double kSaturated = 0.99;
-
-/// Operations that are missing would have had the longest latencies.
-bool is_saturated(const LocalOptions& local, const Latency& latency) {
-  return latency.rate < kSaturated * local.rate || latency.missing > 0;
+bool is_too_much(const LocalOptions& local, const Latency& latency) {
+  return is_saturated({.offered = local.rate,
+                       .achieved = latency.rate,
+                       .messages = latency.backlog.messages(),
+                       .missing = latency.missing,
+                       .backlog = latency.backlog.marks()});
 }
 
 std::string saturation_text(const LocalOptions& local, const Latency& latency) {
-  if (!is_saturated(local, latency)) return "";
+  if (!is_too_much(local, latency)) return "";
   const std::string text = "; SATURATED: the link is not that fast";
   return latency.missing == 0 ? text : fmt::format("{}, {} were never begun", text, latency.missing);
 }
@@ -191,6 +191,16 @@ void print_samples(const TestSpec& spec, const LocalOptions& local, const Result
   }
 }
 
+/// Which rows tell less than was asked for.
+template <typename Rows>
+std::string ended_text(const Rows& rows) {
+  std::string text;
+  for (const auto& [size, one] : rows) {
+    if (one.ended) text += fmt::format("{} bytes: ended before its time: {}\n", size, one.ended->text);
+  }
+  return text;
+}
+
 std::string results_text(const TestSpec& spec, const LocalOptions& local, const Results& results) {
   std::string text = fmt::format(
       "{}: {}, path MTU {}, {} QP{}, {}{}{}\n", spec.name(), to_string(spec.type), spec.path_mtu, spec.qps,
@@ -200,7 +210,7 @@ std::string results_text(const TestSpec& spec, const LocalOptions& local, const 
               ? latency_text(spec, local, results) + repeated_text(spec, results) + rate_text(local, results)
               : bandwidth_text(spec, local, results);
   if (spec.verify) text += fmt::format("{} data errors\n", results.data_errors());
-  return text;
+  return text + ended_text(results.latency) + ended_text(results.bandwidth);
 }
 
 std::string second_text(const TestSpec& spec, const LocalOptions& local, std::uint32_t size,
@@ -251,7 +261,7 @@ Json served_json(Session& session, const Served& served) {
   return told;
 }
 
-Json results_json(Session& session, const Results& results) {
+Json results_json(Session& session, const Results& results, const std::vector<int>& cores) {
   const TestSpec& spec = session.spec();
   const LocalOptions& local = session.local();
   Json rows = Json::array();
@@ -266,9 +276,10 @@ Json results_json(Session& session, const Results& results) {
     if (local.rate > 0) {
       row["rate_offered"] = rounded(local.rate);
       row["rate_achieved"] = rounded(latency.rate);
-      row["saturated"] = is_saturated(local, latency);
+      row["saturated"] = is_too_much(local, latency);
       row["n_never_begun"] = latency.missing;
     }
+    if (latency.ended) row["ended"] = latency.ended->text;
     rows.push_back(std::move(row));
   }
   for (const auto& [size, bandwidth] : results.bandwidth) {
@@ -281,6 +292,7 @@ Json results_json(Session& session, const Results& results) {
       row["n_lost"] = bandwidth.lost;
       row["BW_received"] = rounded(bandwidth.average * bandwidth.share() / bandwidth_unit(local));
     }
+    if (bandwidth.ended) row["ended"] = bandwidth.ended->text;
     rows.push_back(std::move(row));
   }
   Json info = spec.to_json();
@@ -293,7 +305,7 @@ Json results_json(Session& session, const Results& results) {
   if (const auto index = choose_gid(session.device(), local.gid_index))
     info["gid"] = to_string(session.device().gids().at(*index).gid);
   Json all = run_json("uroce.perf/1", session.config());
-  all["machine"] = machine_json();
+  all["machine"] = machine_json(cores);
   all["test_info"] = std::move(info);
   all["results"] = std::move(rows);
   all["verified"] = spec.verify ? Json(results.data_errors() == 0) : Json();

@@ -31,6 +31,7 @@ void print_samples(const TestSpec& spec, const LocalOptions& local, const Result
 /// What a server tells at the end.
 [[nodiscard]] std::string served_text(const TestSpec& spec, const Served& served);
 [[nodiscard]] Json served_json(Session& session, const Served& served);
-[[nodiscard]] Json results_json(Session& session, const Results& results);
+/// @param cores  that the program might use before it was pinned
+[[nodiscard]] Json results_json(Session& session, const Results& results, const std::vector<int>& cores);
 
 }  // namespace uroce::apps::perf

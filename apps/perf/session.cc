@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include "apps/common/json_text.h"
@@ -29,11 +31,21 @@ std::uint64_t counted(const std::vector<Counter>& counters, std::string_view nam
   return found == counters.end() ? 0 : found->value;
 }
 
-}  // namespace
-
+/// Bytes.
 std::size_t memory_of_machine() noexcept {
   return static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES)) *
          static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+}
+
+}  // namespace
+
+std::uint64_t memory_available() {
+  std::ifstream info("/proc/meminfo");
+  std::uint64_t kib = 0;
+  for (std::string word; info >> word;) {
+    if (word == "MemAvailable:" && info >> kib) return kib << 10U;
+  }
+  return memory_of_machine();
 }
 
 Result<std::unique_ptr<Session>> Session::open(const Config& config, const LocalOptions& local,

@@ -23,8 +23,8 @@ inline constexpr std::uint64_t kAnswerNs = 20 * kSecond;
 /// And how long nothing may come from it during a test.
 inline constexpr std::uint64_t kSilenceNs = 10 * kSecond;
 
-/// Bytes.
-[[nodiscard]] std::size_t memory_of_machine() noexcept;
+/// Bytes that can be had without others having to leave them.
+[[nodiscard]] std::uint64_t memory_available();
 
 /// Memory of one QP: an area to send from (and to be read from), an area to receive into (and to be written
 /// to), each cut into slots of one message.

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
+#include "apps/common/backlog.h"
 #include "apps/common/histogram.h"
 #include "apps/perf/seconds.h"
 #include "apps/perf/session.h"
@@ -19,7 +21,9 @@ struct Latency {
   double rate = 0;             ///< operations per second
   std::uint64_t repeated = 0;  ///< that no answer came to, so that they were sent again; they are no samples
   std::uint64_t missing = 0;   ///< operations that were due in the time of the test and never begun
+  Backlog backlog{0, 0};       ///< with --rate
   std::uint64_t data_errors = 0;
+  std::optional<Error> ended{};  ///< before its time, and why: this is what had been measured until then
 };
 
 /// What a bandwidth test gives, both directions together if there are two.
@@ -30,6 +34,7 @@ struct Bandwidth {
   double rate = 0;     ///< messages per second
   std::uint64_t lost = 0;
   std::uint64_t data_errors = 0;
+  std::optional<Error> ended{};  ///< as in Latency
 
   /// The part of the messages that came.
   [[nodiscard]] double share() const noexcept {

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <new>
 #include <sstream>
 #include <stdexcept>
 #include <vector>
@@ -306,6 +308,43 @@ TEST_CASE("a worker that does not answer leaves its work and closes all when it 
   REQUIRE(::pipe(said.data()) == 0);
   { const Worker worker = endless_worker(said, 0); }
   check_that_all_was_closed(said[0]);
+}
+
+namespace {
+
+/// Throws when it is asked, or before that.
+class Throwing final : public Service {
+ public:
+  Result<Json> handle(const Json& request) override {
+    if (request.at("op") == "work") throw std::bad_alloc();
+    throw std::runtime_error("what it throws");
+  }
+};
+
+}  // namespace
+
+TEST_CASE("what a worker's service throws is its answer, and ends it", "[apps][worker]") {
+  const bool is_memory = GENERATE(true, false);
+  auto worker =
+      Worker::spawn("the worker", choose_cores().client, [] { return std::make_unique<Throwing>(); });
+  REQUIRE(worker);
+  const auto answer = worker->ask({{"op", is_memory ? "work" : "rest"}}, 20 * kSecond);
+  REQUIRE_FALSE(answer);
+  CHECK(answer.error().code == (is_memory ? Errc::kNoMemory : Errc::kSystem));
+  CHECK(answer.error().text == (is_memory ? "no memory is left" : "what it throws"));
+  const auto next = worker->ask({{"op", "work"}}, 20 * kSecond);
+  REQUIRE_FALSE(next);
+  CHECK(next.error().text ==
+        fmt::format("the worker ended with exit code {}", exit_code(answer.error().code)));
+}
+
+TEST_CASE("a worker whose service cannot be made says so", "[apps][worker]") {
+  auto worker = Worker::spawn("the worker", choose_cores().client,
+                              []() -> std::unique_ptr<Service> { throw std::bad_alloc(); });
+  REQUIRE(worker);
+  const auto answer = worker->ask({{"op", "work"}}, 20 * kSecond);
+  REQUIRE_FALSE(answer);
+  CHECK(answer.error().code == Errc::kNoMemory);
 }
 
 TEST_CASE("a worker closes all when the program is killed", "[apps][worker]") {

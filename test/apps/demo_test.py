@@ -520,6 +520,26 @@ class BenchRate(unittest.TestCase):
         self.assertIn("Open loop", result.stdout)
         self.assertLessEqual(max(map(len, result.stdout.splitlines())), 120)
 
+    def test_what_was_measured_before_a_failure_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            words = ["bench", "rate", "--port", f"shm:rate-test-{os.getpid()}", "--no-huge", "--rates", 1000,
+                     "--rounds", 100, "--sample-ms", 100, "--json", "--hgrm", folder]
+            with subprocess.Popen([UROCE, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                  text=True) as bench:
+                end = time.monotonic() + SECONDS
+                while len(os.listdir(folder)) < 4 and time.monotonic() < end:  # two rounds
+                    time.sleep(0.02)
+                os.kill(children_of(bench.pid)[-1], signal.SIGKILL)
+                out, err = bench.communicate(timeout=SECONDS)
+        self.assertEqual(bench.returncode, 23, err)
+        measured = json.loads(out)
+        self.assertIn("was ended by signal 9", err)
+        self.assertIn(measured["ended"], err)
+        self.assertEqual([row["system"] for row in measured["rows"]], self.SYSTEMS)
+        for row in measured["rows"]:
+            self.assertEqual(row["ended"], measured["ended"])
+            self.assertIn(len(row["samples"]), range(1, 100))
+
     def test_on_one_core_nobody_spins(self):
         core = min(os.sched_getaffinity(0))
         result = self.rate("--json", "--rates", 1000, "--sample-ms", 50, "--lcores", core)

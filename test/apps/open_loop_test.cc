@@ -49,16 +49,30 @@ TEST_CASE("operations are due at fixed times, however late those before them are
   CHECK_FALSE(at_once.is_fixed());
 }
 
-TEST_CASE("a load is too much below 99 % of its rate, or when its backlog grows", "[apps][open-loop]") {
+TEST_CASE("a load is too much when its backlog grows, or stays and costs 1 % of its rate",
+          "[apps][open-loop]") {
+  const auto is_too_much = [](double achieved, const std::vector<std::uint64_t>& backlog,
+                              std::uint64_t messages, std::uint64_t missing = 0) {
+    return is_saturated(
+        {.offered = 1e6, .achieved = achieved, .messages = messages, .missing = missing, .backlog = backlog});
+  };
   const std::vector<std::uint64_t> none = {3, 1, 4, 1, 5, 9, 2, 6};
   const std::vector<std::uint64_t> grows = {10, 20, 30, 40, 50, 60, 70, 80};
   const std::vector<std::uint64_t> pause = {10, 9000, 8000, 7000, 6000, 5000, 4000, 3000};
-  CHECK_FALSE(is_saturated(1e6, 0.99e6, none, 100'000));
-  CHECK(is_saturated(1e6, 0.9899e6, none, 100'000));
-  CHECK_FALSE(is_saturated(1e6, 0.995e6, grows, 100'000));  // by less than a thousandth
-  CHECK(is_saturated(1e6, 0.995e6, grows, 10'000));
-  CHECK_FALSE(is_saturated(1e6, 1e6, pause, 100'000));
-  CHECK_FALSE(is_saturated(1e6, 1e6, {}, 100'000));
+  const std::vector<std::uint64_t> stays = {0, 500, 400, 600, 500, 700, 600, 800};
+  const std::vector<std::uint64_t> late_pause = {3, 1, 4, 1, 5, 9, 2, 4000};
+  CHECK_FALSE(is_too_much(0.99e6, none, 100'000));
+  CHECK_FALSE(is_too_much(0.995e6, grows, 100'000));  // by less than a thousandth
+  CHECK(is_too_much(0.995e6, grows, 10'000));
+  CHECK_FALSE(is_too_much(1e6, pause, 100'000));
+  CHECK_FALSE(is_too_much(1e6, {}, 100'000));
+  CHECK_FALSE(is_too_much(1e6, {40}, 100));  // stopped in a pause
+  CHECK(is_too_much(0.9899e6, stays, 100'000));
+  CHECK_FALSE(is_too_much(0.99e6, stays, 100'000));
+  CHECK_FALSE(is_too_much(0.98e6, late_pause, 100'000));  // nothing is left of the time to catch up in
+  CHECK(is_too_much(0.98e6, late_pause, 100'000, 1));
+  CHECK_FALSE(is_too_much(0.98e6, {0, 0, 0, 0, 0, 1, 2, 2}, 50));
+  CHECK(is_too_much(0.5e6, {3, 6, 9, 12, 15, 18, 21, 25}, 50));
 }
 
 TEST_CASE("a latency begins when its message is due", "[apps][open-loop]") {

@@ -215,6 +215,21 @@ class Results(Case):
                 self.assertEqual(server.returncode, PEER, server_err)
                 self.assertRegex(server_err, "the peer (has ended|closed its TCP connection)")
 
+    def test_who_loses_its_peer_tells_what_was_measured_until_then(self):
+        for test in ("send_lat", "read_lat", "write_bw"):
+            with self.subTest(test=test):
+                common = self.common(test, "-D", 600)
+                with started(*common) as server, started(*common, "--json", "localhost") as client:
+                    await_requests(server)
+                    await_work(client)
+                    server.send_signal(signal.SIGINT)
+                    out, err = client.communicate(timeout=SECONDS)
+                    server.communicate(timeout=SECONDS)
+                self.assertEqual(client.returncode, PEER, err)
+                row = json.loads(out)["results"][0]
+                self.assertGreater(row["n_iterations"], 0)
+                self.assertIn(row["ended"], err)
+
     def test_the_rate_of_long_messages_is_as_exact_in_json_as_in_the_table(self):
         out, _ = self.pair("perf", "write_bw", "-s", 8 << 20, "-n", 20, "--json")
         row = json.loads(out)["results"][0]
@@ -243,6 +258,11 @@ class Doctor(Case):
         self.assertEqual(told["machine"]["kernel"], os.uname().release)
         self.assertEqual([one["grade"] for one in told["findings"] if one["what"] == "port"], ["ok"])
         self.assertIn("hiccups", [one["what"] for one in told["findings"]])
+
+    def test_the_cores_are_those_that_there_were_before_it_was_pinned(self):
+        core = min(os.sched_getaffinity(0))
+        result, _ = self.pair("perf", "read_lat", "-n", 10, "--json", client_words=["--lcores", core])
+        self.assertEqual(set(json.loads(result)["machine"]["cores"]), os.sched_getaffinity(0))
 
     def test_hiccups_are_those_of_the_cores_that_are_named(self):
         for core in os.sched_getaffinity(0):

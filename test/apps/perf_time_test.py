@@ -37,9 +37,19 @@ class Rate(Case):
                 self.assertEqual(samples, sorted(samples))
                 self.assertIn("SATURATED", out)
 
+    def test_a_queue_that_grows_slowly_is_told(self):
+        """Each takes half a hundredth more time than there is from one to the next."""
+        out, _ = self.pair("perf", "send_lat", "-D", 3, "--rate", 1000, "--json", *PATIENT,
+                           client_words=["--fault", "delay=100%:1004us"])
+        self.assertTrue(json.loads(out)["results"][0]["saturated"], out)
+
     def test_more_samples_than_there_is_memory_for_are_refused(self):
         words = ["perf", "send_lat", "-U", "--port", self.link, "-p", self.port, "--no-huge", "localhost"]
         self.assert_fails(uroce(*words, "-D", 86_400, "--rate", 1e8), NO_MEMORY, "-U: ", "MiB")
+        memory = dict(line.split(":") for line in pathlib.Path("/proc/meminfo").read_text().splitlines())
+        free, all_of_it = (int(memory[name].split()[0]) for name in ("MemAvailable", "MemTotal"))
+        rate = (free + all_of_it) // 2 * 1024 // 8 / 1000
+        self.assert_fails(uroce(*words, "-D", 1000, "--rate", rate), NO_MEMORY, "-U: ", "available", "--hgrm")
 
     def test_those_who_sleep_do_so_until_the_next_is_due(self):
         words = ["perf", "send_lat", "-e", "-n", 100, "--rate", 100, "--port", self.link, "-p", self.port,

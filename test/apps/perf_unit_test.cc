@@ -3,7 +3,7 @@
 #include <catch2/catch.hpp>
 #include <vector>
 
-#include "apps/common/schedule.h"
+#include "apps/common/backlog.h"
 #include "apps/perf/seconds.h"
 #include "apps/perf/wr_ids.h"
 
@@ -23,23 +23,37 @@ struct Pause {
 };
 
 struct Run {
-  std::vector<std::uint64_t> latencies;  // ns, each from when it was due
+  std::vector<std::uint64_t> latencies{};  // ns, each from when it was due
   std::uint64_t missing = 0;
   std::uint64_t took = 0;
+  double rate = 0;
+  Backlog backlog{0, 0};
+
+  [[nodiscard]] bool is_too_much(double offered) const {
+    return is_saturated({.offered = offered,
+                         .achieved = rate,
+                         .messages = backlog.messages(),
+                         .missing = missing,
+                         .backlog = backlog.marks()});
+  }
 };
 
 /// What the loop of a latency test does, on a clock of its own.
 Run simulated(std::uint64_t seconds, double rate, Pause pause, std::uint64_t each = kTook) {
   const Extent extent(seconds, 0, rate, kSecond);
-  Run run;
+  Schedule schedule(TickClock{}, rate);  // a tick is a nanosecond
+  schedule.begin(0);
+  Run run{.backlog = Backlog(0, extent.most())};
   std::uint64_t now = 0;
   while (!extent.is_over(now, run.latencies.size())) {
     const auto due = static_cast<std::uint64_t>(static_cast<double>(run.latencies.size()) * 1e9 / rate);
     now = pause.after(std::max(now, due) + each);
     run.latencies.push_back(now - due);
+    run.backlog.look(schedule, now, run.latencies.size());
   }
   run.missing = extent.missing(run.latencies.size());
   run.took = now;
+  run.rate = achieved_rate(rate, run.latencies.size(), static_cast<double>(now));
   return run;
 }
 
@@ -72,6 +86,18 @@ TEST_CASE("a link that is too slow for the rate gets a fifth more, and what is m
   const Run paused = simulated(2, 1000, {1 * kSecond, 5 * kSecond});
   CHECK(paused.latencies.size() == 1001);  // the last one is what the pause held up
   CHECK(paused.missing == 999);
+}
+
+TEST_CASE("a queue that grows slowly is told from a pause just before the end", "[apps][perf]") {
+  const Run grows = simulated(2, 1000, {}, kMillisecond + 5000);
+  CHECK(grows.missing == 0);
+  CHECK(grows.rate > 990);
+  CHECK(grows.is_too_much(1000));
+  const Run paused = simulated(1, 1000, {980 * kMillisecond, 1100 * kMillisecond});
+  CHECK(paused.rate < 990);
+  CHECK_FALSE(paused.is_too_much(1000));
+  CHECK_FALSE(simulated(2, 1000, {}).is_too_much(1000));
+  CHECK(simulated(2, 1000, {}, 2 * kMillisecond).is_too_much(1000));
 }
 
 TEST_CASE("without a rate the time alone ends a run, without a time the count", "[apps][perf]") {
