@@ -19,6 +19,7 @@ constexpr std::uint16_t kRoceLid = 0xffff;  // there are none
 constexpr std::uint8_t kAckTimeout = 16;    // 0.27 s
 constexpr std::uint8_t kMaxAckTimeout = 31;
 constexpr std::uint8_t kTargetAckDelay = 15;
+constexpr std::size_t kRemembered = 1024;  // requests that led to nothing, but no more than half of all ids
 constexpr std::uint64_t kMemoryNs = 10'000'000;  // until what there was no memory for is tried again
 
 /// Of a time that may have no measure.
@@ -56,7 +57,10 @@ constexpr std::uint8_t service_code(QpType type) noexcept {
 }  // namespace
 
 Agent::Agent(const AgentConfig& config, AgentHost& host)
-    : config_(config), host_(host), random_(config.seed) {}
+    : config_(config),
+      host_(host),
+      random_(config.seed),
+      remembered_(std::clamp<std::size_t>(config.max_ids / 2, 1, kRemembered)) {}
 
 Conversation* Agent::get(CmId id) {
   const auto found = conversations_.find(raw(id));
@@ -293,15 +297,13 @@ Status Agent::establish(CmId id) {
   auto found = in(id, State::kRepRcvd, "there is no reply to take");
   if (!found) return found.error();
   Conversation& c = **found;
+  if (c.left.is_set()) tell(c, CmEventType::kDisconnected);
   c.last = wire::make_cm_mad(c.transaction,
                              wire::CmRtu{.local_comm_id = raw(c.id), .remote_comm_id = c.remote_id});
   c.state = State::kEstablished;
   disarm(c);
   say(c, c.last);
-  if (c.left.is_set()) {
-    tell(c, CmEventType::kDisconnected);
-    enter_timewait(c, c.left);
-  }
+  if (c.left.is_set()) enter_timewait(c, c.left);
   return {};
 }
 
@@ -508,10 +510,10 @@ void Agent::enter_timewait(Conversation& c, Ticks now, std::uint64_t for_ns) {
 /// forgotten. If its peer still repeats the request, that is taken for a new one.
 void Agent::remember(Conversation& c, Ticks now) {
   c.is_remembered = true;
-  CmId& place = remembered_[next_remembered_++ % kRemembered];
+  CmId& place = remembered_[next_remembered_++ % remembered_.size()];
   Conversation* const oldest = get(std::exchange(place, c.id));
   const bool is_left = oldest != nullptr && oldest->is_remembered && oldest->state == State::kTimewait;
-  if (is_left) on_due(*oldest, now);
+  if (is_left) arm(*oldest, now);
 }
 
 void Agent::stop_waiting(Conversation& c) {
@@ -525,6 +527,11 @@ void Agent::finish(Conversation& c) {
   stop_waiting(c);
   c.state = State::kDone;
   disarm(c);
+  unindex(c);
+  if (c.closed) forget(c);
+}
+
+void Agent::unindex(Conversation& c) {
   const auto drop = [&c](auto& index, const auto& key) {
     const auto found = index.find(key);
     if (found != index.end() && found->second == c.id) index.erase(found);
@@ -532,7 +539,6 @@ void Agent::finish(Conversation& c) {
   drop(by_remote_id_, Remote{c.remote_guid, c.remote_id, c.path.dgid});
   drop(by_remote_qpn_, Remote{c.remote_guid, raw(c.theirs.qpn), c.path.dgid});
   drop(by_sidr_, SidrKey{c.path.dgid, c.remote_id});
-  if (c.closed) forget(c);
 }
 
 /// A request that nobody could be told of.

@@ -1,7 +1,6 @@
 /// The communication manager's protocol.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -9,6 +8,7 @@
 #include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/random.h"
 #include "base/time.h"
@@ -146,6 +146,7 @@ class Agent {
   void enter_timewait(Conversation& c, Ticks now, std::uint64_t for_ns);
   void remember(Conversation& c, Ticks now);
   void finish(Conversation& c);
+  void unindex(Conversation& c);
   void unmake(Conversation& c);
   void release_port(Conversation& c);
   void forget(Conversation& c);
@@ -166,6 +167,7 @@ class Agent {
   bool on_rejected_request(Conversation& c, const wire::CmRej& rej, Ticks now);
   void on_mra(const Received& in);
   void on_dreq(const Received& in);
+  void end_by_peer(const wire::CmDreq& dreq, const Received& in);
   void on_drep(const Received& in);
   void on_lap(const Received& in);
   void on_sidr_req(const Received& in);
@@ -189,8 +191,7 @@ class Agent {
   std::map<Remote, CmId> by_remote_qpn_;
   std::map<SidrKey, CmId> by_sidr_;
   DueTimes due_;
-  static constexpr std::size_t kRemembered = 1024;
-  std::array<CmId, kRemembered> remembered_{};  // round and round
+  std::vector<CmId> remembered_;  // round and round
   std::size_t next_remembered_ = 0;
 };
 

@@ -277,6 +277,10 @@ void Agent::on_rep(const Received& in) {
     set_private(event, rep.private_data);
     tell(*c, std::move(event));
   } catch (const std::bad_alloc&) {  // asked for again
+    unindex(*c);
+    c->remote_id = 0;
+    c->remote_guid = 0;
+    c->theirs = {};
     c->state = State::kReqSent;
     arm(*c, std::min(in.now + c->interval_ns, c->give_up));
     throw;
@@ -369,12 +373,17 @@ void Agent::on_mra(const Received& in) {
 
 // DREQ, DREP
 
+/// Answered last: after that it does not come again.
 void Agent::on_dreq(const Received& in) {
   const auto dreq = wire::CmDreq::parse(in.body);
+  end_by_peer(dreq, in);
   ++counters_.sent;
   host_.send(in.from,
              wire::make_cm_mad(in.header.transaction_id, wire::CmDrep{.local_comm_id = dreq.remote_comm_id,
                                                                       .remote_comm_id = dreq.local_comm_id}));
+}
+
+void Agent::end_by_peer(const wire::CmDreq& dreq, const Received& in) {
   Conversation* c = addressed(dreq.remote_comm_id, in.from);
   using enum State;
   const bool is_asking =  // its REP was lost
@@ -482,8 +491,8 @@ void Agent::on_sidr_rep(const Received& in) {
   event.peer.qpn = rep.qpn;
   event.peer.qkey = rep.qkey;
   set_private(event, rep.private_data);
-  c->ended = true;
   tell(*c, std::move(event));
+  c->ended = true;
   finish(*c);
 }
 

@@ -87,9 +87,8 @@ bool Gsi::renew(Peer& peer, Time now) {
 }
 
 void Gsi::drop_last() {
-  const Peer& last = peers_.back();
-  dropped_ += last.waiting.size();
-  waiting_ -= last.waiting.size();
+  Peer& last = peers_.back();
+  drop(last, last.waiting.size());
   by_address_.erase(last.to);
   peers_.pop_back();
 }
@@ -137,7 +136,7 @@ bool Gsi::is_ready(Peer& peer) {
   return peer.resolved;
 }
 
-/// Where there is no room, what waits for longest for somebody else goes.
+/// Where there is no room, it is he for whom most waits that gets no more.
 /// @return whether it waits.
 bool Gsi::keep(Peer& peer, const wire::Mad& mad, Time until) {
   const auto same = std::ranges::find(peer.waiting, mad, &Waiting::mad);
@@ -145,20 +144,28 @@ bool Gsi::keep(Peer& peer, const wire::Mad& mad, Time until) {
     same->until = until;  // to repeat what has not left would only keep others waiting
     return true;
   }
-  if (waiting_ >= kWaiting && !peer.waiting.empty()) return false;
-  if (waiting_ >= kWaiting) drop_oldest();
+  if (waiting_ >= kWaiting) {
+    Peer& most = *std::max_element(peers_.rbegin(), peers_.rend(), [](const Peer& a, const Peer& b) {
+      return a.waiting.size() < b.waiting.size();
+    });
+    if (&most == &peer) return false;
+    drop(most, 1);
+  }
   peer.waiting.push_back({mad, until});
   ++waiting_;
   return true;
 }
 
-/// Of whoever was not spoken to for longest.
-void Gsi::drop_oldest() {
-  const auto last =
-      std::find_if(peers_.rbegin(), peers_.rend(), [](const Peer& p) { return !p.waiting.empty(); });
-  last->waiting.erase(last->waiting.begin());
-  --waiting_;
-  ++dropped_;
+/// The first `count` of what waits.
+void Gsi::drop(Peer& peer, std::size_t count) {
+  dropped_ += count;
+  forget(peer, count);
+}
+
+void Gsi::forget(Peer& peer, std::size_t count) {
+  waiting_ -= count;
+  peer.waiting.erase(peer.waiting.begin(), peer.waiting.begin() + static_cast<std::ptrdiff_t>(count));
+  if (peer.waiting.empty()) peer.waiting = {};  // nor does its memory stay
 }
 
 /// Whether an address is known is asked the more seldom, the longer it is not.
@@ -175,12 +182,12 @@ void Gsi::send_waiting() {
 }
 
 void Gsi::send_waiting(Peer& peer, Time now) {
-  auto& waiting = peer.waiting;
-  std::size_t gone = 0;
-  while (gone < waiting.size() && is_ready(peer) && post(peer, waiting[gone].mad)) ++gone;
-  for (; gone < waiting.size() && waiting[gone].until <= now; ++gone) ++dropped_;
-  waiting.erase(waiting.begin(), waiting.begin() + static_cast<std::ptrdiff_t>(gone));
-  waiting_ -= gone;
+  std::size_t sent = 0;
+  while (sent < peer.waiting.size() && is_ready(peer) && post(peer, peer.waiting[sent].mad)) ++sent;
+  forget(peer, sent);
+  const auto stays = [now](const Waiting& one) { return one.until > now; };
+  const auto late = std::stable_partition(peer.waiting.begin(), peer.waiting.end(), std::not_fn(stays));
+  drop(peer, static_cast<std::size_t>(late - peer.waiting.begin()));
 }
 
 std::string Gsi::trouble(const AhAttr& to) const {

@@ -86,7 +86,8 @@ class Gsi {
   void receive(const Wc& wc, const OnMad& on_mad);
   [[nodiscard]] bool is_ready(Peer& peer);
   bool keep(Peer& peer, const wire::Mad& mad, Time until);
-  void drop_oldest();
+  void drop(Peer& peer, std::size_t count);
+  void forget(Peer& peer, std::size_t count);
   void send_waiting(Peer& peer, Time now);
   void send_waiting();
 

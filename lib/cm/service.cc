@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <random>
+#include <utility>
 
 #include "base/bounded_time.h"
 #include "base/eventfd.h"
@@ -180,10 +181,12 @@ void Cm::Impl::take_failed() {
     for (const auto& [qpn, id] : by_qpn) qpns.push_back(Qpn{qpn});
     return qpns;
   };
-  take_failures(device, all, [this](Qpn qpn) {
+  const bool has_missed = std::exchange(may_miss_failures_, true);  // it stays so if this throws
+  take_failures(device, has_missed, all, [this](Qpn qpn) {
     const auto found = by_qpn.find(raw(qpn));
     if (found != by_qpn.end()) agent.on_failure(found->second, failure_of(device, qpn), now());
   });
+  may_miss_failures_ = false;
 }
 
 bool Cm::Impl::is_own(const Gid& gid) const {
@@ -209,7 +212,10 @@ void Cm::Impl::deliver(CmEvent& event) {
   using enum CmEventType;
   if (is_of_request(event.type)) {
     const auto listener = holders.find(raw(event.listener));
-    if (listener == holders.end()) return agent.close(event.id, now());
+    if (listener == holders.end()) {
+      changes += holders.erase(raw(event.id));
+      return agent.close(event.id, now());
+    }
     holders[raw(event.id)] = {.channel = listener->second.channel, .is_unread = true};
     ++changes;
   }

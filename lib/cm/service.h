@@ -58,11 +58,16 @@ struct Cm::Impl final : cm::AgentHost {
   auto call(F&& f) {
     const std::lock_guard lock(mutex);
     const Ticks due = agent.deadline();
-    auto result = f(agent, now());
-    if (gsi->is_sending()) run_gsi_loop(device);
-    dispatch();
-    if (agent.deadline() != due || gsi->is_waiting()) wake();
-    return result;
+    try {
+      auto result = f(agent, now());
+      if (gsi->is_sending()) run_gsi_loop(device);
+      dispatch();
+      if (agent.deadline() != due || gsi->is_waiting()) wake();
+      return result;
+    } catch (const std::bad_alloc&) {
+      wake();  // to pass on what is left
+      throw;
+    }
   }
   /// Whether the event makes an id that belongs to the listener's channel.
   [[nodiscard]] static constexpr bool is_of_request(CmEventType type) noexcept {
@@ -119,6 +124,7 @@ struct Cm::Impl final : cm::AgentHost {
 
   int wake_fd_ = -1;
   int failure_fd_ = -1;
+  bool may_miss_failures_ = false;  // some were taken, and there was no memory to tell of them
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -108,15 +108,14 @@ std::string failure_of(Device& device, Qpn qpn) {
   return text;
 }
 
-void take_failures(Device& device, const std::function<std::vector<Qpn>()>& all,
+void take_failures(Device& device, bool has_missed, const std::function<std::vector<Qpn>()>& all,
                    const std::function<void(Qpn)>& failed) {
-  bool is_full = false;
   for (auto& loop : device.impl().loops) {
     std::size_t taken = 0;
     for (Qpn qpn{}; loop->next_failure(qpn); ++taken) failed(qpn);
-    is_full = is_full || taken >= engine::PollLoop::kFailures;
+    has_missed = has_missed || taken >= engine::PollLoop::kFailures;
   }
-  if (!is_full) return;
+  if (!has_missed) return;
   for (const Qpn qpn : all()) {
     if (!failure_of(device, qpn).empty()) failed(qpn);
   }

@@ -77,8 +77,9 @@ void keep_alive(Device& device, Qpn qpn, std::chrono::nanoseconds silence);
 /// PollLoop::watch_failures() of all loops; -1: no more.
 void watch_failures(Device& device, int fd);
 /// Calls `failed` with the QPs that have failed since the last call, and perhaps with others.
-/// @param all  those to ask about if too many failed at once to be remembered
-void take_failures(Device& device, const std::function<std::vector<Qpn>()>& all,
+/// @param has_missed  whether some may have been lost
+/// @param all         those to ask about then, or if too many failed at once to be remembered
+void take_failures(Device& device, bool has_missed, const std::function<std::vector<Qpn>()>& all,
                    const std::function<void(Qpn)>& failed);
 /// Why a QP is in Error; empty if it is not, or gone.
 [[nodiscard]] std::string failure_of(Device& device, Qpn qpn);

@@ -119,7 +119,7 @@ TEST_CASE("a flood of requests that nobody answers takes no more than the backlo
   a.quiet();
 }
 
-TEST_CASE("a flood that the application refuses takes no more ids than configured", "[cm][S9]") {
+TEST_CASE("a flood that the application refuses takes no more than half of the ids", "[cm][S9]") {
   cm::AgentConfig config{.ca_guid = kOwnGuid, .max_ids = 1000};
   Station a(config);
   a.listener(64);
@@ -138,8 +138,9 @@ TEST_CASE("a flood that the application refuses takes no more ids than configure
     a.sent.clear();
     most_ids = std::max(most_ids, a.agent.size());
   });
-  CHECK(most_ids == 1000);
-  CHECK(g_most_bytes - bytes_before < 1000 * kBytesPerId);
+  CHECK(most_ids >= 500);
+  CHECK(most_ids <= 503);
+  CHECK(g_most_bytes - bytes_before < 503 * kBytesPerId);
   a.wait(3 * kSecond);  // so long those that were refused are remembered
   CHECK(a.agent.size() == 1);
   a.sent = {};
@@ -186,6 +187,7 @@ TEST_CASE("of requests that led to nothing only the last are remembered, and nob
       }
       a.agent.close(id, a.now);
     }
+    a.wait(1);
     a.sent.clear();
     a.events.clear();
     most_ids = std::max(most_ids, a.agent.size());
