@@ -37,8 +37,8 @@ struct RpcClientAttr {
 enum class RpcOutcome : std::uint8_t {
   kReplied,
   kRefused,  ///< the server answered with RpcServer::refuse()
-  kTimeout,  ///< no reply in time: the server may have served it, or not
-  kEnded,    ///< the connection ended before the reply came: likewise
+  kTimeout,  ///< no reply in time: the server may have served it, or may do so later, or not
+  kEnded,    ///< the connection ended before the reply came: likewise, even while the next connection is used
 };
 
 [[nodiscard]] std::string_view to_string(RpcOutcome outcome) noexcept;
@@ -72,7 +72,7 @@ struct RpcClientCounts {
 /// Threads: one at a time. Lifetime: the Cm and the Pd stay where they are and outlive it.
 class RpcClient {
  public:
-  /// Blocks until there is a connection, or for `attr.timeout`.
+  /// Blocks until there is a connection, or for `attr.timeout`, or a second more if the server is busy.
   /// @return kNotFound if no address reaches the server, kTimeout if nobody answers, kPeer if it refuses
   ///   or is no RpcServer; and as MessageChannel::create().
   static Result<RpcClient> connect(Cm& cm, Pd& pd, const RpcClientAttr& attr);
@@ -88,8 +88,10 @@ class RpcClient {
   /// @return kNoCredit, kNoSlot: poll, and try again; kEnded: there is no connection now, see is_connected().
   [[nodiscard]] Sent call(std::uint16_t method, std::span<const std::byte> request,
                           std::chrono::nanoseconds timeout, RpcCall& call) noexcept;
-  /// The same in two steps: a place for the request in registered memory, as MessageChannel::claim() gives
-  /// it, and the beginning of the call with what was written there.
+  /// The same in two steps: a place for the request in registered memory, and the beginning of the call with
+  /// what was written there. The place may be written until commit() has answered otherwise than kNoSlot, or
+  /// until call(), notify(), ask() or claim(), which take it; also where the connection ends meanwhile:
+  /// commit() then answers kEnded.
   [[nodiscard]] Sent claim(std::size_t bytes, std::span<std::byte>& to) noexcept;
   [[nodiscard]] Sent commit(std::uint16_t method, std::size_t bytes, std::chrono::nanoseconds timeout,
                             RpcCall& call) noexcept;
@@ -97,7 +99,8 @@ class RpcClient {
   [[nodiscard]] Sent notify(std::uint16_t method, std::span<const std::byte> request) noexcept;
   /// Begins a call and waits for its end. Other replies wait for poll() meanwhile, and their calls are some
   /// of RpcClientAttr::calls until then.
-  /// @param timeout  also for room and for a connection
+  /// @param timeout  also for room and for a connection; that is made again once the replies of the former
+  ///   one are released, those too that wait for poll()
   /// @return a reply of outcome kReplied or kRefused, to be released; kTimeout; kPeer if the connection
   ///   ended; kInvalid: the request is too long.
   [[nodiscard]] Result<RpcReply> ask(std::uint16_t method, std::span<const std::byte> request,
@@ -132,7 +135,8 @@ class RpcClient {
   std::unique_ptr<Impl> impl_;
 };
 
-/// Each client takes registered memory of some 2.4 x `requests` messages, which it is given in poll().
+/// Each client takes registered memory of some 2.4 x `requests` messages, and whole hugepages (2 MiB) where
+/// there are some. It is given in poll(), one client at a time.
 struct RpcServerAttr {
   CmAddress at{};                      ///< zero IP: all addresses; port 0: a free one
   std::uint32_t message_bytes = 2048;  ///< of the longest request or reply; both ends' is what counts
@@ -176,15 +180,18 @@ class RpcServer {
   static Result<RpcServer> listen(Cm& cm, Pd& pd, const RpcServerAttr& attr);
   RpcServer(RpcServer&&) noexcept;
   RpcServer& operator=(RpcServer&&) noexcept;
+  /// The last replies may not have arrived: to their clients the connection has ended.
   ~RpcServer();
 
   /// Takes requests that have arrived, of each client in the order of its calls. They stay where they are
-  /// until answered or released. Also makes progress, accepts clients and lets those go that are gone: to be
-  /// called again and again, with room in `out`. @return how many entries of `out` were filled.
+  /// until answered or released; what a client sent before it went is told, too. Also makes progress, accepts
+  /// clients and lets those go that are gone: to be called again and again, with room in `out`.
+  /// @return how many entries of `out` were filled.
   [[nodiscard]] std::size_t poll(std::span<RpcRequest> out) noexcept;
   /// Answers, in any order, also later. With kOk or kEnded (the client is gone) the request is done with, and
-  /// its message not to be read any more; with kNoCredit and kNoSlot: poll, and try again. What answers a
-  /// notice is sent to nobody. With kAnswered it was done with before.
+  /// its message not to be read any more; with kNoCredit and kNoSlot: poll, and try again. With kTooLong,
+  /// more than max_message(), it is still to be answered or released. What answers a notice is sent to
+  /// nobody. With kAnswered it was done with before.
   [[nodiscard]] Sent reply(const RpcRequest& request, std::span<const std::byte> answer) noexcept;
   /// The same in two steps: a place in registered memory, and sending what was written there. Nothing else is
   /// sent to the client in between.
@@ -204,6 +211,8 @@ class RpcServer {
   [[nodiscard]] std::uint32_t clients() const noexcept;
   /// Where a client is; zero if it is gone.
   [[nodiscard]] CmAddress address_of(RpcClientId client) const noexcept;
+  /// Bytes of the longest reply that a client takes; 0 until it has told, or if it is gone.
+  [[nodiscard]] std::uint32_t max_message(RpcClientId client) const noexcept;
   [[nodiscard]] const RpcServerCounts& counts() const noexcept;
 
  private:

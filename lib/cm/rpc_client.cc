@@ -22,6 +22,7 @@ using std::chrono::nanoseconds;
 constexpr unsigned kSpins = 1000;  // before ask() sleeps: some 50 us
 constexpr unsigned kBusy = 8;      // looks at the clock are so rare while messages come
 constexpr nanoseconds kNap = std::chrono::milliseconds(1);  // where nothing tells that there is room again
+constexpr std::string_view kNoMemory = "no memory left";    // so short that a string needs none
 constexpr nanoseconds kNever = bounded(nanoseconds::max());
 
 /// A connection, or an attempt to make it. The id of the CM ends before the QP.
@@ -95,10 +96,12 @@ struct RpcClient::Impl {
   Status on_event(const CmEvent& event);
   void hang_up() noexcept;
   void give_up(std::string why) noexcept;
+  void drop_line() noexcept;
+  void drop_place() noexcept;
 
   Sent claim(std::size_t bytes, std::span<std::byte>& to) noexcept;
   Sent send(RpcFrame frame, std::size_t bytes) noexcept;
-  RpcCall begin(Ticks due) noexcept;
+  RpcCall begin(Ticks at, Ticks due) noexcept;
   void end(Call& call, RpcOutcome outcome, const Message& message = {}) noexcept;
   void forget(Call& call) noexcept;
   void take(const Message& message) noexcept;
@@ -118,7 +121,9 @@ struct RpcClient::Impl {
   Ticks next_attempt;
   std::uint64_t answers_before = 0;  // the end of the last connection
   std::string trouble;
-  std::span<std::byte> place;  // of the request that was claimed
+  std::span<std::byte> place;    // of the request that was claimed
+  std::optional<Line> former{};  // whose memory it is of, if that has ended since
+  bool lacks_room = false;       // the last message found no slot, and no event tells of one
 
   TimerWheel wheel;
   Ticks earliest;  // no deadline is before; unset: there is none
@@ -177,7 +182,7 @@ void RpcClient::Impl::attend() noexcept {
     if (!line->events.next(event)) return;
     if (Status made = on_event(event); !made) give_up(made.error().text);
   } catch (const std::bad_alloc&) {
-    give_up({});
+    give_up(std::string(kNoMemory));
   }
 }
 
@@ -186,14 +191,13 @@ void RpcClient::Impl::hang_up() noexcept {
   try {
     give_up(line->channel.end_text());
   } catch (const std::bad_alloc&) {
-    give_up({});
+    give_up(std::string(kNoMemory));
   }
 }
 
 /// The line is of no use any more.
 void RpcClient::Impl::give_up(std::string why) noexcept {
   is_connected = false;
-  place = {};
   trouble = std::move(why);
   for (Call& call : calls) {
     if (call.state == Call::State::kUnderWay) end(call, RpcOutcome::kEnded);
@@ -201,14 +205,27 @@ void RpcClient::Impl::give_up(std::string why) noexcept {
   const bool has_answered = answers_before != answers();
   answers_before = answers();
   next_attempt = redial.on_ended(now(), has_answered);
-  if (borrowed == 0) line.reset();
+  if (borrowed == 0) drop_line();
+}
+
+/// Its memory stays as long as the application may write there.
+void RpcClient::Impl::drop_line() noexcept {
+  if (!place.empty() && !former.has_value()) former = std::move(line);
+  line.reset();
+}
+
+void RpcClient::Impl::drop_place() noexcept {
+  place = {};
+  former.reset();
 }
 
 // Calls
 
 Sent RpcClient::Impl::claim(std::size_t bytes, std::span<std::byte>& to) noexcept {
+  drop_place();
   if (!is_connected) return Sent::kEnded;
   const Sent claimed = line->channel.claim(framed(bytes), place);
+  lacks_room = claimed == Sent::kNoSlot;
   if (claimed != Sent::kOk) {
     place = {};
     return claimed;
@@ -218,7 +235,10 @@ Sent RpcClient::Impl::claim(std::size_t bytes, std::span<std::byte>& to) noexcep
 }
 
 Sent RpcClient::Impl::send(RpcFrame frame, std::size_t bytes) noexcept {
-  if (!is_connected) return Sent::kEnded;
+  if (!is_connected || former.has_value()) {
+    drop_place();
+    return Sent::kEnded;
+  }
   if (place.size() < framed(bytes)) return Sent::kTooLong;
   frame.store(place.first<RpcFrame::kBytes>());
   const Sent sent = line->channel.commit(framed(bytes));
@@ -226,7 +246,8 @@ Sent RpcClient::Impl::send(RpcFrame frame, std::size_t bytes) noexcept {
   return sent;
 }
 
-RpcCall RpcClient::Impl::begin(Ticks due) noexcept {
+RpcCall RpcClient::Impl::begin(Ticks at, Ticks due) noexcept {
+  if (wheel.armed() == 0) wheel.expire(at, [](TimerNode&) {});  // it does not walk over idle time later
   const std::uint32_t slot = free_slots.back();
   free_slots.pop_back();
   Call& call = calls[slot];
@@ -326,7 +347,7 @@ nanoseconds RpcClient::Impl::until_next(Ticks at) noexcept {
 /// As wait(), but for what has not come yet.
 bool RpcClient::Impl::sleep(nanoseconds timeout) {
   const Ticks at = now();
-  const nanoseconds next = until_next(at);
+  const nanoseconds next = std::min(until_next(at), lacks_room ? kNap : kNever);
   const nanoseconds longest = std::min(bounded(timeout), next);
   if (is_connected) return line->channel.wait(longest) || next <= bounded(timeout);
   const bool dials = line.has_value() && borrowed == 0;
@@ -403,7 +424,8 @@ Sent RpcClient::commit(std::uint16_t method, std::size_t bytes, nanoseconds time
                               .call = raw(own.name_of(own.free_slots.back()))},
                              bytes);
   if (sent != Sent::kOk) return sent;
-  call = own.begin(left == kNever ? Ticks{} : own.now() + static_cast<std::uint64_t>(left.count()));
+  const Ticks at = own.now();
+  call = own.begin(at, left == kNever ? Ticks{} : at + static_cast<std::uint64_t>(left.count()));
   return Sent::kOk;
 }
 
@@ -463,7 +485,7 @@ bool RpcClient::release(const RpcReply& reply) noexcept {
   // A connection is made again once all of the former one is released.
   const bool is_of_line = own.line.has_value() && reply.connection == own.counts.connections;
   if (!is_of_line || !own.line->channel.release(reply.message)) return false;
-  if (--own.borrowed == 0 && !own.is_connected) own.line.reset();
+  if (--own.borrowed == 0 && !own.is_connected) own.drop_line();
   return true;
 }
 
@@ -488,8 +510,7 @@ const std::string& RpcClient::trouble() const noexcept {
 }
 
 std::uint32_t RpcClient::max_message() const noexcept {
-  const std::uint32_t most = impl_->line.has_value() ? impl_->line->channel.max_message() : 0;
-  return most > RpcFrame::kBytes ? most - static_cast<std::uint32_t>(RpcFrame::kBytes) : 0;
+  return impl_->line.has_value() ? without_frame(impl_->line->channel.max_message()) : 0;
 }
 
 std::uint32_t RpcClient::pending() const noexcept {

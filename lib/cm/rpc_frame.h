@@ -60,6 +60,11 @@ struct RpcFrame {
   return std::min(bytes, kMost) + RpcFrame::kBytes;
 }
 
+/// What a message of `bytes` has room for beside its frame.
+[[nodiscard]] constexpr std::uint32_t without_frame(std::uint32_t bytes) noexcept {
+  return bytes > RpcFrame::kBytes ? bytes - static_cast<std::uint32_t>(RpcFrame::kBytes) : 0;
+}
+
 /// A time as it is told, rounded up: what is left is never nothing.
 [[nodiscard]] constexpr std::uint32_t rpc_left_us(std::chrono::nanoseconds left) noexcept {
   const auto us = std::chrono::ceil<std::chrono::microseconds>(left).count();

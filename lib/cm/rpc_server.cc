@@ -20,8 +20,10 @@ constexpr nanoseconds kLook = std::chrono::milliseconds(1);  // for clients, whi
 
 constexpr std::string_view kNoMemory = "it has no memory for another client";
 
-/// A client.
+/// A client. One that is gone stays until all that it sent before is told and done with.
 struct Peer {
+  [[nodiscard]] bool is_done_with() const noexcept { return borrowed == 0 && channel.has_ended(); }
+
   CmId id{};
   CmAddress address;
   MessageChannel channel;
@@ -50,7 +52,7 @@ struct RpcServer::Impl {
 
   Status bind();
   void attend() noexcept;
-  void on_event();
+  [[nodiscard]] bool on_event();
   std::string_view welcome() noexcept;
   std::string_view admit();
   void refuse(CmId id, std::string_view why) noexcept;
@@ -94,20 +96,22 @@ Status RpcServer::Impl::bind() {
 }
 
 void RpcServer::Impl::attend() noexcept {
-  for (unsigned i = 0; i < kEvents && events.next(event); ++i) on_event();
-  if (!lost.empty()) let_go();
+  for (unsigned i = 0; i < kEvents && events.next(event); ++i) {
+    if (on_event()) return;
+  }
 }
 
-void RpcServer::Impl::on_event() {
+/// @return whether it brought a client, which takes so long that the next event waits.
+bool RpcServer::Impl::on_event() {
   if (event.type == CmEventType::kConnectRequest) {
     const std::string_view trouble = welcome();
     if (!trouble.empty()) refuse(event.id, trouble);
-    return;
+    return trouble.empty();
   }
   Peer* peer = find(RpcClientId{raw(event.id)});
   if (peer == nullptr) {
     if (event.type == CmEventType::kServiceRequest) close(event.id);
-    return;
+    return false;
   }
   if (event.type == CmEventType::kEstablished && !peer->is_connected && !peer->is_gone) {
     peer->is_connected = true;
@@ -117,6 +121,7 @@ void RpcServer::Impl::on_event() {
   } else if (event.type != CmEventType::kTimewaitExit) {
     lose(*peer);
   }
+  return false;
 }
 
 /// A request for a connection. @return nothing if it is accepted; otherwise why not, and nothing is left of
@@ -135,7 +140,9 @@ std::string_view RpcServer::Impl::welcome() noexcept {
 std::string_view RpcServer::Impl::admit() {
   constexpr std::string_view kFull = "it has as many clients as it may have";
   if (!is_rpc_greeting(event.private_data())) return "it serves calls only, in its own version";
-  if (peers.size() >= cfg.clients) return kFull;
+  // Those of whom nothing but completions is left leave in this or the next poll().
+  const auto leaving = std::ranges::count(lost, 0U, &Peer::borrowed);
+  if (peers.size() - static_cast<std::size_t>(leaving) >= cfg.clients) return kFull;
   const MessageChannelAttr attr = rpc_channel(cfg.message_bytes, cfg.requests, cfg.loop);
   const std::uint64_t completions = (peers.size() + 1) * std::uint64_t{attr.completions()};
   if (completions > cm.device().limits().max_cqe) return kFull;
@@ -169,10 +176,9 @@ void RpcServer::Impl::lose(Peer& peer) noexcept {
   lost.push_back(&peer);
 }
 
-/// Those that are gone, once the application has none of their requests any more.
 void RpcServer::Impl::let_go() noexcept {
   std::erase_if(lost, [this](Peer* peer) {
-    if (peer->borrowed > 0) return false;
+    if (!peer->is_done_with()) return false;
     close(peer->id);
     forget(peer->id);
     return true;
@@ -257,7 +263,7 @@ Sent RpcServer::Impl::send(const RpcRequest& request, std::size_t bytes, RpcKind
   }
   RpcFrame{.kind = kind, .method = request.method, .call = raw(request.call)}.store(
       peer->place.first<RpcFrame::kBytes>());
-  const Sent sent = peer->channel.commit(framed(bytes));
+  const Sent sent = peer->is_gone ? Sent::kEnded : peer->channel.commit(framed(bytes));
   if (sent == Sent::kNoSlot || sent == Sent::kTooLong) return sent;
   peer->place = {};
   ++(sent == Sent::kOk ? counts.replies : counts.lost);
@@ -319,6 +325,7 @@ std::size_t RpcServer::poll(std::span<RpcRequest> out) noexcept {
     looked_at += taken;
     if (taken < most) break;
   }
+  if (!own.lost.empty()) own.let_go();
   return filled;
 }
 
@@ -379,6 +386,11 @@ std::uint32_t RpcServer::clients() const noexcept {
 CmAddress RpcServer::address_of(RpcClientId client) const noexcept {
   const Peer* peer = impl_->find(client);
   return peer != nullptr ? peer->address : CmAddress{};
+}
+
+std::uint32_t RpcServer::max_message(RpcClientId client) const noexcept {
+  const Peer* peer = impl_->find(client);
+  return peer != nullptr ? without_frame(peer->channel.max_message()) : 0;
 }
 
 const RpcServerCounts& RpcServer::counts() const noexcept {

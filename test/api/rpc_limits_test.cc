@@ -88,11 +88,76 @@ TEST_CASE("a place that was claimed is none any more when the connection is over
   server.reset();
   std::array<RpcReply, 1> none;
   REQUIRE(within(20s, [&] { return client.poll(none) == 0 && !client.is_connected(); }));
+  std::ranges::fill(place, std::byte{1});  // who does not know yet may write there
   CHECK(client.commit(1, 8, kLong, call) == Sent::kEnded);
+  CHECK(client.claim(8, place) == Sent::kEnded);
   server.emplace(world.listen({.at = {.port = port}}));
   settle(client, *server, [&] { return client.max_message() > 0; });
   CHECK(client.commit(1, 8, kLong, call) == Sent::kTooLong);
   CHECK(client.pending() == 0);
+}
+
+TEST_CASE("a place that was claimed is of its own connection, also when there is the next one", "[rpc]") {
+  World world;
+  std::optional<RpcServer> server(world.listen());
+  const std::uint16_t port = server->port();
+  RpcClient client = world.connect(*server, {.longest_pause = 5ms});
+  std::span<std::byte> place;
+  RpcCall call{};
+  REQUIRE(client.claim(8, place) == Sent::kOk);
+  server.reset();
+  std::array<RpcReply, 1> none;
+  REQUIRE(within(20s, [&] { return client.poll(none) == 0 && !client.is_connected(); }));
+  server.emplace(world.listen({.at = {.port = port}}));
+  settle(client, *server, [&] { return client.is_connected() && client.max_message() > 0; });
+  std::ranges::fill(place, std::byte{1});
+  CHECK(client.commit(1, 8, kLong, call) == Sent::kEnded);
+  REQUIRE(client.claim(8, place) == Sent::kOk);
+  CHECK(client.commit(1, 8, kLong, call) == Sent::kOk);
+  CHECK(client.pending() == 1);
+}
+
+TEST_CASE("what had arrived before a client went is told", "[rpc]") {
+  World world;
+  RpcServer server = world.listen();
+  std::optional<RpcClient> client(world.connect(server, {}));
+  settle(*client, server, [&] { return client->max_message() > 0 && server.clients() == 1; });
+  constexpr std::uint64_t kNotices = 20;
+  for (std::uint64_t i = 0; i < kNotices; ++i) REQUIRE(client->notify(1, {}) == Sent::kOk);
+  const std::uint64_t before = heard(world);
+  for (int i = 0; i < 1000; ++i) {  // they arrive while the server is busy with something else
+    world.joined.a.device.progress();
+    world.joined.b.device.progress();
+  }
+  client.reset();
+  hear(world, before, 1);  // the DREQ
+  std::array<RpcRequest, 4> requests;
+  REQUIRE(within(20s, [&] {
+    const std::size_t count = server.poll(requests);
+    for (const RpcRequest& one : std::span(requests).first(count)) CHECK(server.release(one));
+    return server.counts().requests == kNotices;
+  }));
+  CHECK(server.clients() == 0);
+}
+
+TEST_CASE("who comes when another one has just gone finds room", "[rpc]") {
+  World world;
+  RpcServer server = world.listen({.clients = 1});
+  std::optional<RpcClient> client(world.connect(server, {}));
+  std::optional<Result<RpcClient>> next;
+  const std::uint64_t before = heard(world);
+  std::atomic<bool> is_done = false;
+  std::thread thread([&] {
+    client.reset();
+    next.emplace(RpcClient::connect(world.cm_a, world.joined.a.pd, {.to = world.at(server)}));
+    is_done = true;
+  });
+  hear(world, before, 2);  // the DREQ, and the next REQ
+  std::array<RpcRequest, 1> none;
+  while (!is_done) CHECK(server.poll(none) == 0);
+  thread.join();
+  CHECK(next->has_value());
+  CHECK(server.counts().refused == 0);
 }
 
 TEST_CASE("a WRITE with immediate data is no message, and ends the connection", "[rpc]") {
