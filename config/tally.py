@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """Adds up test results: prints what failed and what was skipped, and last "N passed, N failed, N skipped".
 
-Usage: tally.py STEPS [LOG...] [--repeat NAME=LOG]...
+Usage: tally.py [--lines N] STEPS [LOG...] [--repeat NAME=LOG]...
 
-STEPS  lines "pass|fail|skip <tab> name <tab> reason", such as builds; one test each.
+STEPS  lines "pass|fail|skip <tab> name <tab> reason", such as builds; one test each. If there are not N, it fails.
 LOG    meson's JSON test log. A program that says how many cases it ran (Catch2, unittest, or by
        "N passed, N failed[, N skipped]") counts as so many tests, any other as one. It says why it skipped
        one by "skip NAME  REASON", and by "again NAME" that one had failed once, each a line.
 NAME   the same tests in another build, such as one with sanitizers: counted as one test if all pass;
        each failure counts.
 
+A log or STEPS that is cut off or cannot be read is a failure too.
 Fails if a test failed, none passed, or more than MOST_TWICE of a suite were tried twice.
 """
 import argparse
@@ -119,16 +120,19 @@ def add_program(tally, entry):
             tally.fail(name, tail, failed)
 
 
-def entries(log):
-    with open(log, encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines if line.strip()]
+def add_log(tally, log):
+    try:
+        with open(log, encoding="utf-8") as lines:
+            for line in filter(str.strip, lines):
+                add_program(tally, json.loads(line))
+    except (OSError, ValueError) as error:
+        tally.fail(log, f"cut off or unreadable: {error}")
 
 
 def add_repeat(tally, name, log):
     """A second run of tests that are counted already."""
     second = Tally()
-    for entry in entries(log):
-        add_program(second, entry)
+    add_log(second, log)
     for test, detail in second.failures:
         tally.failures.append((f"{name}: {test}", detail))
     tally.add(failed=second.failed)
@@ -141,8 +145,15 @@ def add_repeat(tally, name, log):
     print(f"{name}: {second.counts()} (counted as one)")
 
 
-def add_steps(tally, path):
-    for line in pathlib.Path(path).read_text(encoding="utf-8").splitlines():
+def add_steps(tally, path, wanted):
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        tally.fail(path, f"unreadable: {error}")
+        return
+    if wanted is not None and text.count("\n") != wanted:
+        tally.fail(path, f"{text.count(chr(10))} lines instead of {wanted}: is the disk full?")
+    for line in text.splitlines():
         outcome, name, reason = (line.split("\t") + ["", ""])[:3]
         if outcome == "pass":
             tally.add(passed=1)
@@ -177,12 +188,12 @@ def main():
     parser.add_argument("steps")
     parser.add_argument("logs", nargs="*")
     parser.add_argument("--repeat", action="append", default=[])
+    parser.add_argument("--lines", type=int)
     options = parser.parse_args()
     tally = Tally()
-    add_steps(tally, options.steps)
+    add_steps(tally, options.steps, options.lines)
     for log in options.logs:
-        for entry in entries(log):
-            add_program(tally, entry)
+        add_log(tally, log)
     for repeat in options.repeat:
         add_repeat(tally, *repeat.split("=", 1))
     return report(tally)

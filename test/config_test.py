@@ -9,7 +9,9 @@ import json
 import os
 import pathlib
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -37,10 +39,11 @@ class Scripts(unittest.TestCase):
         for name in names:
             shutil.copy(ROOT / "config" / name, self.folder / "config" / name)
 
-    def run_script(self, script, *words, cwd=".", **more):
+    def run_script(self, script, *words, cwd=".", prepare=None, **more):
         env = {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", **more}
         return subprocess.run([script, *map(str, words)], cwd=self.folder / cwd, env=env,
-                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS)
+                              stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS,
+                              preexec_fn=prepare)
 
 
 class Quickstart(Scripts):
@@ -72,6 +75,25 @@ class Quickstart(Scripts):
     def test_a_training_that_fails_is_not_tried_again(self):
         self.assertEqual(self.steps(TRAIN="22"), ["setup", "meson", "train", "ninja", "uroce"])
         self.assertEqual(self.steps(), ["setup", "ninja", "uroce"])
+
+    def test_a_folder_that_still_counts_is_trained(self):
+        self.steps()
+        (self.folder / "build/build.ninja").write_text("ARGS = -fprofile-generate\n")  # config/train was killed
+        self.assertEqual(self.steps(), ["setup", "train", "ninja", "uroce"])
+
+    def test_what_it_starts_is_let_in_and_demos_get_on_with_each_other(self):
+        self.copy_of_config("train")
+        self.put("bin/nproc", "echo 1")
+        self.put("uroce", "env -u CONFIG_LOCKED config/train; echo $? >second")
+        result = self.run_script("config/quickstart")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("going on without a profile: [train] error: two processes", result.stderr)
+        self.assertEqual((self.folder / "second").read_text(), "22\n", result.stderr)
+
+    def test_a_search_path_for_folders_does_not_lead_astray(self):
+        (self.folder / "astray/config").mkdir(parents=True)
+        result = self.run_script("config/quickstart", CDPATH=str(self.folder / "astray"))
+        self.assertEqual((result.returncode, result.stdout), (0, ""), result.stderr)
 
     def test_a_wrong_option_is_refused_before_the_build(self):
         self.assertEqual(self.steps("--quikc", status=2), [])
@@ -137,6 +159,16 @@ class Train(Scripts):
                     wanted = "-Dprofile=record\n-Dprofile=use\n" if build == self.folder / trained else ""
                     self.assertEqual(profiles, wanted, build)
 
+    def test_a_folder_that_still_counts_does_so_no_longer_on_one_core(self):
+        self.put("bin/nproc", "echo 1")
+        for text, profiles in (("", None), ("-fprofile-generate\n", "-Dprofile=none\n")):
+            with self.subTest(text=text):
+                build = self.build(pathlib.Path("build"))
+                (build / "build.ninja").write_text(text)
+                self.assertEqual(self.run_script("config/train").returncode, 22)
+                found = (build / "profile").read_text() if (build / "profile").exists() else None
+                self.assertEqual(found, profiles)
+
     def test_how_to_configure_is_said_for_where_it_is_called(self):
         (self.folder / "elsewhere").mkdir()
         result = self.run_script("../config/train", "build", cwd="elsewhere")
@@ -174,6 +206,75 @@ class Check(Scripts):
         result = self.run_script("config/check", "--suite", "unit", SETUP="1")
         self.assertEqual(result.returncode, 1, result.stderr)
         self.assertEqual(result.stdout.splitlines()[-1], "0 passed, 1 failed, 0 skipped")
+
+    def test_a_build_folder_that_cannot_be_written_is_told_first(self):
+        self.put("build/check", "")  # a file: root may write everywhere
+        result = self.run_script("config/check", "--suite", "unit")
+        self.assertEqual((result.returncode, result.stdout), (18, ""), result.stderr)
+        self.assertIn("sudo chown -R $USER build", result.stderr)
+        self.assertFalse((self.folder / "log").exists())
+
+    def test_a_failure_that_there_is_no_room_to_record_has_failed(self):
+        full = 256
+
+        def prepare():  # of no file more than 4 KiB
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (16 * full, 16 * full))
+
+        self.put("bin/ninja", f"yes 'pass\tno room\t--' | head -n {full} >build/check/steps; exit 1")
+        result = self.run_script("config/check", "--suite", "unit", prepare=prepare)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertEqual(result.stdout.splitlines()[-1], f"{full} passed, 1 failed, 0 skipped")
+        self.assertIn("failed: build/check/steps: ", result.stdout)
+
+    def test_a_log_that_is_cut_off_has_failed(self):
+        whole = '{"name": "uroce:unit / wire", "result": "OK", "stdout": "3 passed, 0 failed"}'
+        result = self.run_script("config/check", "--suite", "unit", STATUS="0", LOG=f"{whole}\n{whole[:30]}")
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertRegex(result.stdout.splitlines()[-1], r"^[45] passed, 1 failed, 0 skipped$")
+        self.assertIn("failed: build/meson-logs/tests.json: cut off", result.stdout)
+        self.assertEqual(result.stderr, "")
+
+    def test_an_empty_list_of_programs_is_not_everything(self):
+        log = '{"name": "uroce:unit / wire", "result": "OK", "stdout": "3 passed, 0 failed"}'
+        self.put("bench/compare.py", "")
+        self.put("bin/ninja", 'echo "$*" >>ninjas; mkdir -p build-fuzz/test/fuzz\n'
+                              "for n in frame loop cm; do ln -sf /bin/true build-fuzz/test/fuzz/${n}_fuzz; done")
+        self.put("config/targets.py", "exit 1")
+        result = self.run_script("config/check", STATUS="0", LOG=log)
+        self.assertEqual(result.returncode, 1, result.stdout)
+        self.assertRegex(result.stdout.splitlines()[-1], " passed, 1 failed, 0 skipped$")
+        self.assertIn("finds no program", result.stdout)
+
+    def test_only_one_works_in_a_clone(self):
+        self.put("config/setup", "echo setup >>log; [ ! -e told ] || exit 1\n"
+                                 "env -u CONFIG_LOCKED config/check --quick >told 2>&1; echo $? >second; exit 1")
+        self.run_script("config/check", "--suite", "unit")
+        told = (self.folder / "told").read_text()
+        self.assertEqual((self.folder / "second").read_text(), "14\n", told)
+        self.assertIn("another one works in this clone", told)
+        self.assertEqual((self.folder / "log").read_text(), "setup\n")
+
+    def test_what_stays_behind_does_not_lock_the_clone(self):
+        self.put("config/setup", "sleep 60 </dev/null >/dev/null 2>&1 &\necho $! >>behind; exit 1")
+        try:
+            for _ in range(2):
+                self.assertEqual(self.run_script("config/check", "--suite", "unit").returncode, 1)
+        finally:
+            for process in (self.folder / "behind").read_text().split():
+                os.kill(int(process), signal.SIGKILL)
+
+    def test_a_signal_tells_its_name(self):
+        def heeds_signals():  # what runs in the background, as this may, ignores some
+            for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+                signal.signal(number, signal.SIG_DFL)
+
+        self.put("config/setup", 'kill -"$NAME" "$(cat main)"; sleep 20')
+        for name, status in (("TERM", 143), ("HUP", 129), ("INT", 130)):
+            with self.subTest(name=name):
+                result = self.run_script("sh", "-c", "echo $$ >main; exec config/check --suite unit", NAME=name,
+                                         prepare=heeds_signals)
+                self.assertEqual(result.returncode, status, result.stderr)
 
     def seeds_of_soak(self, seconds):
         """{program and its kind: ranges of seeds of its runs}; each has at most as many as it shall do."""
