@@ -76,6 +76,7 @@ Result<std::shared_ptr<Device>> Device::open(DeviceSpec spec) {
   const ControlChannel::Scope scope(channel_of(device->memif_.get()));
   for (const auto step :
        {&Device::create, &Device::configure, &Device::set_up_queues, &Device::start, &Device::open_senders}) {
+    take_logged_error();  // of what went well all the same
     if (Status status = (device.get()->*step)(); !status) return status.error();
   }
   device->read_info();
@@ -86,21 +87,21 @@ Result<std::shared_ptr<Device>> Device::open(DeviceSpec spec) {
 }
 
 Error Device::failure(const std::string& what) const {
-  std::string said = take_last_log();
+  std::string said = take_logged_error();
   if (said.empty()) said = rte_strerror(rte_errno);
   const std::string hint = spec_.hint.empty() ? "" : "; " + spec_.hint;
   return Error{Errc::kSystem, "port \"" + spec_.text + "\": " + what + ": " + said + hint};
 }
 
 Status Device::create() {
-  take_last_log();
   const PacketSockets sockets(spec_.queues);
   // A PCI device that was named at the EAL's start is there already.
   if (rte_eth_dev_get_port_by_name(name_.text().c_str(), &id_) != 0) {
     rte_errno = -rte_eal_hotplug_add(spec_.bus.c_str(), name_.text().c_str(), spec_.arguments.c_str());
     if (rte_errno != 0 || rte_eth_dev_get_port_by_name(name_.text().c_str(), &id_) != 0) {
+      Error error = failure("DPDK cannot open it");
       rte_eal_hotplug_remove(spec_.bus.c_str(), name_.text().c_str());
-      return failure("DPDK cannot open it");
+      return error;
     }
   }
   exists_ = true;
@@ -167,7 +168,6 @@ Status Device::start() {
   if (rte_errno != 0 && !spec_.is_client)
     return failure("it does not start");  // a client waits for its server
   if (memif_ != nullptr) memif_->attach(id_);
-  take_last_log();
   return {};
 }
 

@@ -51,7 +51,12 @@ constexpr std::uint64_t kEalBytes = 16U << 20;
 
 struct LogCapture {
   std::mutex mutex;
-  std::string last_error;
+  std::string error;
+
+  void keep_first(std::string_view line) {
+    constexpr std::string_view kEal = "EAL: ";
+    if (error.empty() || (error.starts_with(kEal) && !line.starts_with(kEal))) error = line;
+  }
 };
 
 LogCapture& log_capture() {
@@ -70,7 +75,7 @@ ssize_t write_log(void*, const char* data, std::size_t bytes) {
   if (level <= static_cast<int>(RTE_LOG_ERR)) {
     LogCapture& capture = log_capture();
     const std::lock_guard lock(capture.mutex);
-    capture.last_error = line;
+    capture.keep_first(line);
   }
   return static_cast<ssize_t>(bytes);
 }
@@ -115,7 +120,7 @@ std::vector<std::string> eal_arguments(const EalNeeds& needs) {
 }
 
 Error eal_error(int code) {
-  std::string said = take_last_log();
+  std::string said = take_logged_error();
   if (said.empty()) said = rte_strerror(code);
   return Error{Errc::kSystem, "DPDK's EAL does not start: " + said};
 }
@@ -123,6 +128,8 @@ Error eal_error(int code) {
 /// The EAL pins the thread that starts it and gives its signal mask to its helpers: hence a thread of its
 /// own.
 Status run_eal_init(const EalNeeds& needs) {
+  static Status outcome;  // of the one rte_eal_init() that a process has
+  if (!outcome) return outcome;
   std::vector<std::string> arguments = eal_arguments(needs);
   std::vector<char*> argv;
   for (std::string& argument : arguments) argv.push_back(argument.data());
@@ -139,7 +146,7 @@ Status run_eal_init(const EalNeeds& needs) {
                                     ": raise the limit of processes (ulimit -u)"};
   }
   rmdir(rte_eal_get_runtime_dir());  // made in any case, used for nothing without a shared configuration
-  if (code != 0) return eal_error(code);
+  if (code != 0) return outcome = eal_error(code);
   rte_srand(std::random_device{}());  // DPDK's own seed is that of the program, which may have forked since
   return {};
 }
@@ -206,10 +213,10 @@ void enter_eal_thread() noexcept {
   registration.is_mine = rte_thread_register() == 0;  // without it: slower, no mbuf cache
 }
 
-std::string take_last_log() {
+std::string take_logged_error() {
   LogCapture& capture = log_capture();
   const std::lock_guard lock(capture.mutex);
-  return std::exchange(capture.last_error, {});
+  return std::exchange(capture.error, {});
 }
 
 }  // namespace uroce::drivers::dpdk

@@ -24,7 +24,7 @@ struct EalNeeds {
 /// started on a thread of its own.
 /// @return kNoHugepages before the EAL would complain, kUnsupported for a PCI device after a start without
 /// PCI,
-///         kSystem with the EAL's own words.
+///         kSystem with the EAL's own words; the same ones ever after, as it starts once or not at all.
 Status start_eal(const EalNeeds& needs);
 
 /// What tells the EAL that it has one lcore, which may run on any of these CPUs: "--lcores=0@(2,5,6)". CPU 0
@@ -34,8 +34,8 @@ Status start_eal(const EalNeeds& needs);
 /// Makes the calling thread known to the EAL, which gives it mbuf caches. Undone when the thread ends.
 void enter_eal_thread() noexcept;
 
-/// The last error that EAL or a driver logged, and forgets it. Nothing is ever printed, unless UROCE_EAL_LOG
-/// is set.
-std::string take_last_log();
+/// The first error that was logged since the last call, and forgets it: a driver's before one of the EAL,
+/// which only follows it up. Nothing is ever printed, unless UROCE_EAL_LOG is set.
+std::string take_logged_error();
 
 }  // namespace uroce::drivers::dpdk

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstddef>
 #include <cstring>
 #include <ctime>
@@ -63,7 +64,7 @@ std::size_t uroce_dpdk_strlcat(char* target, const char* source, std::size_t siz
   return used + uroce_dpdk_strlcpy(target + used, source, size - used);
 }
 
-/// A number for the sockets of one port; called once per port.
+/// A number for the sockets of one port, where the kernel gives none; called once per port.
 int uroce_af_packet_group() {
   unsigned short number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number) number = static_cast<unsigned short>(getpid());
@@ -74,7 +75,11 @@ int uroce_af_packet_group() {
 /// sockets.
 int uroce_dpdk_socket(int domain, int type, int protocol) {
   const auto fd = static_cast<int>(syscall(SYS_socket, domain, type | SOCK_CLOEXEC, protocol));
-  if (domain == AF_PACKET) uroce::drivers::dpdk::PacketSockets::note(fd);
+  if (domain == AF_PACKET && !uroce::drivers::dpdk::PacketSockets::note(fd)) {
+    close(fd);
+    errno = ENOMEM;
+    return -1;
+  }
   return fd;
 }
 

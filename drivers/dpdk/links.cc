@@ -45,8 +45,8 @@ Result<DeviceSpec> describe_af_packet(PortSpec spec, const PortOptions& options)
   if (!link_mtu) return link_mtu.error();
 
   // The driver addresses frames as one array: they must fill their blocks without a gap, hence powers of two.
-  // A ring slot starts with the kernel's header (TPACKET2_HDRLEN, 52 bytes, and alignment). Larger frames are
-  // dropped unseen.
+  // A ring slot starts with the kernel's header (TPACKET2_HDRLEN, 52 bytes, and alignment). The kernel cuts
+  // larger frames to their slot: their ICRC is wrong then, and counted so.
   constexpr std::uint32_t kSlotHeader = 96;
   const std::uint32_t longest = std::min(interface->mtu, kMaxLinkMtu);
   const std::uint32_t smallest = std::bit_ceil(frame_bytes(longest) + kSlotHeader);
@@ -207,8 +207,9 @@ Result<DeviceSpec> describe_vhost_user(PortSpec spec, const PortOptions& options
     auto lock = lock_directory_of(spec.argument);
     if (!lock) return lock.error();
     device.lock = std::move(*lock);
-    const Holder holder = find_holder(spec.argument, SOCK_STREAM);
-    if (Status status = take_over(spec.argument, holder, spec.text); !status) return status.error();
+    const auto holder = find_holder(spec.argument, SOCK_STREAM);
+    if (!holder) return holder.error();
+    if (Status status = take_over(spec.argument, *holder, spec.text); !status) return status.error();
   }
   device.queues = std::min(options.queues, 8U);
   device.is_two_ended = true;

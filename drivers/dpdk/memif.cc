@@ -27,10 +27,11 @@ Result<bool> settle_role(const std::string& path, std::string_view role, const s
     return Error{Errc::kConfig,
                  "port \"" + text + "\": role=" + std::string(role) + " is none of server, client, auto"};
   }
-  if (role == "client") return true;
-  const Holder holder = find_holder(path, SOCK_SEQPACKET);
-  if (holder == Holder::kAlive && role == "auto") return true;
-  if (Status status = take_over(path, holder, text); !status) return status.error();
+  const auto holder = find_holder(path, SOCK_SEQPACKET);
+  if (!holder) return holder.error();
+  const bool is_client = role == "client" || (role == "auto" && *holder == Holder::kAlive);
+  if (is_client && *holder != Holder::kForbidden) return true;
+  if (Status status = take_over(path, *holder, text); !status) return status.error();
   return false;
 }
 

@@ -2,6 +2,7 @@
 
 #include <linux/if_packet.h>
 
+#include <cstring>
 #include <new>
 
 namespace uroce::drivers::dpdk {
@@ -28,18 +29,42 @@ PacketSockets::~PacketSockets() {
   noting = nullptr;
 }
 
-void PacketSockets::note(int fd) noexcept {
-  if (noting == nullptr || fd < 0) return;
+bool PacketSockets::note(int fd) noexcept {
+  if (noting == nullptr || fd < 0) return true;
   try {
     noting->opened_.push_back(fd);
-  } catch (const std::bad_alloc&) {  // its loop looks by itself
+  } catch (const std::bad_alloc&) {
+    return false;
   }
+  return true;
 }
 
 int PacketSockets::set(int fd, int level, int name, const void* value, socklen_t size) noexcept {
   const bool is_group = level == SOL_PACKET && name == PACKET_FANOUT;
-  if (is_group && noting != nullptr && noting->is_single_) return 0;
-  return setsockopt(fd, level, name, value, size);
+  if (!is_group || noting == nullptr || size != sizeof(unsigned))
+    return setsockopt(fd, level, name, value, size);
+  if (noting->is_single_) return 0;
+  unsigned wanted = 0;
+  std::memcpy(&wanted, value, sizeof wanted);
+  return noting->join_group(fd, wanted);
+}
+
+/// @param wanted  the driver's number, and above it how frames are shared out
+int PacketSockets::join_group(int fd, unsigned wanted) noexcept {
+  constexpr unsigned kNumber = 0xffff;
+  constexpr unsigned kUnused = PACKET_FANOUT_FLAG_UNIQUEID << 16;
+  const unsigned sharing = wanted & ~kNumber;
+  const unsigned fresh = sharing | kUnused;
+  if (!group_ && setsockopt(fd, SOL_PACKET, PACKET_FANOUT, &fresh, sizeof fresh) == 0) {
+    unsigned made = 0;
+    socklen_t size = sizeof made;
+    if (getsockopt(fd, SOL_PACKET, PACKET_FANOUT, &made, &size) != 0) return -1;
+    group_ = made & kNumber;
+    return 0;
+  }
+  if (!group_) group_ = wanted & kNumber;  // a kernel before 4.12
+  const unsigned joined = sharing | *group_;
+  return setsockopt(fd, SOL_PACKET, PACKET_FANOUT, &joined, sizeof joined);
 }
 
 std::vector<int> PacketSockets::receiving() const {

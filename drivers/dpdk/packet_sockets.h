@@ -3,6 +3,7 @@
 
 #include <sys/socket.h>
 
+#include <optional>
 #include <vector>
 
 namespace uroce::drivers::dpdk {
@@ -22,14 +23,19 @@ class PacketSockets {
   /// Those that receive, by queue: they are open and bound to an interface.
   [[nodiscard]] std::vector<int> receiving() const;
 
-  /// What the driver calls in place of socket(2).
-  static void note(int fd) noexcept;
+  /// Of each that the driver gets from socket(2). @return false without memory to note it: it is not to be
+  /// used then, or those after it would count as another queue's.
+  [[nodiscard]] static bool note(int fd) noexcept;
   /// What the driver calls in place of setsockopt(2). A single socket becomes no fanout group: the kernel
-  /// would look for the addresses in each frame to choose one of one.
+  /// would look for the addresses in each frame to choose one of one. A group has the number that the kernel
+  /// finds unused.
   static int set(int fd, int level, int name, const void* value, socklen_t size) noexcept;
 
  private:
+  int join_group(int fd, unsigned wanted) noexcept;
+
   bool is_single_;
+  std::optional<unsigned> group_;  ///< its number, once a socket has made it
   std::vector<int> opened_;
 };
 

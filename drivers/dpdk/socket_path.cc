@@ -65,7 +65,7 @@ Result<DirectoryLock> lock_directory_of(const std::string& path) {
   return lock;
 }
 
-Holder find_holder(const std::string& path, int type) {
+Result<Holder> find_holder(const std::string& path, int type) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0) return Holder::kNobody;
   if (!S_ISSOCK(status.st_mode)) return Holder::kNotASocket;
@@ -73,8 +73,10 @@ Holder find_holder(const std::string& path, int type) {
   address.sun_family = AF_UNIX;
   path.copy(address.sun_path, sizeof address.sun_path - 1);
   const int fd = socket(AF_UNIX, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return Error{Errc::kSystem, "cannot ask who serves " + path + ": " + std::strerror(errno)};
   const int code = connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ? 0 : errno;
-  if (fd >= 0) close(fd);
+  close(fd);
+  if (code == EACCES || code == EPERM) return Holder::kForbidden;
   return code == ECONNREFUSED ? Holder::kDead : code == ENOENT ? Holder::kNobody : Holder::kAlive;
 }
 
@@ -89,6 +91,9 @@ Status take_over(const std::string& path, Holder holder, const std::string& text
       return Error{Errc::kNameInUse, port + "a live process serves " + path +
                                          "; be its client (role=client), or take another name; see: fuser " +
                                          path};
+    case Holder::kForbidden:
+      return Error{Errc::kPermission, port + path + " belongs to another user; run both ends as the same " +
+                                          "one, or take another name"};
     case Holder::kDead:
       if (unlink(path.c_str()) == 0 || errno == ENOENT) return {};
       return Error{Errc::kPermission, port + path + " is stale but cannot be removed; run: sudo rm " + path};

@@ -3,6 +3,7 @@
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -68,6 +69,17 @@ void check_silent(const Outcome& outcome) {
 bool hides_hugepages() {
   return unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
          mount("none", "/sys/kernel/mm/hugepages", "tmpfs", MS_RDONLY, nullptr) == 0;
+}
+
+/// @return the limit as it was
+rlimit leave_no_descriptors() {
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const int next = dup(0);
+  close(next);
+  const rlimit files{.rlim_cur = static_cast<rlim_t>(next), .rlim_max = before.rlim_max};
+  if (setrlimit(RLIMIT_NOFILE, &files) != 0) abort();
+  return before;
 }
 
 std::string temporary_folder() {
@@ -152,6 +164,43 @@ TEST_CASE("a memif name held by a live server is refused, a dead server's is tak
   std::filesystem::remove_all(folder);
 }
 
+TEST_CASE("a memif socket of another user is refused to every role", "[eal][errors]") {
+  if (getuid() != 0) return skip("only root may become another user");
+  const std::string folder = temporary_folder();
+  const std::string path = folder + "/link.sock";
+  constexpr uid_t kNobody = 65534;
+  if (chown(folder.c_str(), kNobody, kNobody) != 0) abort();
+  sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const int server = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  REQUIRE(bind(server, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+  REQUIRE(listen(server, 1) == 0);
+  REQUIRE(chmod(path.c_str(), 0600) == 0);
+  for (const char* role : {"auto", "client", "server"}) {
+    CAPTURE(role);
+    const Outcome outcome = outcome_of("memif:" + path + ",role=" + role, true, [] {
+      if (setresuid(kNobody, kNobody, kNobody) != 0) abort();
+    });
+    CHECK(outcome.code == code(Errc::kPermission));
+    CHECK_THAT(outcome.text, Catch::Contains(path + " belongs to another user; run both ends as the same"));
+    check_silent(outcome);
+  }
+  close(server);
+  std::filesystem::remove_all(folder);
+}
+
+TEST_CASE("a device that does not open gives its driver's reason, not what the EAL says after it",
+          "[eal][errors]") {
+  const std::string folder = temporary_folder();
+  const Outcome outcome = outcome_of("virtio_user:" + folder + "/x.sock");
+  CHECK(outcome.code == code(Errc::kSystem));
+  CHECK_THAT(outcome.text, Catch::Contains(std::strerror(ENOENT)) &&
+                               Catch::Contains("; is the vhost-user backend running") &&
+                               !Catch::Contains("EAL: "));
+  check_silent(outcome);
+  std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("a memif socket that cannot be is refused with the reason", "[eal][errors]") {
   const std::string folder = temporary_folder();
   std::ofstream(folder + "/file") << "text";
@@ -220,12 +269,7 @@ TEST_CASE("a device's name is taken as long as its port is open", "[eal][errors]
 TEST_CASE("a memif for which there is no descriptor left says so", "[eal][errors]") {
   const std::string folder = temporary_folder();
   Child child([&](const Report& report) {
-    rlimit files{};
-    getrlimit(RLIMIT_NOFILE, &files);
-    const int next = dup(0);
-    close(next);
-    files.rlim_cur = static_cast<rlim_t>(next);
-    if (setrlimit(RLIMIT_NOFILE, &files) != 0) abort();
+    leave_no_descriptors();
     const auto port = open_port("memif:" + folder + "/x.sock");
     report.line(port ? "open" : port.error().text);
     return 0;
@@ -258,6 +302,22 @@ TEST_CASE("a thread that EAL's start does not get is an error, and can be there 
   CHECK_THAT(child.next_line(in_seconds(5)), Catch::Contains("ulimit -u"));
   CHECK(child.next_line(in_seconds(5)) == "heard");
   CHECK(child.next_line(in_seconds(20)) == "open");
+}
+
+TEST_CASE("an EAL that has failed to start gives the same reason to each port after", "[eal][errors]") {
+  Child child([](const Report& report) {
+    const rlimit files = leave_no_descriptors();
+    const auto refused = open_port("ring");
+    report.line(refused ? "open" : refused.error().text);
+    if (setrlimit(RLIMIT_NOFILE, &files) != 0) abort();
+    const auto again = open_port("ring");
+    report.line(again ? "open" : again.error().text);
+    return 0;
+  });
+  const std::string reason = child.next_line(in_seconds(20));
+  CAPTURE(reason);
+  CHECK_THAT(reason, Catch::Contains("DPDK's EAL does not start: ") && !Catch::Contains("already called"));
+  CHECK(child.next_line(in_seconds(20)) == reason);
 }
 
 TEST_CASE("starting EAL leaves the caller's affinity and the loaded libraries alone", "[eal][errors]") {

@@ -1,5 +1,7 @@
+#include <arpa/inet.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
 #include <net/if.h>
-#include <netpacket/packet.h>
 #include <poll.h>
 #include <sched.h>
 #include <sys/socket.h>
@@ -20,6 +22,7 @@
 #include <thread>
 
 #include "drivers/dpdk/interface.h"
+#include "drivers/dpdk/packet_sockets.h"
 #include "drivers/registry.h"
 #include "eal/frames.h"
 #include "eal/requirement.h"
@@ -77,6 +80,34 @@ TEST_CASE("af_packet carries frames of every size up to MTU 4200 both ways", "[e
 TEST_CASE("af_packet carries frames on an ordinary interface", "[eal][af_packet]") {
   check_echo("af_packet:a1500", "af_packet:b1500", 1514);
   check_echo("af_packet:a1500,ring=on", "af_packet:b1500,ring=on", 1514);
+}
+
+TEST_CASE("the sockets of an af_packet port are a fanout group of their own", "[eal][af_packet]") {
+  using drivers::dpdk::PacketSockets;
+  const unsigned wanted = PACKET_FANOUT_HASH << 16 | 0x1234U;  // by two processes that draw the same number
+  constexpr unsigned kNumber = 0xffff;
+  std::vector<int> fds;
+  std::vector<unsigned> numbers;
+  for (int port = 0; port < 2; ++port) {
+    const PacketSockets sockets(2);
+    for (int queue = 0; queue < 2; ++queue) {
+      fds.push_back(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0));
+      sockaddr_ll address{};
+      address.sll_family = AF_PACKET;
+      address.sll_protocol = htons(ETH_P_ALL);
+      address.sll_ifindex = static_cast<int>(if_nametoindex("a1500"));
+      REQUIRE(bind(fds.back(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0);
+      REQUIRE(PacketSockets::set(fds.back(), SOL_PACKET, PACKET_FANOUT, &wanted, sizeof wanted) == 0);
+      unsigned made = 0;
+      socklen_t size = sizeof made;
+      REQUIRE(getsockopt(fds.back(), SOL_PACKET, PACKET_FANOUT, &made, &size) == 0);
+      numbers.push_back(made & kNumber);
+    }
+  }
+  CHECK(numbers[0] == numbers[1]);
+  CHECK(numbers[2] == numbers[3]);
+  CHECK(numbers[0] != numbers[2]);
+  for (const int fd : fds) close(fd);
 }
 
 TEST_CASE("af_xdp carries frames up to MTU 1500 both ways", "[eal][af_xdp]") {
