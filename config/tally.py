@@ -3,7 +3,8 @@
 
 Usage: tally.py [--lines N] STEPS [LOG...] [--repeat NAME=LOG]...
 
-STEPS  lines "pass|fail|skip <tab> name <tab> reason", such as builds; one test each. If there are not N, it fails.
+STEPS  lines "pass|fail|skip <tab> name <tab> reason", such as builds; one test each. If there are
+       not N, it fails.
 LOG    meson's JSON test log. A program that says how many cases it ran (Catch2, unittest, or by
        "N passed, N failed[, N skipped]") counts as so many tests, any other as one. It says why it skipped
        one by "skip NAME  REASON", and by "again NAME" that one had failed once, each a line.

@@ -78,7 +78,8 @@ class Quickstart(Scripts):
 
     def test_a_folder_that_still_counts_is_trained(self):
         self.steps()
-        (self.folder / "build/build.ninja").write_text("ARGS = -fprofile-generate\n")  # config/train was killed
+        # config/train was killed
+        (self.folder / "build/build.ninja").write_text("ARGS = -fprofile-generate\n")
         self.assertEqual(self.steps(), ["setup", "train", "ninja", "uroce"])
 
     def test_what_it_starts_is_let_in_and_demos_get_on_with_each_other(self):
@@ -239,7 +240,8 @@ class Check(Scripts):
         log = '{"name": "uroce:unit / wire", "result": "OK", "stdout": "3 passed, 0 failed"}'
         self.put("bench/compare.py", "")
         self.put("bin/ninja", 'echo "$*" >>ninjas; mkdir -p build-fuzz/test/fuzz\n'
-                              "for n in frame loop cm; do ln -sf /bin/true build-fuzz/test/fuzz/${n}_fuzz; done")
+                              "for n in frame loop cm; do "
+                              "ln -sf /bin/true build-fuzz/test/fuzz/${n}_fuzz; done")
         self.put("config/targets.py", "exit 1")
         result = self.run_script("config/check", STATUS="0", LOG=log)
         self.assertEqual(result.returncode, 1, result.stdout)
@@ -248,7 +250,8 @@ class Check(Scripts):
 
     def test_only_one_works_in_a_clone(self):
         self.put("config/setup", "echo setup >>log; [ ! -e told ] || exit 1\n"
-                                 "env -u CONFIG_LOCKED config/check --quick >told 2>&1; echo $? >second; exit 1")
+                                 "env -u CONFIG_LOCKED config/check --quick >told 2>&1; "
+                                 "echo $? >second; exit 1")
         self.run_script("config/check", "--suite", "unit")
         told = (self.folder / "told").read_text()
         self.assertEqual((self.folder / "second").read_text(), "14\n", told)
@@ -272,8 +275,8 @@ class Check(Scripts):
         self.put("config/setup", 'kill -"$NAME" "$(cat main)"; sleep 20')
         for name, status in (("TERM", 143), ("HUP", 129), ("INT", 130)):
             with self.subTest(name=name):
-                result = self.run_script("sh", "-c", "echo $$ >main; exec config/check --suite unit", NAME=name,
-                                         prepare=heeds_signals)
+                result = self.run_script("sh", "-c", "echo $$ >main; exec config/check --suite unit",
+                                         NAME=name, prepare=heeds_signals)
                 self.assertEqual(result.returncode, status, result.stderr)
 
     def seeds_of_soak(self, seconds):
