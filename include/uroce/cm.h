@@ -92,6 +92,10 @@ class CmChannel {
   /// be the only one, and shares it no longer. RDMA_OPTION_ID_REUSEADDR.
   /// @return kBadState of one that listens, or that is bound and shares it.
   Status share_port(CmId id, bool shares);
+  /// Whether one that is bound to :: leaves IPv4 to another id of the same port: as IPV6_V6ONLY, RFC
+  /// 3493 5.3; RDMA_OPTION_ID_AFONLY. No, unless it is said.
+  /// @return kBadState of one that listens or asks.
+  Status set_v6_only(CmId id, bool is_only);
   /// Bound to any address and a free port unless bind() was called.
   /// @param backlog  requests that may wait for accept() or reject()
   Status listen(CmId id, unsigned backlog);

@@ -108,7 +108,7 @@ Status Agent::bind(CmId id, const CmAddress& address) {
   if (!address.ip.is_unspecified() && !host_.is_own(address.ip)) {
     return Error{Errc::kNotFound, to_string(address.ip) + " is no address of this port"};
   }
-  auto port = bindings_.take((*c)->space, address, id, random_, (*c)->shares_port);
+  auto port = bindings_.take((*c)->space, address, id, random_, (*c)->port_use);
   if (!port) return port.error();
   (*c)->local = {address.ip, *port};
   (*c)->is_bound = true;
@@ -122,8 +122,16 @@ Status Agent::share_port(CmId id, bool shares) {
   const bool is_new = c->state == State::kIdle && !c->is_bound;
   if (!is_new && (!shares || c->state == State::kListen))
     return Error{Errc::kBadState, "a port is shared before somebody listens there"};
-  c->shares_port = shares;
-  if (c->is_bound) bindings_.share(c->space, c->local.port, id, shares);
+  c->port_use.shares = shares;
+  if (c->is_bound) bindings_.change(c->space, c->local.port, id, c->port_use);
+  return {};
+}
+
+Status Agent::set_v6_only(CmId id, bool is_only) {
+  auto c = in(id, State::kIdle, "which family it is for is said before somebody listens there");
+  if (!c) return c.error();
+  (*c)->port_use.is_v6_only = is_only;
+  if ((*c)->is_bound) bindings_.change((*c)->space, (*c)->local.port, id, (*c)->port_use);
   return {};
 }
 

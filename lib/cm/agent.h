@@ -80,6 +80,7 @@ class Agent {
   Result<CmId> create(PortSpace space);
   Status bind(CmId id, const CmAddress& address);
   Status share_port(CmId id, bool shares);
+  Status set_v6_only(CmId id, bool is_only);
   Status listen(CmId id, unsigned backlog);
   /// @param path  towards `ask.to`
   Status connect(CmId id, const CmConnect& ask, const AhAttr& path, const Gid& source, Ticks now);

@@ -133,8 +133,8 @@ CmId Agent::listener_of(std::uint64_t service, const Gid& destination, bool is_d
   return bindings_.find(space, static_cast<std::uint16_t>(service), [&](CmId id) {
     const Conversation* c = find(id);
     if (c == nullptr || c->state != State::kListen) return false;
-    return c->local.ip.is_zero() || c->local.ip == destination ||
-           (c->local.ip.is_unspecified() && destination.is_v4());
+    if (c->local.ip.is_zero()) return !c->port_use.is_v6_only || !destination.is_v4();
+    return c->local.ip == destination || (c->local.ip.is_unspecified() && destination.is_v4());
   });
 }
 

@@ -10,18 +10,24 @@
 
 namespace uroce::cm {
 
+/// How an id has its port.
+struct PortUse {
+  bool shares = false;      ///< with others that do
+  bool is_v6_only = false;  ///< where its address is ::, IPv4 is for others
+};
+
 /// Ports in use, by port space.
 ///
 /// Threads: one at a time.
 class Bindings {
  public:
   /// Takes `address.port` for `id`, or a free one if it is 0. Two may have a port if neither has the other's
-  /// IP address nor any, or if both share it.
+  /// IP address nor any of its family, or if both share it.
   /// @return kNameInUse, kLimit if all ports are taken.
   Result<std::uint16_t> take(PortSpace space, const CmAddress& address, CmId id, Random& random,
-                             bool shares = false);
-  /// From now on `id` shares the port that it has, or no longer.
-  void share(PortSpace space, std::uint16_t port, CmId id, bool shares) noexcept;
+                             PortUse use = {});
+  /// From now on `id` has the port that it has so.
+  void change(PortSpace space, std::uint16_t port, CmId id, PortUse use) noexcept;
   /// Makes the port that `id` has its own, unless it shares it with another one now.
   [[nodiscard]] bool claim(PortSpace space, std::uint16_t port, CmId id) noexcept;
   void release(PortSpace space, std::uint16_t port, CmId id) noexcept;
@@ -41,7 +47,7 @@ class Bindings {
   struct Holder {
     CmId id{};
     Gid ip;
-    bool shares = false;
+    PortUse use{};
   };
   /// Whether none but those that `wanted` shares with has its place.
   [[nodiscard]] bool is_free(PortSpace space, std::uint16_t port, const Holder& wanted) const;

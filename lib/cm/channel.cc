@@ -98,6 +98,9 @@ Status CmChannel::bind(CmId id, const CmAddress& address) {
 Status CmChannel::share_port(CmId id, bool shares) {
   return impl_->cm.call([&](cm::Agent& agent, Ticks) { return agent.share_port(id, shares); });
 }
+Status CmChannel::set_v6_only(CmId id, bool is_only) {
+  return impl_->cm.call([&](cm::Agent& agent, Ticks) { return agent.set_v6_only(id, is_only); });
+}
 Status CmChannel::listen(CmId id, unsigned backlog) {
   return impl_->cm.call([&](cm::Agent& agent, Ticks) { return agent.listen(id, backlog); });
 }

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/time.h"
+#include "cm/bindings.h"
 #include "uroce/cm_types.h"
 #include "wire/cm_mad.h"
 
@@ -48,7 +49,7 @@ struct Conversation {
   CmAddress local;
   CmAddress remote;
   bool is_bound = false;  ///< holds local.port
-  bool shares_port = false;
+  PortUse port_use{};
   bool ended = false;          ///< the event that says so has been told
   bool refused = false;        ///< `last` is the REJ, for those who ask again
   bool is_remembered = false;  ///< in timewait, of a request that has led to no connection

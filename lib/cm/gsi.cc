@@ -136,7 +136,7 @@ bool Gsi::is_ready(Peer& peer) {
   return peer.resolved;
 }
 
-/// Where there is no room, it is he for whom most waits that gets no more.
+/// Where there is no room, he for whom most waits gets no more, or the first of it goes.
 /// @return whether it waits.
 bool Gsi::keep(Peer& peer, const wire::Mad& mad, Time until) {
   const auto same = std::ranges::find(peer.waiting, mad, &Waiting::mad);
@@ -165,7 +165,6 @@ void Gsi::drop(Peer& peer, std::size_t count) {
 void Gsi::forget(Peer& peer, std::size_t count) {
   waiting_ -= count;
   peer.waiting.erase(peer.waiting.begin(), peer.waiting.begin() + static_cast<std::ptrdiff_t>(count));
-  if (peer.waiting.empty()) peer.waiting = {};  // nor does its memory stay
 }
 
 /// Whether an address is known is asked the more seldom, the longer it is not.
@@ -185,9 +184,11 @@ void Gsi::send_waiting(Peer& peer, Time now) {
   std::size_t sent = 0;
   while (sent < peer.waiting.size() && is_ready(peer) && post(peer, peer.waiting[sent].mad)) ++sent;
   forget(peer, sent);
-  const auto stays = [now](const Waiting& one) { return one.until > now; };
-  const auto late = std::stable_partition(peer.waiting.begin(), peer.waiting.end(), std::not_fn(stays));
-  drop(peer, static_cast<std::size_t>(late - peer.waiting.begin()));
+  const std::size_t late =
+      std::erase_if(peer.waiting, [now](const Waiting& one) { return one.until <= now; });
+  waiting_ -= late;
+  dropped_ += late;
+  if (peer.waiting.empty()) peer.waiting.shrink_to_fit();
 }
 
 std::string Gsi::trouble(const AhAttr& to) const {

@@ -89,12 +89,13 @@ class File {
     body.ps = space;
     return ask<rdma_ucm_create_id_resp>(RDMA_USER_CM_CMD_CREATE_ID, body).id;
   }
-  int bind(std::uint32_t id, const char* ip, std::uint16_t port) const {
+  int bind(std::uint32_t id, const sockaddr_in6& at) const {
     rdma_ucm_bind_ip body{};
     body.id = id;
-    body.addr = address(ip, port);
+    body.addr = at;
     return say(RDMA_USER_CM_CMD_BIND_IP, body);
   }
+  int bind(std::uint32_t id, const char* ip, std::uint16_t port) const { return bind(id, address(ip, port)); }
   rdma_ucm_query_route_resp query(std::uint32_t id) const {
     rdma_ucm_query body{};
     body.id = id;

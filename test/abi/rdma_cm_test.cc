@@ -280,7 +280,7 @@ TEST_CASE("what the kernel refuses is refused", "[abi][rdmacm]") {
   CHECK(file.set_option(id, RDMA_OPTION_ID_TOS, &value, 4) == EINVAL);
   CHECK(file.set_option(id, RDMA_OPTION_ID_TOS, &value, 1) == 0);
   CHECK(file.set_option(id, RDMA_OPTION_ID_AFONLY, &value, 1) == EINVAL);
-  CHECK(file.set_option(id, RDMA_OPTION_ID_AFONLY, &value, 4) == 0);
+  CHECK(file.set_option(id, RDMA_OPTION_ID_AFONLY, &value, 4) == EINVAL);  // it has an address
   CHECK(file.set_option(id, RDMA_OPTION_ID_ACK_TIMEOUT, &value, 4) == EINVAL);
   CHECK(file.set_option(id, RDMA_OPTION_ID_ACK_TIMEOUT, &value, 1) == 0);
   const std::uint32_t datagrams = file.create(2, RDMA_PS_UDP);
@@ -346,6 +346,22 @@ TEST_CASE("whoever has asked, or is asked, has nothing to end before there is a 
   REQUIRE(accept(file, request.id, 3, peer.qp->qp_num) == 0);  // it goes on
   CHECK(file.next().event == (space == RDMA_PS_UDP ? kEstablished : kConnectResponse));
   CHECK(end(id) == 0);
+}
+
+TEST_CASE("listeners of all addresses of one family each have one port", "[abi][rdmacm]") {
+  // As tgtd's
+  const Own own;
+  const File file;
+  const std::uint32_t value = 1;
+  const std::uint32_t four = file.create(1);
+  const std::uint32_t six = file.create(2);
+  REQUIRE(file.bind(four, "0.0.0.0", 7000) == 0);
+  CHECK(file.bind(six, address_v6("::", 7000)) == EADDRINUSE);
+  CHECK(file.set_option(six, RDMA_OPTION_ID_AFONLY, &value, 4) == 0);
+  REQUIRE(file.bind(six, address_v6("::", 7000)) == 0);
+  CHECK(file.listen(six) == 0);
+  CHECK(file.listen(four) == 0);
+  CHECK(file.set_option(six, RDMA_OPTION_ID_AFONLY, &value, 4) == EINVAL);
 }
 
 TEST_CASE("ids that all reuse an address are bound to one port, and the last of them can listen there",

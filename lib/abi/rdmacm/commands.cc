@@ -280,11 +280,13 @@ int Ucm::set_option(const Call& call) {
   }
   if (cmd.level != RDMA_OPTION_ID) return ENOSYS;
   std::uint8_t value = 0;
+  int wide = 0;
   const bool is_int = cmd.optname == RDMA_OPTION_ID_REUSEADDR || cmd.optname == RDMA_OPTION_ID_AFONLY;
   const bool is_known =
       is_int || cmd.optname == RDMA_OPTION_ID_TOS || cmd.optname == RDMA_OPTION_ID_ACK_TIMEOUT;
   if (is_known && cmd.optlen != (is_int ? sizeof(int) : sizeof value)) return EINVAL;
   std::memcpy(&value, reinterpret_cast<const void*>(cmd.optval), sizeof value);
+  if (is_int) std::memcpy(&wide, reinterpret_cast<const void*>(cmd.optval), sizeof wide);
   switch (cmd.optname) {
     case RDMA_OPTION_ID_TOS:
       id->traffic_class = value;
@@ -294,21 +296,27 @@ int Ucm::set_option(const Call& call) {
       id->ack_timeout = value;
       return 0;
     case RDMA_OPTION_ID_REUSEADDR:
-      return share_port(*id, cmd);
+      return share_port(*id, wide != 0);
     case RDMA_OPTION_ID_AFONLY:
-      return 0;
+      return id->is_resolved ? EINVAL : set_v6_only(*id, wide != 0);
     default:
       return ENOSYS;
   }
 }
 
-int Ucm::share_port(UcmId& id, const rdma_ucm_set_option& cmd) {
-  int value = 0;
-  std::memcpy(&value, reinterpret_cast<const void*>(cmd.optval), sizeof value);
+int Ucm::share_port(UcmId& id, bool shares) {
   if (id.cm.has_value()) {
-    if (Status done = channel_->share_port(*id.cm, value != 0); !done) return to_errno(done.error().code);
+    if (Status done = channel_->share_port(*id.cm, shares); !done) return to_errno(done.error().code);
   }
-  id.shares_port = value != 0;
+  id.shares_port = shares;
+  return 0;
+}
+
+int Ucm::set_v6_only(UcmId& id, bool is_only) {
+  if (id.cm.has_value()) {
+    if (Status done = channel_->set_v6_only(*id.cm, is_only); !done) return to_errno(done.error().code);
+  }
+  id.is_v6_only = is_only;
   return 0;
 }
 

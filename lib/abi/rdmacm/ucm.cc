@@ -308,6 +308,7 @@ Status Ucm::give_cm_id(UcmId& id) {
   auto made = channel_->create_id(id.space);
   if (!made) return made.error();
   if (id.shares_port) (void)channel_->share_port(*made, true);  // it is new
+  if (id.is_v6_only) (void)channel_->set_v6_only(*made, true);
   id.cm = *made;
   by_cm_id_[raw(*made)] = &id;
   return {};

@@ -43,6 +43,7 @@ struct UcmId {
   bool has_route = false;
   bool has_peer = false;  ///< has asked one, or been asked
   bool shares_port = false;
+  bool is_v6_only = false;
   bool tells_ece = false;  ///< the program named options; else the peer's are not its business
   std::uint8_t traffic_class = 0;
   std::optional<std::uint8_t> ack_timeout;  ///< of its QP, code; 0: none; unset: the manager's
@@ -160,7 +161,8 @@ class Ucm {
   int listen(const Call& call);
   int init_qp_attr(const Call& call);
   int set_option(const Call& call);
-  int share_port(UcmId& id, const rdma_ucm_set_option& cmd);
+  int share_port(UcmId& id, bool shares);
+  int set_v6_only(UcmId& id, bool is_only);
   int migrate_id(const Call& call);
   [[nodiscard]] std::optional<CmAddress> on_port(std::optional<CmAddress> address, const UcmId* from) const;
   int bind_id(UcmId& id, const CmAddress& address);

@@ -42,6 +42,38 @@ TEST_CASE("a port is shared by different addresses only", "[cm][bindings]") {
   ports.bindings.release(PortSpace::kTcp, 1234, CmId{8});  // nobody's
 }
 
+TEST_CASE("who is for IPv6 only leaves IPv4 to another one", "[cm][bindings]") {
+  // RFC 3493 5.3
+  const Gid six = *Gid::parse("fd00::1");
+  Station a;
+  const auto listener = [&](const Gid& ip, bool is_v6_only) {
+    const CmId id = a.make();
+    CHECK(a.agent.set_v6_only(id, is_v6_only));
+    const Status bound = a.agent.bind(id, {ip, kPort});
+    if (!bound) CHECK(bound.error().code == Errc::kNameInUse);
+    return bound && a.agent.listen(id, 1) ? id : CmId{};
+  };
+  const CmId any4 = listener(kAny4, false);
+  REQUIRE(any4 != CmId{});
+  CHECK(listener({}, false) == CmId{});
+  const CmId any6 = listener({}, true);
+  REQUIRE(any6 != CmId{});
+  CHECK(listener(kAny4, true) == CmId{});
+  CHECK(listener({}, true) == CmId{});
+  CHECK(a.agent.set_v6_only(any6, false).error().code == Errc::kBadState);
+  a.in(peer_req());
+  CHECK(a.event(CmEventType::kConnectRequest).listener == any4);
+  auto req = peer_req(2, Qpn{2});
+  req.private_data = with_ip<92>("", six, six);
+  a.in(req);
+  CHECK(a.event(CmEventType::kConnectRequest).listener == any6);
+  a.agent.close(any4, a.now);
+  auto late = peer_req(3, Qpn{3});
+  a.sent.clear();
+  a.in(late);
+  CHECK(a.out<wire::CmRej>().reason == static_cast<std::uint16_t>(CmReject::kInvalidServiceId));
+}
+
 TEST_CASE("a port is shared by those who all want that, until one of them listens alone", "[cm][bindings]") {
   Station a;
   const auto bound = [&](bool shares) {
