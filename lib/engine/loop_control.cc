@@ -47,6 +47,10 @@ void PollLoop::detach(const Gid& group, unsigned owner, QueuePair* member, Ticks
   if (listener_ != nullptr) listener_->leave(group, now);
 }
 
+void PollLoop::leave_groups(Ticks now) noexcept {
+  if (listener_ != nullptr) listener_->end(now);
+}
+
 /// Control: may allocate.
 /// @param is_marked  by switches on the way (ECN)
 transport::Path& PollLoop::path_to(const AhAttr& to, bool is_marked) {

@@ -39,7 +39,6 @@ PollLoop::PollLoop(LoopPlace place, port::Port& port, const Addresses& addresses
 }
 
 PollLoop::~PollLoop() {
-  if (listener_ != nullptr) listener_->end(now_);
   port_.leave_fetching_to(nullptr);
 }
 

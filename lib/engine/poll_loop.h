@@ -122,6 +122,8 @@ class PollLoop {
   /// The GID table has changed; no index means another GID than before. The first loop of a device throws
   /// bad_alloc, and nothing has changed then; the others do not.
   void set_addresses(Addresses addresses, Ticks now);
+  /// The device goes: switches hear of it. There is no iteration after that.
+  void leave_groups(Ticks now) noexcept;
 
   /// An address handle; its Ethernet address is asked for at once.
   void add_handle(AhId id, std::uint32_t pd, const AhAttr& attr, Ticks now);

@@ -145,6 +145,7 @@ Device::Impl::~Impl() {
   for (auto& runner : runners) runner->stop();
   runners.clear();
   if (!loops.empty()) append_counters(config.counters, config.port, [this] { return counters(); });
+  for (auto& loop : loops) loop->leave_groups(clock.now());
   loops.clear();
   if (async_fd >= 0) close(async_fd);
 }
