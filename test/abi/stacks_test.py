@@ -46,7 +46,7 @@ FABRIC = tuple(f"fi_pingpong -p {endpoint} -c -I 100 -S {size}" for endpoint, si
 QPERF = "qperf -t 1 -cm 1 HOST " + " ".join((
     "rc_lat", "rc_bw", "rc_bi_bw", "rc_rdma_read_lat", "rc_rdma_read_bw", "rc_rdma_write_lat",
     "rc_rdma_write_bw"))
-MPIRUN = "mpirun --allow-run-as-root --oversubscribe --mca btl ^openib"
+MPIRUN = "mpirun.openmpi --allow-run-as-root --oversubscribe --mca btl ^openib"
 MPI = (
     f"{MPIRUN} --mca pml cm --mca mtl ofi --mca mtl_ofi_provider_include verbs;ofi_rxm",
     f"{MPIRUN} --mca pml ucx -x UCX_TLS=rc_verbs,ud_verbs,self",
@@ -144,7 +144,7 @@ class Runner(programs_test.Runner):
         if not program.exists():
             source = self.folder / "mpi.c"
             source.write_text(MPI_PROGRAM, encoding="ascii")
-            subprocess.run(["mpicc", "-O1", "-o", str(program), str(source)], check=True)
+            subprocess.run(["mpicc.openmpi", "-O1", "-o", str(program), str(source)], check=True)
         if isinstance(self.link, links.Shm):
             return self.alone("wrong messages: 0\n", f"{command} -n {self.link.ends} {program}",
                               MPI_SECONDS)
@@ -177,7 +177,7 @@ def last_lines(output):
 
 def missing(command):
     """The package to install, or None."""
-    needed = ["mpirun", "mpicc"] if command.startswith("mpirun") else [
+    needed = ["mpirun.openmpi", "mpicc.openmpi"] if command.startswith("mpirun") else [
         next(word for word in words_of(command) if word != "env" and "=" not in word)]
     for program in needed:
         if shutil.which(program) is None:
