@@ -39,7 +39,7 @@ alone() {
   local here status=0
   here=$(pwd -P)
   [ "${CONFIG_LOCKED:-}" != "$here" ] || return 0
-  exec 9<.
+  exec 9<config
   flock --nonblock --conflict-exit-code 14 9 || status=$?
   [ $status -ne 14 ] || fail 14 "another one works in this clone, $here; wait until it has ended, or take another clone"
   export CONFIG_LOCKED=$here

@@ -197,7 +197,7 @@ Status Worker::send(const Json& request) {
   if (pid_ < 0) return Error{.code = Errc::kPeer, .text = fmt::format("{} is gone", name_)};
   if (send_message(fd_, request)) return {};
   if (is_readable(fd_, 0)) {
-    if (const Json last = receive_message(fd_); last.is_object()) return error_of(last);
+    if (const Json last = receive_message(fd_); last.contains("error")) return error_of(last);
   }
   return death();
 }

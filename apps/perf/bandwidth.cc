@@ -29,6 +29,15 @@ Status unexpected(const Json&) {
   return Error{.code = Errc::kPeer, .text = "the peer ended the test too early"};
 }
 
+/// What has been measured, if it is known without the peer's part.
+Result<Bandwidth> until_now(const Session& session, Bandwidth result, Part part, Error why) {
+  const TestSpec& spec = session.spec();
+  const bool is_known = part == Part::kMeasured && spec.is_reliable() && !spec.bidirectional;
+  if (!is_known || result.messages == 0) return why;
+  result.ended = std::move(why);
+  return result;
+}
+
 Result<Bandwidth> measure_part(Session& session, std::uint32_t size, Part part, const OnSecond& on_second) {
   Stream stream(session, size, part);
   Seconds seconds(part == Part::kMeasured ? session.spec().seconds : 0, kSecond);
@@ -41,15 +50,11 @@ Result<Bandwidth> measure_part(Session& session, std::uint32_t size, Part part, 
   if (auto ready = session.hear(kAnswerNs); !ready) return ready.error();
   stream.start();
   seconds.begin(stream.time());
-  if (auto sent = run_until(session, stream, has_sent_all, unexpected); !sent) {
-    const bool is_known =
-        part == Part::kMeasured && session.spec().is_reliable() && !session.spec().bidirectional;
-    Bandwidth until_now = stream.result();
-    until_now.ended = sent.error();
-    return is_known && until_now.messages > 0 ? until_now : Result<Bandwidth>(sent.error());
-  }
+  if (auto sent = run_until(session, stream, has_sent_all, unexpected); !sent)
+    return until_now(session, stream.result(), part, sent.error());
   Bandwidth result = stream.result();
-  if (auto said = session.say({{"done", stream.totals()}}); !said) return said.error();
+  if (auto said = session.say({{"done", stream.totals()}}); !said)
+    return until_now(session, result, part, said.error());
   Json answer;
   const auto on_answer = [&](const Json& news) {
     answer = news;
@@ -59,7 +64,7 @@ Result<Bandwidth> measure_part(Session& session, std::uint32_t size, Part part, 
   if (auto done = run_until(
           session, stream, [&] { return stream.has_received_all(); }, on_answer);
       !done) {
-    return done.error();
+    return until_now(session, result, part, done.error());
   }
   if (session.spec().bidirectional) stream.check_memory();
   result.lost = stream.lost() + answer.value("lost", std::uint64_t{0});

@@ -44,12 +44,12 @@ Status drive(Session& session, Results& results) {
       auto one = measure_latency(session, size, on_second);
       if (!one) return one.error();
       results.latency.emplace_back(size, std::move(*one));
-      if (const auto& ended = results.latency.back().second.ended; ended && !is_stopped()) return *ended;
+      if (const auto& ended = results.latency.back().second.ended) return is_stopped() ? Status{} : *ended;
     } else {
       auto one = measure_bandwidth(session, size, on_second);
       if (!one) return one.error();
       results.bandwidth.emplace_back(size, *one);
-      if (one->ended && !is_stopped()) return *one->ended;
+      if (one->ended) return is_stopped() ? Status{} : *one->ended;
     }
   }
   if (!is_stopped()) (void)session.say({{"end", true}});  // else nothing has come to its end

@@ -15,6 +15,9 @@ struct Results {
 
   [[nodiscard]] bool empty() const noexcept { return latency.empty() && bandwidth.empty(); }
   [[nodiscard]] std::uint64_t data_errors() const;
+  /// Whether no test ended before its time. Of one that did, not all data were looked at: the peer has not
+  /// said what it found.
+  [[nodiscard]] bool is_whole() const;
 };
 
 /// -U and -H: each sample on a line, as perftest prints them. Those in order of size are within 0.4 %.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "apps/commands.h"
@@ -55,7 +56,8 @@ void print_text(const char* what, std::span<const std::byte> data) {
 /// What a client has seen.
 struct Tally {
   Histogram ns;
-  std::uint64_t errors = 0;  ///< rounds whose data differ
+  std::uint64_t errors = 0;      ///< rounds whose data differ
+  std::optional<Error> ended{};  ///< before its time, and why
 
   [[nodiscard]] Json to_json(const Config& config, const Options& options, const CmAddress& peer) const {
     const auto usec = [](std::optional<double> value) { return value ? Json(*value / 1000) : Json(); };
@@ -70,16 +72,18 @@ struct Tally {
                 {"max_us", usec(static_cast<double>(ns.max()))},
                 {"verified", options.verify},
                 {"data_errors", errors}});
+    if (ended) all["ended"] = ended->text;
     return all;
   }
 
   [[nodiscard]] std::string text(const Options& options, const CmAddress& peer) const {
     const auto p99 = ns.sound_percentile(99, 1);
     return fmt::format(
-        "{} round trips of {} bytes with {}: min {:.1f}, p50 {:.1f}, p99 {}, max {:.1f} us{}\n", ns.count(),
+        "{} round trips of {} bytes with {}: min {:.1f}, p50 {:.1f}, p99 {}, max {:.1f} us{}\n{}", ns.count(),
         options.size, to_string(peer), static_cast<double>(ns.min()) / 1000, ns.percentile(50) / 1000,
         p99 ? fmt::format("{:.1f}", *p99 / 1000) : "n/a", static_cast<double>(ns.max()) / 1000,
-        options.verify ? ", data verified" : "");
+        options.verify ? ", data verified" : "",
+        ended ? fmt::format("ended before its time: {}\n", ended->text) : "");
   }
 };
 
@@ -124,6 +128,7 @@ int run_client(Cm& cm, const Options& options, bool json) {
   const auto asked = ask_all(**side, options, tally);
   (*side)->disconnect();
   if (!asked && tally.ns.count() == 0) return fail(asked.error());
+  if (!asked) tally.ended = asked.error();
   if (json) {
     fmt::print("{}\n", to_text(tally.to_json(cm.device().config(), options, *to), 2));
   } else {

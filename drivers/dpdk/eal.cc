@@ -10,15 +10,19 @@
 #include <unistd.h>
 #include <xdp/libxdp.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
 #include <random>
+#include <string>
 #include <string_view>
 #include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/eventfd.h"
@@ -49,19 +53,24 @@ constexpr std::uint64_t kNoHugeMib = 1024;
 /// What EAL and drivers need beside the mbufs.
 constexpr std::uint64_t kEalBytes = 16U << 20;
 
-struct LogCapture {
-  std::mutex mutex;
-  std::string error;
-
-  void keep_first(std::string_view line) {
-    constexpr std::string_view kEal = "EAL: ";
-    if (error.empty() || (error.starts_with(kEal) && !line.starts_with(kEal))) error = line;
+/// Of this thread: a loop's memif client tells many times a second that its server is not there. Without a
+/// destructor, as threads log until they have ended.
+struct FirstError {
+  [[nodiscard]] std::string_view text() const noexcept { return {bytes.data(), size}; }
+  void take(std::string_view line) noexcept {
+    size = std::min(line.size(), bytes.size());
+    std::copy_n(line.data(), size, bytes.data());
   }
-};
 
-LogCapture& log_capture() {
-  static auto* capture = new LogCapture;  // lives as long as the EAL's threads
-  return *capture;
+  std::array<char, 256> bytes;
+  std::size_t size;
+};
+constinit thread_local FirstError first_error{};
+
+void keep_first(std::string_view line) noexcept {
+  constexpr std::string_view kEal = "EAL: ";
+  const std::string_view before = first_error.text();
+  if (before.empty() || (before.starts_with(kEal) && !line.starts_with(kEal))) first_error.take(line);
 }
 
 ssize_t write_log(void*, const char* data, std::size_t bytes) {
@@ -72,11 +81,7 @@ ssize_t write_log(void*, const char* data, std::size_t bytes) {
   while (!line.empty() && line.back() == '\n') line.remove_suffix(1);
   if (line.empty()) return static_cast<ssize_t>(bytes);
   const int level = rte_log_cur_msg_loglevel();  // -1 outside of rte_log()
-  if (level <= static_cast<int>(RTE_LOG_ERR)) {
-    LogCapture& capture = log_capture();
-    const std::lock_guard lock(capture.mutex);
-    capture.keep_first(line);
-  }
+  if (level <= static_cast<int>(RTE_LOG_ERR)) keep_first(line);
   return static_cast<ssize_t>(bytes);
 }
 
@@ -119,8 +124,7 @@ std::vector<std::string> eal_arguments(const EalNeeds& needs) {
   return arguments;
 }
 
-Error eal_error(int code) {
-  std::string said = take_logged_error();
+Error eal_error(int code, std::string said) {
   if (said.empty()) said = rte_strerror(code);
   return Error{Errc::kSystem, "DPDK's EAL does not start: " + said};
 }
@@ -136,17 +140,19 @@ Status run_eal_init(const EalNeeds& needs) {
   argv.push_back(nullptr);
 
   int code = 0;
+  std::string said;
   try {
     const NoSignals signals;
     std::thread([&] {
       if (rte_eal_init(static_cast<int>(arguments.size()), argv.data()) < 0) code = rte_errno;
+      said = take_logged_error();
     }).join();
   } catch (const std::system_error& error) {
     return Error{Errc::kSystem, std::string("a thread to start DPDK's EAL: ") + error.what() +
                                     ": raise the limit of processes (ulimit -u)"};
   }
   rmdir(rte_eal_get_runtime_dir());  // made in any case, used for nothing without a shared configuration
-  if (code != 0) return outcome = eal_error(code);
+  if (code != 0) return outcome = eal_error(code, std::move(said));
   rte_srand(std::random_device{}());  // DPDK's own seed is that of the program, which may have forked since
   return {};
 }
@@ -214,9 +220,9 @@ void enter_eal_thread() noexcept {
 }
 
 std::string take_logged_error() {
-  LogCapture& capture = log_capture();
-  const std::lock_guard lock(capture.mutex);
-  return std::exchange(capture.error, {});
+  std::string said(first_error.text());
+  first_error.take({});
+  return said;
 }
 
 }  // namespace uroce::drivers::dpdk

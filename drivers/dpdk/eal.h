@@ -34,8 +34,8 @@ Status start_eal(const EalNeeds& needs);
 /// Makes the calling thread known to the EAL, which gives it mbuf caches. Undone when the thread ends.
 void enter_eal_thread() noexcept;
 
-/// The first error that was logged since the last call, and forgets it: a driver's before one of the EAL,
-/// which only follows it up. Nothing is ever printed, unless UROCE_EAL_LOG is set.
+/// The first error that this thread logged since the last call, and forgets it: a driver's before one of the
+/// EAL, which only follows it up. Nothing is ever printed, unless UROCE_EAL_LOG is set.
 std::string take_logged_error();
 
 }  // namespace uroce::drivers::dpdk

@@ -64,7 +64,7 @@ std::size_t uroce_dpdk_strlcat(char* target, const char* source, std::size_t siz
   return used + uroce_dpdk_strlcpy(target + used, source, size - used);
 }
 
-/// A number for the sockets of one port, where the kernel gives none; called once per port.
+/// A number for the sockets of one port; called once per port. The kernel's own takes its place.
 int uroce_af_packet_group() {
   unsigned short number = 0;
   if (getrandom(&number, sizeof number, 0) != sizeof number) number = static_cast<unsigned short>(getpid());

@@ -54,17 +54,13 @@ int PacketSockets::join_group(int fd, unsigned wanted) noexcept {
   constexpr unsigned kNumber = 0xffff;
   constexpr unsigned kUnused = PACKET_FANOUT_FLAG_UNIQUEID << 16;
   const unsigned sharing = wanted & ~kNumber;
-  const unsigned fresh = sharing | kUnused;
-  if (!group_ && setsockopt(fd, SOL_PACKET, PACKET_FANOUT, &fresh, sizeof fresh) == 0) {
-    unsigned made = 0;
-    socklen_t size = sizeof made;
-    if (getsockopt(fd, SOL_PACKET, PACKET_FANOUT, &made, &size) != 0) return -1;
-    group_ = made & kNumber;
-    return 0;
-  }
-  if (!group_) group_ = wanted & kNumber;  // a kernel before 4.12
-  const unsigned joined = sharing | *group_;
-  return setsockopt(fd, SOL_PACKET, PACKET_FANOUT, &joined, sizeof joined);
+  const unsigned asked = sharing | (group_ ? *group_ : kUnused);
+  if (setsockopt(fd, SOL_PACKET, PACKET_FANOUT, &asked, sizeof asked) != 0) return -1;
+  unsigned made = 0;
+  socklen_t size = sizeof made;
+  if (getsockopt(fd, SOL_PACKET, PACKET_FANOUT, &made, &size) != 0) return -1;
+  group_ = made & kNumber;
+  return 0;
 }
 
 std::vector<int> PacketSockets::receiving() const {

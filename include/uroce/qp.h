@@ -76,10 +76,9 @@ class Qp {
   /// datagram to the group that carries this QP's Q_Key completes one of its receives; so do those of other
   /// QPs of the device, and its own unless QpInitAttr::block_own_multicast says no. The device reports its
   /// membership by IGMP or MLD, in every VLAN that it has an address in, while any QP is attached; groups
-  /// that are never reported are 224.0.0.1, ff02::1 and those of neighbour discovery. To send, use an Ah with
-  /// the group as dgid and remote_qpn 0xffffff; that needs no attachment. Attaching again changes nothing;
-  /// destruction detaches. IBA 10.5,
-  /// ibv_attach_mcast(3).
+  /// that are never reported are 224.0.0.1, ff02::1 and IPv6 ones that stay within a node. To send, use an Ah
+  /// with the group as dgid and remote_qpn 0xffffff; that needs no attachment. Attaching again changes
+  /// nothing; destruction detaches. IBA 10.5, ibv_attach_mcast(3).
   ///
   /// @return kInvalid: not a UD QP, or not a group; kLimit: beyond Limits::max_mcast_grp or
   /// max_mcast_qp_attach; kNoMemory.

@@ -141,8 +141,10 @@ struct RpcServerAttr {
   CmAddress at{};                      ///< zero IP: all addresses; port 0: a free one
   std::uint32_t message_bytes = 2048;  ///< of the longest request or reply; both ends' is what counts
   std::uint32_t requests = 256;        ///< of a client that may have arrived and not been answered
-  std::uint32_t clients = 1024;  ///< at a time, with those that are gone and not done with; more are refused
-  unsigned loop = 0;             ///< which of the device's loops it belongs to
+  /// At a time, with those that are gone and of whom requests are not done with; more are refused. Those
+  /// whose end is not told yet may be as many again.
+  std::uint32_t clients = 1024;
+  unsigned loop = 0;  ///< which of the device's loops it belongs to
 };
 
 /// A client of a server, from its connection to the end of it.
@@ -209,9 +211,9 @@ class RpcServer {
   [[nodiscard]] std::uint16_t port() const noexcept;
   /// Clients that are connected.
   [[nodiscard]] std::uint32_t clients() const noexcept;
-  /// Where a client is; zero if it is gone.
+  /// Where a client is; zero if it is gone and all of it done with.
   [[nodiscard]] CmAddress address_of(RpcClientId client) const noexcept;
-  /// Bytes of the longest reply that a client takes; 0 until it has told, or if it is gone.
+  /// Bytes of the longest reply that a client takes; 0 until it has told, or as address_of().
   [[nodiscard]] std::uint32_t max_message(RpcClientId client) const noexcept;
   [[nodiscard]] const RpcServerCounts& counts() const noexcept;
 

@@ -143,7 +143,7 @@ Status Agent::listen(CmId id, unsigned backlog) {
   }
   const std::uint16_t port = (*c)->local.port;
   if (!bindings_.claim((*c)->space, port, id))
-    return Error{Errc::kNameInUse, "port " + std::to_string(port) + " is shared with another id: close that"};
+    return Error{Errc::kNameInUse, "port " + std::to_string(port) + " is of another id, too: close that"};
   (*c)->backlog = std::max(backlog, 1U);
   (*c)->state = State::kListen;
   return {};
@@ -497,10 +497,10 @@ void Agent::on_silence(Conversation& c, Ticks now) {
     tell(c, CmEventType::kDisconnected);
     return enter_timewait(c, now);
   }
-  if (c.state == State::kReqSent) say(c, timeout_reject(c, wire::CmAbout::kReq));
   CmEvent event = event_of(c, CmEventType::kUnreachable);
   event.text = to_string(c.remote) + " did not answer in time" + host_.trouble(c.path);
   tell(c, std::move(event));
+  if (c.state == State::kReqSent) say(c, timeout_reject(c, wire::CmAbout::kReq));
   if (c.state != State::kRepSent) return finish(c);
   say(c, timeout_reject(c, wire::CmAbout::kRep));
   begin_disconnect(c, now);  // it may be that only its RTUs were lost

@@ -22,7 +22,7 @@ struct PortUse {
 class Bindings {
  public:
   /// Takes `address.port` for `id`, or a free one if it is 0. Two may have a port if neither has the other's
-  /// IP address nor any of its family, or if both share it.
+  /// IP address nor all of them, or if both share it; one for all of IPv6 only is none for IPv4.
   /// @return kNameInUse, kLimit if all ports are taken.
   Result<std::uint16_t> take(PortSpace space, const CmAddress& address, CmId id, Random& random,
                              PortUse use = {});

@@ -85,9 +85,15 @@ int CmChannel::fd() {
 }
 
 Result<CmId> CmChannel::create_id(PortSpace space) {
-  return impl_->cm.call([&](cm::Agent& agent, Ticks) {
+  return impl_->cm.call([&](cm::Agent& agent, Ticks now) {
     auto id = agent.create(space);
-    if (id) impl_->cm.holders[raw(*id)] = {.channel = impl_.get()};
+    if (!id) return id;
+    try {
+      impl_->cm.holders[raw(*id)] = {.channel = impl_.get()};
+    } catch (const std::bad_alloc&) {
+      agent.close(*id, now);
+      throw;
+    }
     return id;
   });
 }
@@ -168,20 +174,20 @@ Status CmChannel::migrate(CmId id, CmChannel& to) {
   const auto found = impl_->cm.holders.find(raw(id));
   if (found == impl_->cm.holders.end())
     return Error{Errc::kInvalid, "no such connection id, or it is closed"};
-  Impl& from = *std::exchange(found->second.channel, to.impl_.get());
+  Impl& from = *found->second.channel;
   if (&from == to.impl_.get()) return {};
-  std::deque<CmEvent> kept;
-  for (CmEvent& event : std::exchange(from.events, {})) {
-    const bool moves = event.id == id || (event.listener == id && Cm::Impl::is_of_request(event.type));
-    if (moves && event.id != id) impl_->cm.holders[raw(event.id)].channel = to.impl_.get();
-    if (moves) {
-      to.impl_->push(std::move(event));
-    } else {
-      kept.push_back(std::move(event));
+  for (auto event = from.events.begin(); event != from.events.end();) {
+    const bool is_request = event->listener == id && Cm::Impl::is_of_request(event->type);
+    if (!is_request && event->id != id) {
+      ++event;
+      continue;
     }
+    to.impl_->push(CmEvent(*event));  // which may throw: what has not moved stays
+    if (is_request) impl_->cm.holders[raw(event->id)].channel = to.impl_.get();
+    event = from.events.erase(event);
+    from.after_taking();
   }
-  from.events = std::move(kept);
-  from.after_taking();
+  found->second.channel = to.impl_.get();
   return {};
 }
 

@@ -242,6 +242,7 @@ Sent RpcClient::Impl::send(RpcFrame frame, std::size_t bytes) noexcept {
   if (place.size() < framed(bytes)) return Sent::kTooLong;
   frame.store(place.first<RpcFrame::kBytes>());
   const Sent sent = line->channel.commit(framed(bytes));
+  lacks_room = sent == Sent::kNoSlot;
   if (sent == Sent::kOk) place = {};
   return sent;
 }
@@ -347,7 +348,7 @@ nanoseconds RpcClient::Impl::until_next(Ticks at) noexcept {
 /// As wait(), but for what has not come yet.
 bool RpcClient::Impl::sleep(nanoseconds timeout) {
   const Ticks at = now();
-  const nanoseconds next = std::min(until_next(at), lacks_room ? kNap : kNever);
+  const nanoseconds next = std::min(until_next(at), std::exchange(lacks_room, false) ? kNap : kNever);
   const nanoseconds longest = std::min(bounded(timeout), next);
   if (is_connected) return line->channel.wait(longest) || next <= bounded(timeout);
   const bool dials = line.has_value() && borrowed == 0;
@@ -416,7 +417,11 @@ Sent RpcClient::claim(std::size_t bytes, std::span<std::byte>& to) noexcept {
 
 Sent RpcClient::commit(std::uint16_t method, std::size_t bytes, nanoseconds timeout, RpcCall& call) noexcept {
   Impl& own = *impl_;
-  if (own.free_slots.empty()) return own.is_connected ? Sent::kNoSlot : Sent::kEnded;
+  if (own.free_slots.empty() && own.is_connected) return Sent::kNoSlot;
+  if (own.free_slots.empty()) {
+    own.drop_place();
+    return Sent::kEnded;
+  }
   const nanoseconds left = bounded(timeout);
   const Sent sent = own.send({.kind = RpcKind::kRequest,
                               .method = method,

@@ -22,7 +22,7 @@ constexpr std::string_view kNoMemory = "it has no memory for another client";
 
 /// A client. One that is gone stays until all that it sent before is told and done with.
 struct Peer {
-  [[nodiscard]] bool is_done_with() const noexcept { return borrowed == 0 && channel.has_ended(); }
+  [[nodiscard]] bool is_done_with() const noexcept { return borrowed == 0 && is_told; }
 
   CmId id{};
   CmAddress address;
@@ -30,6 +30,7 @@ struct Peer {
   std::uint32_t borrowed = 0;  // requests that the application has
   bool is_connected = false;
   bool is_gone = false;
+  bool is_told = false;          // nothing that arrived is left to be polled
   std::span<std::byte> place{};  // of the answer that was claimed
 };
 
@@ -80,6 +81,7 @@ struct RpcServer::Impl {
   // Of poll(), made once:
   CmEvent event;
   std::array<Wc, 16> wcs;
+  bool lacks_room = false;  // the last answer found no slot, and no event tells of one
 };
 
 // Clients
@@ -140,9 +142,9 @@ std::string_view RpcServer::Impl::welcome() noexcept {
 std::string_view RpcServer::Impl::admit() {
   constexpr std::string_view kFull = "it has as many clients as it may have";
   if (!is_rpc_greeting(event.private_data())) return "it serves calls only, in its own version";
-  // Those of whom nothing but completions is left leave in this or the next poll().
-  const auto leaving = std::ranges::count(lost, 0U, &Peer::borrowed);
-  if (peers.size() - static_cast<std::size_t>(leaving) >= cfg.clients) return kFull;
+  // Those of whom the application has nothing are about to leave; at most as many more clients at a time.
+  const auto leaving = static_cast<std::size_t>(std::ranges::count(lost, 0U, &Peer::borrowed));
+  if (peers.size() - std::min<std::size_t>(leaving, cfg.clients) >= cfg.clients) return kFull;
   const MessageChannelAttr attr = rpc_channel(cfg.message_bytes, cfg.requests, cfg.loop);
   const std::uint64_t completions = (peers.size() + 1) * std::uint64_t{attr.completions()};
   if (completions > cm.device().limits().max_cqe) return kFull;
@@ -209,8 +211,12 @@ bool RpcServer::Impl::take(const Wc& wc, RpcRequest& request) noexcept {
   if (known == by_qpn.end()) return false;
   Peer& peer = *known->second;
   Message message;
+  const bool had_ended = peer.channel.has_ended();
   const bool is_message = peer.channel.take(wc, message);
-  if (peer.channel.has_ended()) lose(peer);
+  if (peer.channel.has_ended()) {
+    lose(peer);
+    peer.is_told = peer.is_told || !wc.ok() || !had_ended;  // flushed behind what arrived, or a breach
+  }
   if (!is_message) return false;
   const auto frame = RpcFrame::load(message.data);
   if (!frame.has_value() || (frame->kind != RpcKind::kRequest && frame->kind != RpcKind::kNotice)) {
@@ -239,6 +245,7 @@ Sent RpcServer::Impl::claim(const RpcRequest& request, std::size_t bytes, std::s
   Peer* peer = owner_of(request);
   if (peer == nullptr) return Sent::kAnswered;
   const Sent claimed = peer->is_gone ? Sent::kEnded : peer->channel.claim(framed(bytes), peer->place);
+  lacks_room = claimed == Sent::kNoSlot;
   if (claimed == Sent::kOk) {
     to = peer->place.subspan(RpcFrame::kBytes);
     return Sent::kOk;
@@ -264,6 +271,7 @@ Sent RpcServer::Impl::send(const RpcRequest& request, std::size_t bytes, RpcKind
   RpcFrame{.kind = kind, .method = request.method, .call = raw(request.call)}.store(
       peer->place.first<RpcFrame::kBytes>());
   const Sent sent = peer->is_gone ? Sent::kEnded : peer->channel.commit(framed(bytes));
+  lacks_room = sent == Sent::kNoSlot;
   if (sent == Sent::kNoSlot || sent == Sent::kTooLong) return sent;
   peer->place = {};
   ++(sent == Sent::kOk ? counts.replies : counts.lost);
@@ -355,7 +363,8 @@ bool RpcServer::release(const RpcRequest& request) noexcept {
 bool RpcServer::wait(nanoseconds timeout) {
   Impl& own = *impl_;
   const bool runs_loop = own.cm.device().config().mode == Mode::kApp;
-  const auto end = std::chrono::steady_clock::now() + bounded(timeout);
+  const bool looks_again = std::exchange(own.lacks_room, false) && timeout > kLook;
+  const auto end = std::chrono::steady_clock::now() + (looks_again ? kLook : bounded(timeout));
   for (;;) {
     const nanoseconds left = std::max<nanoseconds>(end - std::chrono::steady_clock::now(), {});
     if (own.arrivals.wait(runs_loop ? std::min(left, kLook) : nanoseconds(0))) return true;
@@ -370,7 +379,7 @@ bool RpcServer::wait(nanoseconds timeout) {
     const bool has_news = own.cm.device().sleep(own.cfg.loop, fds, longest) > 0;
     own.arrivals.clear_event();
     if (has_news) return true;
-    if (left.count() == 0) return false;
+    if (left.count() == 0) return looks_again;
     if (is_blind) return true;
   }
 }

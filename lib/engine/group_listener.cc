@@ -107,8 +107,9 @@ std::unique_ptr<Membership> GroupListener::membership_in(std::uint16_t vlan, std
 bool GroupListener::is_wanted(const Gid& group, std::uint16_t vlan,
                               const Addresses& addresses) const noexcept {
   const auto& own = addresses.own();
-  return std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted& one) { return one.group == group; }) ||
-         std::any_of(own.begin(), own.end(), [&](const Address& one) {
+  if (std::any_of(wanted_.begin(), wanted_.end(), [&](const Wanted& one) { return one.group == group; }))
+    return true;
+  return port_.info().ends == 0 && std::any_of(own.begin(), own.end(), [&](const Address& one) {
            return is_solicited(one) && one.vlan == vlan && wire::solicited_node_group(one.gid) == group;
          });
 }

@@ -31,11 +31,11 @@ class GroupListener {
   /// One less.
   void leave(const Gid& group, Ticks now) noexcept;
   /// `changed` are going to be the device's addresses: groups are reported in VLANs that are new, and left in
-  /// those that go. Throws bad_alloc.
+  /// those that go, but not where others may want them: on interfaces of the kernel. Throws bad_alloc.
   void prepare(const Addresses& changed, Ticks now);
   /// The link is up again, maybe at another switch.
   void on_link_up(Ticks now) noexcept;
-  /// The device goes, and so do the groups: the listener is of no use any longer.
+  /// The device goes, and so do the groups, as in prepare(): the listener is of no use any longer.
   void end(Ticks now) noexcept;
 
   /// What a router or another listener says in a VLAN.

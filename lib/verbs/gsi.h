@@ -28,7 +28,7 @@ void run_gsi_loop(Device& device);
 Result<Qp> make_gsi_qp(Pd& pd, Cq& cq, const QpInitAttr& attr);
 
 /// The way to an address: from `source`, or from the first of the device's addresses that is on the same
-/// link, or may be routed.
+/// link, or in the gateway's prefix, or may be routed.
 /// @return kNotFound if no address of the device can reach it.
 Result<AhAttr> route_to(Device& device, const Gid& to, const Gid& source);
 [[nodiscard]] bool is_own_address(Device& device, const Gid& gid);

@@ -32,7 +32,8 @@ struct Speaker final : cm::AgentHost {
   }
   [[nodiscard]] CmId asker() {
     const CmId id = *agent.create(PortSpace::kTcp);
-    REQUIRE(agent.connect(id, {.to = {kHere, 9}, .terms = {.qpn = Qpn{2}}}, {.dgid = kHere}, kHere, now));
+    const CmConnect ask{.to = {kHere, 9}, .terms = {.qpn = Qpn{2}}, .timeout = std::chrono::seconds(20)};
+    REQUIRE(agent.connect(id, ask, {.dgid = kHere}, kHere, now));
     return id;
   }
 

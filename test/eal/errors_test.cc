@@ -169,7 +169,7 @@ TEST_CASE("a memif socket of another user is refused to every role", "[eal][erro
   const std::string folder = temporary_folder();
   const std::string path = folder + "/link.sock";
   constexpr uid_t kNobody = 65534;
-  if (chown(folder.c_str(), kNobody, kNobody) != 0) abort();
+  if (chown(folder.c_str(), kNobody, kNobody) != 0) return skip("there is but one user here");
   sockaddr_un address{.sun_family = AF_UNIX, .sun_path = {}};
   path.copy(address.sun_path, sizeof address.sun_path - 1);
   const int server = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
