@@ -218,7 +218,7 @@ class Results(Case):
     def test_who_loses_its_peer_tells_what_was_measured_until_then(self):
         for test in ("send_lat", "read_lat", "write_bw"):
             with self.subTest(test=test):
-                common = self.common(test, "-D", 600)
+                common = self.common(test, "-D", 600, "--verify")
                 with started(*common) as server, started(*common, "--json", "localhost") as client:
                     await_requests(server)
                     await_work(client)
@@ -226,9 +226,11 @@ class Results(Case):
                     out, err = client.communicate(timeout=SECONDS)
                     server.communicate(timeout=SECONDS)
                 self.assertEqual(client.returncode, PEER, err)
-                row = json.loads(out)["results"][0]
+                result = json.loads(out)
+                row = result["results"][0]
                 self.assertGreater(row["n_iterations"], 0)
                 self.assertIn(row["ended"], err)
+                self.assertIsNone(result["verified"])
 
     def test_the_rate_of_long_messages_is_as_exact_in_json_as_in_the_table(self):
         out, _ = self.pair("perf", "write_bw", "-s", 8 << 20, "-n", 20, "--json")
