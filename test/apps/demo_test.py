@@ -148,8 +148,8 @@ class Demo(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertEqual(result.stdout.count("uroce is"), 4)  # thrice in the head, once below
         self.assertIn("0 errors", result.stdout)
-        for words in ("perf send_lat --no-huge ", "perf send_lat --no-huge localhost ", "bench link --no-huge ",
-                      "--help\n"):
+        for words in ("perf send_lat --no-huge ", "perf send_lat --no-huge localhost ",
+                      "bench link --no-huge ", "--help\n"):
             self.assertIn(f"\n  {UROCE} {words}", result.stdout)  # as it was called
         self.assertNotIn("\x1b", result.stdout + result.stderr)
 
