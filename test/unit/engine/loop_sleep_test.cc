@@ -281,14 +281,20 @@ TEST_CASE("frames that others take first make an application leave the place", "
   World w;
   Sleeper sleeper(w);
   REQUIRE(comes_to_take(w, sleeper));
-  // One that polls all the time.
+  // One that polls all the time, when it has a core: on a busy machine that takes a while.
   std::atomic<bool> is_over{false};
   std::thread polls([&] {
     while (!is_over) static_cast<void>(w.runner.run_from_application());
   });
-  const unsigned before = sleeper.wakeups;
-  for (int i = 0; i < 500; ++i) REQUIRE(w.is_answered());
-  CHECK(sleeper.wakeups - before < 250);
+  const auto is_woken_by_few = [&] {
+    const unsigned before = sleeper.wakeups;
+    for (int i = 0; i < 500; ++i) REQUIRE(w.is_answered());
+    return sleeper.wakeups - before < 250;
+  };
+  const auto end = Time::now() + 10s;
+  bool has_left = false;
+  while (!has_left && Time::now() < end) has_left = is_woken_by_few();
+  CHECK(has_left);
   is_over = true;
   polls.join();
   CHECK(w.is_answered());  // the helper is back
