@@ -549,12 +549,6 @@ void Agent::unindex(Conversation& c) {
   drop(by_sidr_, SidrKey{c.path.dgid, c.remote_id});
 }
 
-/// A request that nobody could be told of.
-void Agent::unmake(Conversation& c) {
-  c.closed = true;
-  finish(c);
-}
-
 /// Messages to what is left of an id name that, not its port.
 void Agent::release_port(Conversation& c) {
   if (c.is_bound) bindings_.release(c.space, c.local.port, c.id);

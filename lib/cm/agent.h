@@ -1,6 +1,8 @@
 /// The communication manager's protocol.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -148,7 +150,6 @@ class Agent {
   void remember(Conversation& c, Ticks now);
   void finish(Conversation& c);
   void unindex(Conversation& c);
-  void unmake(Conversation& c);
   void release_port(Conversation& c);
   void forget(Conversation& c);
   void stop_waiting(Conversation& c);
@@ -160,6 +161,11 @@ class Agent {
   [[nodiscard]] wire::Mad timeout_reject(const Conversation& c, wire::CmAbout about) const;
 
   // agent_messages.cc
+  /// Tells of a request, which `index` makes known. What nobody can be told of, for want of memory, is not
+  /// kept.
+  template <std::size_t N, typename Index>
+  void announce(Conversation& c, CmEventType type, const std::array<std::byte, N>& private_data,
+                Index&& index);
   void on_req(const Received& in);
   void on_duplicate_req(Conversation& c, Ticks now);
   void on_rep(const Received& in);

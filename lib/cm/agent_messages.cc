@@ -166,6 +166,21 @@ bool Agent::end_stale(const Remote& qp, Ticks now) {
   return true;
 }
 
+template <std::size_t N, typename Index>
+void Agent::announce(Conversation& c, CmEventType type, const std::array<std::byte, N>& private_data,
+                     Index&& index) {
+  try {
+    index();
+    CmEvent event = event_of(c, type);
+    set_private(event, private_data, IpHeader::kSize);
+    tell(c, std::move(event));
+  } catch (const std::bad_alloc&) {
+    c.closed = true;
+    finish(c);
+    throw;
+  }
+}
+
 void Agent::on_req(const Received& in) {
   const auto req = wire::CmReq::parse(in.body);
   const Remote id{req.ca_guid, req.local_comm_id, in.from.dgid};
@@ -200,16 +215,10 @@ void Agent::on_req(const Received& in) {
   c->path_mtu = PathMtu{req.path_mtu};
   c->is_uroce = req.vendor_id == ece::kVendor;
   c->ack_timeout = c->is_uroce ? req.ack_timeout : std::min(req.ack_timeout, kKernelAckTimeout);
-  try {
+  announce(*c, CmEventType::kConnectRequest, req.private_data, [&] {
     by_remote_id_[id] = c->id;
     by_remote_qpn_[qp] = c->id;
-    CmEvent event = event_of(*c, CmEventType::kConnectRequest);
-    set_private(event, req.private_data, IpHeader::kSize);
-    tell(*c, std::move(event));
-  } catch (const std::bad_alloc&) {
-    unmake(*c);
-    throw;
-  }
+  });
 }
 
 /// IBA 12.9.8.3.1 ?: what was said is said again. The REP also where only the QP is known to have heard
@@ -464,15 +473,9 @@ void Agent::on_sidr_req(const Received& in) {
   c->transaction = in.header.transaction_id;
   c->remote_id = req.request_id;
   c->path = in.from;
-  try {
+  announce(*c, CmEventType::kServiceRequest, req.private_data, [&] {
     by_sidr_[{in.from.dgid, req.request_id}] = c->id;
-    CmEvent event = event_of(*c, CmEventType::kServiceRequest);
-    set_private(event, req.private_data, IpHeader::kSize);
-    tell(*c, std::move(event));
-  } catch (const std::bad_alloc&) {
-    unmake(*c);
-    throw;
-  }
+  });
 }
 
 void Agent::on_sidr_rep(const Received& in) {

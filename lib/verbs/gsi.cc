@@ -53,8 +53,12 @@ Result<AhAttr> route_to(Device& device, const Gid& to, const Gid& source) {
     return table.has_gateway(i) ? Way::kByGateway : Way::kRouted;
   };
   std::optional<std::size_t> found;
+  Way best = Way::kNone;
   for (std::size_t i = 0; i < own.size(); ++i) {
-    if (way(i) > (found.has_value() ? way(*found) : Way::kNone)) found = i;
+    if (const Way one = way(i); one > best) {
+      best = one;
+      found = i;
+    }
   }
   if (!found.has_value()) return no_route(own, to, source);
   return AhAttr{.dgid = to, .sgid_index = static_cast<std::uint32_t>(*found)};

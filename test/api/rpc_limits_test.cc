@@ -77,17 +77,29 @@ TEST_CASE("lengths beyond all memory are too long", "[rpc]") {
   server.release(request);
 }
 
-TEST_CASE("a place that was claimed is none any more when the connection is over", "[rpc]") {
+namespace {
+
+/// A client that has claimed a place, and whose server has gone since.
+struct ClaimedBefore {
+  ClaimedBefore() {
+    REQUIRE(client.claim(8, place) == Sent::kOk);
+    server.reset();
+    std::array<RpcReply, 1> none;
+    REQUIRE(within(20s, [&] { return client.poll(none) == 0 && !client.is_connected(); }));
+  }
   World world;
-  std::optional<RpcServer> server(world.listen());
-  const std::uint16_t port = server->port();
+  std::optional<RpcServer> server{world.listen()};
+  std::uint16_t port = server->port();
   RpcClient client = world.connect(*server, {.longest_pause = 5ms});
-  std::span<std::byte> place;
+  std::span<std::byte> place{};
+};
+
+}  // namespace
+
+TEST_CASE("a place that was claimed is none any more when the connection is over", "[rpc]") {
+  ClaimedBefore it;
+  auto& [world, server, port, client, place] = it;
   RpcCall call{};
-  REQUIRE(client.claim(8, place) == Sent::kOk);
-  server.reset();
-  std::array<RpcReply, 1> none;
-  REQUIRE(within(20s, [&] { return client.poll(none) == 0 && !client.is_connected(); }));
   std::ranges::fill(place, std::byte{1});  // who does not know yet may write there
   CHECK(client.commit(1, 8, kLong, call) == Sent::kEnded);
   CHECK(client.claim(8, place) == Sent::kEnded);
@@ -98,16 +110,9 @@ TEST_CASE("a place that was claimed is none any more when the connection is over
 }
 
 TEST_CASE("a place that was claimed is of its own connection, also when there is the next one", "[rpc]") {
-  World world;
-  std::optional<RpcServer> server(world.listen());
-  const std::uint16_t port = server->port();
-  RpcClient client = world.connect(*server, {.longest_pause = 5ms});
-  std::span<std::byte> place;
+  ClaimedBefore it;
+  auto& [world, server, port, client, place] = it;
   RpcCall call{};
-  REQUIRE(client.claim(8, place) == Sent::kOk);
-  server.reset();
-  std::array<RpcReply, 1> none;
-  REQUIRE(within(20s, [&] { return client.poll(none) == 0 && !client.is_connected(); }));
   server.emplace(world.listen({.at = {.port = port}}));
   settle(client, *server, [&] { return client.is_connected() && client.max_message() > 0; });
   std::ranges::fill(place, std::byte{1});

@@ -296,27 +296,20 @@ int Ucm::set_option(const Call& call) {
       id->ack_timeout = value;
       return 0;
     case RDMA_OPTION_ID_REUSEADDR:
-      return share_port(*id, wide != 0);
+      return set_flag(*id, &UcmId::shares_port, &CmChannel::share_port, wide != 0);
     case RDMA_OPTION_ID_AFONLY:
-      return id->is_resolved ? EINVAL : set_v6_only(*id, wide != 0);
+      if (id->is_resolved) return EINVAL;
+      return set_flag(*id, &UcmId::is_v6_only, &CmChannel::set_v6_only, wide != 0);
     default:
       return ENOSYS;
   }
 }
 
-int Ucm::share_port(UcmId& id, bool shares) {
+int Ucm::set_flag(UcmId& id, bool UcmId::*kept, Status (CmChannel::*command)(CmId, bool), bool value) {
   if (id.cm.has_value()) {
-    if (Status done = channel_->share_port(*id.cm, shares); !done) return to_errno(done.error().code);
+    if (Status done = ((*channel_).*command)(*id.cm, value); !done) return to_errno(done.error().code);
   }
-  id.shares_port = shares;
-  return 0;
-}
-
-int Ucm::set_v6_only(UcmId& id, bool is_only) {
-  if (id.cm.has_value()) {
-    if (Status done = channel_->set_v6_only(*id.cm, is_only); !done) return to_errno(done.error().code);
-  }
-  id.is_v6_only = is_only;
+  id.*kept = value;
   return 0;
 }
 

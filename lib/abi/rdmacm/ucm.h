@@ -161,8 +161,8 @@ class Ucm {
   int listen(const Call& call);
   int init_qp_attr(const Call& call);
   int set_option(const Call& call);
-  int share_port(UcmId& id, bool shares);
-  int set_v6_only(UcmId& id, bool is_only);
+  /// What the id is to be, and its CmId, if it has one.
+  int set_flag(UcmId& id, bool UcmId::*kept, Status (CmChannel::*command)(CmId, bool), bool value);
   int migrate_id(const Call& call);
   [[nodiscard]] std::optional<CmAddress> on_port(std::optional<CmAddress> address, const UcmId* from) const;
   int bind_id(UcmId& id, const CmAddress& address);
