@@ -41,12 +41,14 @@ Status pin_application(const Config& config, unsigned qps = 1);
 struct GiveWay {
   static constexpr std::uint32_t kNever = UINT32_MAX;
 
-  std::uint32_t after = kNever;  ///< polls in a row that found nothing; then after each further one
+  std::uint32_t after = kNever;  ///< polls in a row that found nothing, and again after as many
 
   [[nodiscard]] static constexpr GiveWay at_once_if(bool shared) noexcept {
     return {.after = shared ? 0 : kNever};
   }
-  [[nodiscard]] bool is_due(std::uint32_t polls) const noexcept { return polls >= after; }
+  [[nodiscard]] bool is_due(std::uint32_t polls) const noexcept {
+    return polls >= after && (after == 0 || polls % after == 0);
+  }
 };
 
 /// In Mode::kLcore at once, unless there is a core for the application and one for the loop, at both ends.

@@ -163,6 +163,16 @@ Result<int> open_file(const std::string& path) {
   return file;
 }
 
+/// Once now, not while frames pass for the first time round: where a hypervisor keeps page tables of its own,
+/// MAP_POPULATE fills the guest's only, and the first access of each process to a page is a fault of the
+/// host. Measured in such a machine: 100 frames of 4 KiB/ms in the first lap of a ring, then 2500.
+void touch(const std::byte* base, std::size_t bytes) noexcept {
+  constexpr std::size_t kSmallestPage = 4096;
+  for (std::size_t at = 0; at < bytes; at += kSmallestPage) {
+    (void)*static_cast<const volatile std::byte*>(base + at);
+  }
+}
+
 }  // namespace
 
 std::string link_path(std::string_view name, Pair pair) {
@@ -299,6 +309,7 @@ Status Link::map() {
       ::mmap(nullptr, geometry_.total_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file_, 0);
   if (base == MAP_FAILED) return system_error("shm: cannot map " + path_);
   base_ = static_cast<std::byte*>(base);
+  touch(base_, geometry_.total_bytes());
   return {};
 }
 
