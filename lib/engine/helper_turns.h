@@ -15,7 +15,8 @@ namespace uroce::engine {
 /// Applications that poll all the time need no helper: it comes too late for every frame, or takes their
 /// core. Those that sleep until there is an event, or spin on memory that a peer writes, poll now and then,
 /// too, and stand still without it. So the helper is away on trial: if they have gone on polling meanwhile,
-/// it stays away, and looks ever more rarely; if not, it stays on, ever longer before the next trial.
+/// it stays away, and looks ever more rarely; if not, it stays on, ever longer before the next trial. Who is
+/// in the middle of posting many at once does not poll meanwhile: the trial is drawn out to see what comes.
 ///
 /// To spin for the next frame gains the time that waking up takes, unless the application waits for the
 /// helper's core, so that nothing can come meanwhile. The helper spins for as long as that has brought
@@ -32,6 +33,12 @@ class HelperTurns {
     bool is_shared = false;    ///< others have run the loop for a while, too
     std::uint64_t gap_ns = 0;  ///< for how long the helper has spun before some came, at most; 0: none did
   };
+  /// What the applications do, as far as the loop sees it.
+  struct Applications {
+    Ticks last_poll;          ///< when one has run the loop; unset: none has
+    std::uint32_t posts = 0;  ///< that have sent what they brought, so far; wraps
+    bool watch = false;       ///< one sleeps in the helper's place
+  };
   /// Who has polled no longer ago may be about to do so again.
   static constexpr std::uint64_t kFreshNs = 300;
 
@@ -41,14 +48,15 @@ class HelperTurns {
   /// For how long, in ns, the helper is away from now on; 0: it has its next turn. To be called when it has
   /// been, or was woken before. That it comes back late says nothing of those who poll: waking up has taken
   /// their core.
-  /// @param last_poll  when an application has run the loop; unset: none has
-  /// @param is_watched  one sleeps in its place
-  [[nodiscard]] std::uint64_t away(Ticks now, Ticks last_poll, bool is_watched = false) noexcept {
+  [[nodiscard]] std::uint64_t away(Ticks now, const Applications& seen) noexcept {
     if (away_ns_ != 0 && now < since_ + away_ns_) return (since_ + away_ns_).ns() - now.ns();
+    const std::uint32_t posts = seen.posts - std::exchange(posts_, seen.posts);
     if (away_ns_ == 0) {
-      if (is_watched || in_vain_ == kMostInVain || turns_left_ == 0) away_ns_ = kFirstAwayNs;
-    } else if (is_watched || (last_poll.is_set() && last_poll >= since_ + away_ns_ / 2)) {
-      away_ns_ = std::min(2 * away_ns_, kLastAwayNs);
+      if (seen.watch || in_vain_ == kMostInVain || turns_left_ == 0) away_ns_ = kFirstAwayNs;
+    } else if (seen.watch || (seen.last_poll.is_set() && seen.last_poll >= since_ + away_ns_ / 2)) {
+      stay_away();
+    } else if (posts >= kManyPosts) {
+      if (std::exchange(is_drawn_out_, true)) stay_away();
     } else {
       stay(away_ns_ > kFirstAwayNs ? kFirstStay : std::min(2 * stay_, kLastStay));
     }
@@ -77,18 +85,26 @@ class HelperTurns {
   static constexpr unsigned kMostInVain = 8;
   static constexpr unsigned kFirstStay = 8;
   static constexpr unsigned kLastStay = 4096;
+  static constexpr std::uint32_t kManyPosts = 3;  // who waits for an answer has made one, perhaps two
 
+  void stay_away() noexcept {
+    away_ns_ = std::min(2 * away_ns_, kLastAwayNs);
+    is_drawn_out_ = false;
+  }
   void stay(unsigned turns) noexcept {
     stay_ = turns_left_ = turns;
     in_vain_ = 0;
     away_ns_ = 0;
+    is_drawn_out_ = false;
   }
   bool can_be_woken_;
   unsigned stay_ = kFirstStay;  // turns, while applications poll, before the next trial
   unsigned turns_left_ = kFirstStay;
   unsigned in_vain_ = 0;  // of them in a row, the last ones
   std::uint64_t away_ns_ = 0;
-  Ticks since_;  // away() was called last
+  bool is_drawn_out_ = false;  // the time away that goes on now follows one without an answer
+  std::uint32_t posts_ = 0;    // Applications::posts, when away() was called last
+  Ticks since_;                // likewise, now
   Ticks last_poll_;
   Patience patience_;
 };

@@ -243,7 +243,9 @@ void LoopRunner::run_helper() noexcept {
     if (std::exchange(sleepers, sleepers_.load(std::memory_order_relaxed)) != sleepers)
       turns.expect_sleeper();
     const Ticks now = clock_.now();
-    const std::uint64_t away_ns = turns.away(now, last_poll(), is_well_watched(now));
+    const std::uint64_t away_ns = turns.away(now, {.last_poll = last_poll(),
+                                                   .posts = posts_.load(std::memory_order_relaxed),
+                                                   .watch = is_well_watched(now)});
     if (away_ns != 0) {
       rest(away_ns, sleepers);
       continue;

@@ -65,6 +65,7 @@ class LoopRunner final : public Sleeper {
   void post(transport::QueuePair& qp) noexcept {
     if (try_own()) {
       loop_.post(qp, clock_);
+      posts_.store(posts_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
       const bool wakes = is_helper_wanted();
       disown();
       if (wakes) wake_sleeper();
@@ -214,6 +215,7 @@ class LoopRunner final : public Sleeper {
   LoopToken token_;
   std::atomic<std::uint32_t> waiting_{0};    // commands that want the token
   std::atomic<std::uint64_t> last_poll_{0};  // by an application, ns of the clock
+  std::atomic<std::uint32_t> posts_{0};      // by applications that had the token
   std::atomic<bool> lends_{false};           // kLcore: applications may run the loop
   DueBell due_bell_;                         // who has the token
 
