@@ -48,5 +48,19 @@ alone() {
 # OpenMP's variables, which nproc goes by, say nothing about the machine.
 cores() { env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc; }
 
+# jobs_that_fit [ROOT]: ninja's option, where it would start more compilers at a time than there is memory for. One takes
+# up to 800 MB; of a container's limit, what is used is not counted, as most of that are files.
+jobs_that_fit() {
+  local kib most limit
+  kib=$(awk '$1 == "MemAvailable:" { print $2 }' "${1:-}/proc/meminfo")
+  for limit in "${1:-}"/sys/fs/cgroup/{memory.max,memory/memory.limit_in_bytes}; do
+    [ -r "$limit" ] && read -r limit <"$limit" && [[ $limit =~ ^[0-9]{1,15}$ ]] || continue
+    [ $((limit / 1024)) -ge "${kib:-0}" ] || kib=$((limit / 1024))
+  done
+  most=$(( ${kib:-0} / 800000 ))
+  [ -n "$kib" ] && [ $most -lt $(($(cores) + 2)) ] || return 0
+  printf -- '-j%s' $((most > 0 ? most : 1))
+}
+
 # explain FILE: the heading comment of a script is its help.
 explain() { sed -n '2,/^[^#]/ s/^# \{0,1\}//p' "$1"; }

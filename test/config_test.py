@@ -46,6 +46,37 @@ class Scripts(unittest.TestCase):
                               preexec_fn=prepare)
 
 
+class Jobs(Scripts):
+    def jobs(self, kib, cores, limits=None):
+        """@param limits  file of a control group -> what it says"""
+        self.copy_of_config("common.sh")
+        self.put("bin/nproc", f"echo {cores}")
+        root = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        files = {"proc/meminfo": f"MemTotal: 99999999 kB\nMemAvailable: {kib} kB\n"}
+        files.update({f"sys/fs/cgroup/{name}": text for name, text in (limits or {}).items()})
+        for name, text in files.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        result = self.run_script("bash", "-c", '. config/common.sh; jobs_that_fit "$1"', "bash", root)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        return result.stdout
+
+    def test_no_more_compilers_run_than_there_is_memory_for(self):
+        gib = 1 << 20
+        for kib, cores, option in ((24 * gib, 2, ""), (8 * gib, 8, ""), (8 * gib, 16, "-j10"), (gib, 2, "-j1"),
+                                   (gib // 4, 64, "-j1")):
+            with self.subTest(kib=kib, cores=cores):
+                self.assertEqual(self.jobs(kib, cores), option)
+
+    def test_a_container_has_its_own_limit(self):
+        gib = 1 << 20
+        for name in ("memory.max", "memory/memory.limit_in_bytes"):
+            for text, option in ((f"{4 << 30}\n", "-j5"), (f"{200 << 30}\n", ""), ("max\n", ""),
+                                 ("9223372036854771712\n", ""), ("", "")):
+                with self.subTest(name=name, text=text):
+                    self.assertEqual(self.jobs(64 * gib, 32, {name: text}), option)
+
+
 class Quickstart(Scripts):
     def setUp(self):
         super().setUp()
