@@ -63,8 +63,8 @@ class Jobs(Scripts):
 
     def test_no_more_compilers_run_than_there_is_memory_for(self):
         gib = 1 << 20
-        for kib, cores, option in ((24 * gib, 2, ""), (8 * gib, 8, ""), (8 * gib, 16, "-j10"), (gib, 2, "-j1"),
-                                   (gib // 4, 64, "-j1")):
+        for kib, cores, option in ((24 * gib, 2, ""), (8 * gib, 8, ""), (8 * gib, 16, "-j10"),
+                                   (gib, 2, "-j1"), (gib // 4, 64, "-j1")):
             with self.subTest(kib=kib, cores=cores):
                 self.assertEqual(self.jobs(kib, cores), option)
 
