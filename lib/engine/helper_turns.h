@@ -16,7 +16,7 @@ namespace uroce::engine {
 /// core. Those that sleep until there is an event, or spin on memory that a peer writes, poll now and then,
 /// too, and stand still without it. So the helper is away on trial: if they have gone on polling meanwhile,
 /// it stays away, and looks ever more rarely; if not, it stays on, ever longer before the next trial. Who is
-/// in the middle of posting many at once does not poll meanwhile: the trial is drawn out to see what comes.
+/// in the middle of posting many at once does not poll meanwhile: the trial is drawn out, for a while.
 ///
 /// To spin for the next frame gains the time that waking up takes, unless the application waits for the
 /// helper's core, so that nothing can come meanwhile. The helper spins for as long as that has brought
@@ -54,10 +54,8 @@ class HelperTurns {
     if (away_ns_ == 0) {
       if (seen.watch || in_vain_ == kMostInVain || turns_left_ == 0) away_ns_ = kFirstAwayNs;
     } else if (seen.watch || (seen.last_poll.is_set() && seen.last_poll >= since_ + away_ns_ / 2)) {
-      stay_away();
-    } else if (posts >= kManyPosts) {
-      if (std::exchange(is_drawn_out_, true)) stay_away();
-    } else {
+      away_ns_ = std::min(2 * away_ns_, kLastAwayNs);
+    } else if (posts < kManyPosts || !seen.last_poll.is_set() || now > seen.last_poll + kLongestBurstNs) {
       stay(away_ns_ > kFirstAwayNs ? kFirstStay : std::min(2 * stay_, kLastStay));
     }
     since_ = now;
@@ -86,25 +84,20 @@ class HelperTurns {
   static constexpr unsigned kFirstStay = 8;
   static constexpr unsigned kLastStay = 4096;
   static constexpr std::uint32_t kManyPosts = 3;  // who waits for an answer has made one, perhaps two
+  static constexpr std::uint64_t kLongestBurstNs = 1'000'000;  // who posts on without polling needs a helper
 
-  void stay_away() noexcept {
-    away_ns_ = std::min(2 * away_ns_, kLastAwayNs);
-    is_drawn_out_ = false;
-  }
   void stay(unsigned turns) noexcept {
     stay_ = turns_left_ = turns;
     in_vain_ = 0;
     away_ns_ = 0;
-    is_drawn_out_ = false;
   }
   bool can_be_woken_;
   unsigned stay_ = kFirstStay;  // turns, while applications poll, before the next trial
   unsigned turns_left_ = kFirstStay;
   unsigned in_vain_ = 0;  // of them in a row, the last ones
   std::uint64_t away_ns_ = 0;
-  bool is_drawn_out_ = false;  // the time away that goes on now follows one without an answer
-  std::uint32_t posts_ = 0;    // Applications::posts, when away() was called last
-  Ticks since_;                // likewise, now
+  std::uint32_t posts_ = 0;  // Applications::posts, when away() was called last
+  Ticks since_;              // likewise, now
   Ticks last_poll_;
   Patience patience_;
 };
