@@ -22,9 +22,10 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr std::uint64_t kBusyTickNs = 1'000'000;   // Mode::kApp: how long the loops stand still at most
-constexpr std::uint64_t kIdleTickNs = 20'000'000;  // likewise without connections
-constexpr std::uint64_t kResolveTickNs = 100'000;  // somebody's Ethernet address is waited for
+constexpr std::uint64_t kBusyTickNs = 1'000'000;    // Mode::kApp: how long the loops stand still at most
+constexpr std::uint64_t kPolledTickNs = 8'000'000;  // likewise, after an application has polled all the time
+constexpr std::uint64_t kIdleTickNs = 20'000'000;   // likewise without connections
+constexpr std::uint64_t kResolveTickNs = 100'000;   // somebody's Ethernet address is waited for
 constexpr std::uint64_t kSleepNs = 1'000'000'000;
 constexpr int kTurnsInApp = 8;
 
@@ -139,6 +140,26 @@ void Cm::Impl::run() {
 
 bool Cm::Impl::turn() {
   const std::lock_guard lock(mutex);
+  const bool has_seen = may_look() && look();
+  agent.on_time(now());
+  take_failed();
+  dispatch();
+  return has_seen;
+}
+
+/// An application that polls runs the loops itself, and an event tells of what has come for the manager. To
+/// take a loop from it, if only for a moment, makes it pay for each turn from then on (LoopToken). Measured:
+/// `perf send_lat -R`, 64 B, mean 1.59 -> 1.46 us, 99.9 % below 52 -> 42 us.
+bool Cm::Impl::may_look() noexcept {
+  const bool is_polled_by_others = device.config().mode == Mode::kApp && !has_news_ && !gsi->is_waiting() &&
+                                   is_polled(device, kBusyTickNs / 2);
+  tick_ns_ = is_polled_by_others ? std::min(2 * tick_ns_, kPolledTickNs) : kBusyTickNs;
+  return !is_polled_by_others;
+}
+
+/// @return whether there was something to take.
+bool Cm::Impl::look() {
+  has_news_ = true;  // if this throws
   gsi->cq().arm();
   const bool is_app = device.config().mode == Mode::kApp;
   std::size_t seen = 0;
@@ -146,10 +167,8 @@ bool Cm::Impl::turn() {
     if (is_app) device.progress();
     seen += gsi->poll([this](const AhAttr& from, auto mad) { agent.on_mad(from, mad, now()); });
   }
-  agent.on_time(now());
-  take_failed();
-  dispatch();
-  return seen > 0;
+  has_news_ = seen > 0;
+  return has_news_;
 }
 
 void Cm::Impl::sleep() {
@@ -159,8 +178,7 @@ void Cm::Impl::sleep() {
     const std::uint64_t time = now().ns();
     const Ticks due = agent.deadline();
     if (due.is_set()) wait = std::min(wait, due.ns() > time ? due.ns() - time : 0);
-    if (device.config().mode == Mode::kApp)
-      wait = std::min(wait, holders.empty() ? kIdleTickNs : kBusyTickNs);
+    if (device.config().mode == Mode::kApp) wait = std::min(wait, holders.empty() ? kIdleTickNs : tick_ns_);
     if (gsi->is_waiting()) wait = std::min(wait, kResolveTickNs);
   }
   std::array<pollfd, 3> fds{{{.fd = gsi->cq().fd(), .events = POLLIN, .revents = 0},
@@ -169,6 +187,7 @@ void Cm::Impl::sleep() {
   const timespec limit{.tv_sec = static_cast<time_t>(wait / 1'000'000'000),
                        .tv_nsec = static_cast<long>(wait % 1'000'000'000)};
   if (ppoll(fds.data(), fds.size(), &limit, nullptr) <= 0) return;
+  has_news_ = has_news_ || fds[0].revents != 0;
   if (fds[0].revents != 0) gsi->cq().clear_event();
   if (fds[1].revents != 0) drain_eventfd(wake_fd_);
   if (fds[2].revents != 0) drain_eventfd(failure_fd_);

@@ -113,6 +113,8 @@ struct Cm::Impl final : cm::AgentHost {
   void run();
   /// One turn. @return whether there was something to do.
   bool turn();
+  [[nodiscard]] bool may_look() noexcept;
+  bool look();
   void sleep();
   void dispatch();
   void deliver(CmEvent& event);
@@ -125,6 +127,9 @@ struct Cm::Impl final : cm::AgentHost {
   int wake_fd_ = -1;
   int failure_fd_ = -1;
   bool may_miss_failures_ = false;  // some were taken, and there was no memory to tell of them
+  // Of the service thread:
+  bool has_news_ = true;       // there may be completions of the GSI that no event will tell of
+  std::uint64_t tick_ns_ = 0;  // Mode::kApp: from one turn to the next at most
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -108,6 +108,8 @@ class LoopRunner final : public Sleeper {
   /// Whether the calling thread is running the loop, or a command. Async-signal-safe.
   [[nodiscard]] bool is_run_here() const noexcept { return token_.is_held_here(); }
 
+  /// When an application, or run_from_application(), has run the loop.
+  [[nodiscard]] Ticks last_poll() const noexcept { return Ticks{last_poll_.load(std::memory_order_relaxed)}; }
   [[nodiscard]] PollLoop& loop() noexcept { return loop_; }
   [[nodiscard]] Mode mode() const noexcept { return mode_; }
 
@@ -168,7 +170,6 @@ class LoopRunner final : public Sleeper {
   Found run_helped(Ticks& now) noexcept;
   void rest(std::uint64_t ns, std::uint32_t sleepers) noexcept;
   void keep_awake() noexcept;
-  [[nodiscard]] Ticks last_poll() const noexcept { return Ticks{last_poll_.load(std::memory_order_relaxed)}; }
   void run_mailbox() noexcept;
 
   /// Who sleeps for the loop, and whom a kick wakes.
