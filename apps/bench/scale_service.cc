@@ -40,6 +40,8 @@ Result<Json> ScaleService::grow(const std::string& op, const Json& request) {
   }
   if (op == "ask-cm") return connect_by_cm(*device_, *pd_, crowd_->peer_gid(), count);
   if (op == "answer-cm") return accept_by_cm(*device_, *pd_, count);
+  if (op == "ask-calls") return make_calls(Calls::connect(*device_, *pd_, crowd_->peer_gid(), give_way_));
+  if (op == "answer-calls") return make_calls(Calls::listen(*device_, *pd_, give_way_));
   if (op == "join") return crowd_->join(request.at("qpns"));
   if (op == "regions") return crowd_->add_regions(count);
   if (op == "rkeys") return crowd_->rkeys(request.at("first").get<std::uint32_t>(), count);
@@ -47,8 +49,15 @@ Result<Json> ScaleService::grow(const std::string& op, const Json& request) {
   return Json::object();
 }
 
+Result<Json> ScaleService::make_calls(Result<std::unique_ptr<Calls>> made) {
+  if (!made) return made.error();
+  calls_ = std::move(*made);
+  return Json::object();
+}
+
 Result<Json> ScaleService::sample(const Json& request) {
   const Sample sample = Sample::from(request);
+  if (request.contains("calls")) return calls_->run(sample);
   return request.at("client").get<bool>() ? sample_client(request, sample) : sample_server(request, sample);
 }
 

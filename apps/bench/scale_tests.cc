@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "apps/bench/calls.h"
 #include "apps/bench/scale.h"
 
 namespace uroce::apps {
@@ -166,6 +167,35 @@ Figures set_up_by_cm(Stage& stage) {
   };
   return std::vector{figure("QPs created and connected by CM, one after the other", "1/s", 1e6 / us),
                      figure("one of them", "us", us)};
+}
+
+/// A call is two messages, each told of by what carries it, with a deadline, beside two bare ones.
+Figures calls(Stage& stage) {
+  auto pair = stage.pair("calls", {});
+  if (!pair) return pair.error();
+  if (auto made = (*pair)->call({{"op", "ask-calls"}}, {{"op", "answer-calls"}}, Pair::kStartNs); !made)
+    return made.error();
+  const auto of_calls = [&](const std::string& name, Kind kind) {
+    Turn made = turn(name, *pair, stage.sample(kind, kSmall));
+    made.client["calls"] = made.server["calls"] = true;
+    return made;
+  };
+  const std::vector turns = {turn("round trips", *pair, stage.sample(Kind::kRtt, kSmall)),
+                             of_calls("calls", Kind::kRtt), of_calls("many calls", Kind::kRate)};
+  const auto all = stage.in_turns(turns);
+  if (!all) return all.error();
+  return std::vector{
+      compare(*all, {"calls", "a call of 64 B, beside a round trip", "us", &Reached::p50, kPerMicrosecond},
+              "calls", "round trips"),
+      compare(*all, {"calls", "p99 of that", "us", &Reached::p99, kPerMicrosecond}, "calls", "round trips"),
+      compare(*all,
+              {.test = "calls",
+               .what = fmt::format("calls of 64 B, {} under way", Calls::kInFlight),
+               .unit = "M/s",
+               .field = &Reached::rate,
+               .scale = kMillions,
+               .absolute = true},
+              "many calls", "")};
 }
 
 /// Neither end computes it in the base.
@@ -365,7 +395,7 @@ const std::vector<ScaleTest>& scale_tests() {
       {"active-qps", active_qps}, {"idle-qps", idle_qps}, {"memory", memory},     {"set-up", set_up},
       {"cm", set_up_by_cm},       {"icrc", icrc},         {"loss", loss},         {"tail", lost_tail},
       {"loops", loops},           {"one-core", one_core}, {"fairness", fairness}, {"noisy", noisy_neighbours},
-      {"regions", regions}};
+      {"regions", regions},       {"calls", calls}};
   return all;
 }
 

@@ -365,7 +365,8 @@ class BenchLink(unittest.TestCase):
 
 class BenchScale(unittest.TestCase):
     TESTS = {"active-qps": 6, "idle-qps": 1, "memory": 1, "set-up": 1, "cm": 2, "icrc": 1, "loss": 4,
-             "tail": 1, "loops": 1, "one-core": 2, "fairness": 3, "noisy": 2, "regions": 3}
+             "tail": 1, "loops": 1, "one-core": 2, "fairness": 3, "noisy": 2, "regions": 3,
+             "calls": 3}
 
     def scale(self, *words):
         port = f"shm:scale-test-{os.getpid()}"
