@@ -128,7 +128,9 @@ struct Cm::Impl final : cm::AgentHost {
   int failure_fd_ = -1;
   bool may_miss_failures_ = false;  // some were taken, and there was no memory to tell of them
   // Of the service thread:
-  bool has_news_ = true;       // there may be completions of the GSI that no event will tell of
+  bool has_news_ = true;  // there may be completions of the GSI that no event will tell of
+  Ticks looked_;          // by the last look()
+  bool has_slept_out_ = false;
   std::uint64_t tick_ns_ = 0;  // Mode::kApp: from one turn to the next at most
   std::atomic<bool> stopping_{false};
   std::thread thread_;

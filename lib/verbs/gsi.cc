@@ -97,11 +97,9 @@ void keep_alive(Device& device, Qpn qpn, std::chrono::nanoseconds silence) {
   });
 }
 
-bool is_polled(Device& device, std::uint64_t within_ns) noexcept {
-  const Ticks now = device.impl().clock.now();
-  return std::ranges::all_of(device.impl().runners, [&](const auto& runner) {
-    return runner->last_poll().is_set() && now <= runner->last_poll() + within_ns;
-  });
+bool is_polled_since(Device& device, Ticks time) noexcept {
+  return std::ranges::all_of(device.impl().runners,
+                             [time](const auto& runner) { return runner->last_poll() > time; });
 }
 
 void watch_failures(Device& device, int fd) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/time.h"
 #include "uroce/ah.h"
 #include "uroce/cq.h"
 #include "uroce/qp.h"
@@ -74,8 +75,8 @@ std::shared_ptr<QpWhereabouts> whereabouts_of(Qp& qp);
 [[nodiscard]] bool has_heard(Device& device, Qpn qpn);
 /// PollLoop::keep_alive() of a QP of the device.
 void keep_alive(Device& device, Qpn qpn, std::chrono::nanoseconds silence);
-/// Whether all loops were run by somebody who polls, or by Device::progress(), no longer ago than that.
-[[nodiscard]] bool is_polled(Device& device, std::uint64_t within_ns) noexcept;
+/// Whether all loops were run by who polls, or by Device::progress(), after that time.
+[[nodiscard]] bool is_polled_since(Device& device, Ticks time) noexcept;
 /// PollLoop::watch_failures() of all loops; -1: no more.
 void watch_failures(Device& device, int fd);
 /// Calls `failed` with the QPs that have failed since the last call, and perhaps with others.
