@@ -215,6 +215,7 @@ Result<std::shared_ptr<Link>> Link::open(const LinkConfig& config) {
     if (!is_still_at(*file, path)) continue;
     if (Status status = link->attach(config); !status) return status.error();
     unlock(*file, kSetupLock);
+    touch(link->base_, link->geometry_.total_bytes());
     return link;
   }
   return Error{Errc::kTimeout, "shm: " + path + " keeps being replaced; choose another link name"};
@@ -309,7 +310,6 @@ Status Link::map() {
       ::mmap(nullptr, geometry_.total_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file_, 0);
   if (base == MAP_FAILED) return system_error("shm: cannot map " + path_);
   base_ = static_cast<std::byte*>(base);
-  touch(base_, geometry_.total_bytes());
   return {};
 }
 
