@@ -57,6 +57,8 @@ class HelperTurns {
       away_ns_ = std::min(2 * away_ns_, kLastAwayNs);
     } else if (posts < kManyPosts || !seen.last_poll.is_set() || now > seen.last_poll + kLongestBurstNs) {
       stay(away_ns_ > kFirstAwayNs ? kFirstStay : std::min(2 * stay_, kLastStay));
+    } else {
+      away_ns_ = kFirstAwayNs;
     }
     since_ = now;
     return away_ns_;

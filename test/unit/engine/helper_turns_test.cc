@@ -99,17 +99,30 @@ TEST_CASE("a helper that is away while many are posted at once does not take tha
   w.poll();
   w.pass(10 * kUs);
   CHECK(w.away() == 100 * kUs);
-  for (int period = 0; period < 9; ++period) {  // long messages, each of which takes its time
-    w.pass(100 * kUs);
-    w.post(12);
-    CHECK(w.away() == 100 * kUs);
+  w.pass(100 * kUs);
+  for (int period = 0; period < 16; ++period) {  // long messages, each of which takes its time
+    w.post(6);
+    CHECK(w.away() == 50 * kUs);
+    w.pass(50 * kUs);
   }
   w.poll();
   CHECK(w.away() == 100 * kUs);
-  w.pass(60 * kUs);
-  w.poll();
-  w.pass(40 * kUs);
-  CHECK(w.away() == 200 * kUs);
+}
+
+TEST_CASE("a helper is not kept away by those who post, poll once and do something else",
+          "[engine][helper]") {
+  World w;
+  CHECK(w.turns_until_away({}, 1000) == 8);
+  for (int trial = 0; trial < 6; ++trial) {  // it polls all the time at first
+    w.pass(1000 * kUs);
+    w.poll();
+    CHECK(w.away() != 0);
+  }
+  w.pass(1000 * kUs);
+  w.post(4);
+  CHECK(w.away() == 50 * kUs);
+  w.pass(50 * kUs);
+  CHECK(w.away() == 0);
 }
 
 TEST_CASE("a helper looks after the loop of those who post on and hardly ever poll", "[engine][helper]") {
