@@ -77,10 +77,11 @@ Status Calls::ask(std::uint16_t method, std::uint32_t bytes, Patience& patience)
   return await(0, bytes, patience);
 }
 
-Result<std::uint32_t> Calls::take(std::uint32_t bytes) {
-  std::array<RpcReply, kInFlight> replies;
-  const auto count = static_cast<std::uint32_t>(client_->poll(replies));
-  for (const RpcReply& reply : std::span(replies).first(count)) {
+Result<std::uint32_t> Calls::take(std::uint32_t bytes, std::size_t most) {
+  const auto count = static_cast<std::uint32_t>(client_->poll(std::span(replies_).first(most)));
+  if (count == 0) return 0U;
+  came_ = clock_.ticks();
+  for (const RpcReply& reply : std::span(replies_).first(count)) {
     if (reply.outcome != RpcOutcome::kReplied || reply.message.data.size() != bytes) {
       return Error{.code = Errc::kPeer,
                    .text = fmt::format("a call ended otherwise: {}, {} bytes", to_string(reply.outcome),
@@ -94,7 +95,7 @@ Result<std::uint32_t> Calls::take(std::uint32_t bytes) {
 /// Until so many calls are under way.
 Status Calls::await(std::uint32_t at_most, std::uint32_t bytes, Patience& patience) {
   while (client_->pending() > at_most) {
-    const auto count = take(bytes);
+    const auto count = take(bytes, 1);
     if (!count) return count.error();
     if (*count == 0 && patience.is_over()) return late("a call is not answered");
   }
@@ -118,7 +119,7 @@ Result<Json> Calls::round_trips(const Sample& sample, Patience& patience) {
   for (std::uint64_t began = start; began < end;) {
     began = clock_.ticks();
     if (auto answered = ask(kEcho, sample.bytes, patience); !answered) return answered.error();
-    if (began >= warm) ticks.add(clock_.ticks() - began);
+    if (began >= warm) ticks.add(came_ - began);  // its message is released afterwards
   }
   return rtt_result(ticks, clock_);
 }

@@ -1,6 +1,7 @@
 /// Calls between two processes, RpcClient and RpcServer, as they are measured beside messages.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -36,8 +37,8 @@ class Calls {
   Result<bool> begin(std::uint16_t method, std::uint32_t bytes);
   /// One call, until it is answered.
   Status ask(std::uint16_t method, std::uint32_t bytes, Patience& patience);
-  /// The ends of calls; those that brought no reply are a failure.
-  Result<std::uint32_t> take(std::uint32_t bytes);
+  /// The ends of calls, `most` at a time; those that brought no reply are a failure.
+  Result<std::uint32_t> take(std::uint32_t bytes, std::size_t most = kInFlight);
   Status await(std::uint32_t at_most, std::uint32_t bytes, Patience& patience);
   Result<Json> round_trips(const Sample& sample, Patience& patience);
   Result<Json> rate(const Sample& sample, Patience& patience);
@@ -46,7 +47,9 @@ class Calls {
   std::optional<RpcServer> server_;
   std::optional<RpcClient> client_;
   bool give_way_;
-  TickClock clock_;
+  std::array<RpcReply, kInFlight> replies_{};
+  std::uint64_t came_ = 0;  // ticks, when the last ones were taken
+  TickClock clock_ = TickClock::calibrate();
 };
 
 }  // namespace uroce::apps
