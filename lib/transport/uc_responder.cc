@@ -2,7 +2,8 @@
 
 namespace uroce::transport {
 
-/// After a gap the next message starts anew; its receive is the one that the lost message had.
+/// After a gap the next message starts anew; its receive is the one that the lost message had. One that was
+/// too small completes if it is of a shared queue, at whose head it would be in the way of all.
 void UcResponder::on_request(const wire::PacketView& packet) noexcept {
   const wire::OpcodeInfo& op = *packet.op;
   if (packet.bth.psn != expected_psn_) {
@@ -23,6 +24,7 @@ void UcResponder::on_request(const wire::PacketView& packet) noexcept {
   if (fault != Fault::kNone) {
     if (fault == Fault::kRnr) qp_.count(Count::kDropNoReceive);
     if (message_ == Message::kNone && op.starts_message) qp_.count(Count::kResponderDroppedMessages);
+    if (fault == Fault::kReceiveTooSmall && qp_.receives.shared() != nullptr) qp_.fail_receive(fault);
     abandon_message();
     return;
   }

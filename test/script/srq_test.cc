@@ -114,6 +114,23 @@ TEST_CASE("a UC message that lost a packet leaves its receive to others", "[srq]
   qp.in(send_packet(kUcSendOnly, 3, 4)).receives(1, 4);
 }
 
+TEST_CASE("a UC message longer than the shared receive completes that, and the next one finds another",
+          "[srq][uc]") {
+  RcScript qp{{.type = QpType::kUc, .mtu = 256, .shared_wrs = 8}};
+  SECTION("at its first packet") {
+    qp.post_shared(8).post_shared(1000);
+    qp.in(send_packet(kUcSendOnly, 0, 16)).receives(1, WcStatus::kLocLenErr).quiet();
+    qp.in(send_packet(kUcSendOnly, 1, 16)).receives(2, 16);
+  }
+  SECTION("at a later one, whose rest is nobody's") {
+    qp.post_shared(300).post_shared(1000);
+    qp.in({send_packet(kUcSendFirst, 0, 256), send_packet(kUcSendMiddle, 1, 256)});
+    qp.receives(1, WcStatus::kLocLenErr).quiet();
+    qp.in({send_packet(kUcSendLast, 2, 4), send_packet(kUcSendOnly, 3, 4)}).receives(2, 4);
+  }
+  qp.counted(Count::kResponderDroppedMessages, 1).is_in(QpState::kRts);
+}
+
 TEST_CASE("a message longer than the shared receive it took ends the QP", "[srq][fault]") {
   RcScript qp{{.shared_wrs = 8}};
   qp.post_shared(8).post_shared(8);
