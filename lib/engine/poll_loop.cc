@@ -301,11 +301,11 @@ unsigned PollLoop::transmit(Ticks now) noexcept {
 /// came before it: timers wait for that, since what they would send again makes it worse. So they do for what
 /// the device's own QPs and its other loops have for this one.
 void PollLoop::expire_timers(unsigned received, Ticks now) noexcept {
-  const bool is_behind = received >= port::kBurst ||
-                         ((received > 0 || spares_others_) && port_.shows_more()) || has_frames() ||
-                         !inner_ready_.empty();
-  if (is_behind) {
+  const bool is_port_behind =
+      received >= port::kBurst || ((received > 0 || spares_others_) && port_.shows_more());
+  if (is_port_behind || has_frames() || !inner_ready_.empty()) {
     if (behind_since_ == 0) behind_since_ = std::max<std::uint64_t>(handled_, 1);
+    if (!is_port_behind) handled_ += kInnerTurn;
     if (handled_ - behind_since_ < kRxBacklog) return;
   }
   behind_since_ = 0;

@@ -42,6 +42,9 @@ inline constexpr std::uint64_t kShowNs = 100'000'000;
 /// Bytes that a port may hold back behind full bursts, with 64 for each frame: behind those is no answer
 /// that a timer which is due now should have waited for.
 inline constexpr std::uint64_t kRxBacklog = 4U << 20U;
+/// Each iteration that has but frames of the device itself counts as so many at least: its rings hold 128,
+/// and two that always have something for each other are to hold nobody up for long.
+inline constexpr std::uint64_t kInnerTurn = kRxBacklog / 64;
 
 /// Where a loop stands among the loops of its device.
 struct LoopPlace {
@@ -447,7 +450,7 @@ class PollLoop {
   unsigned bulk_waits_ = 0;                          // iterations in a row that had no bulk for it
   transport::QueuePair* owing_ = nullptr;            // an ACK, which waits for others of its kind
   unsigned postponed_ = 0;                           // for so many iterations
-  std::uint64_t handled_ = 0;                        // bytes of frames, with 64 for each
+  std::uint64_t handled_ = 0;                        // bytes of frames, with 64 for each; kInnerTurn
   std::uint64_t behind_since_ = 0;                   // what that was when timers began to wait; 0: none do
   bool holds_frames_ = false;                        // the port has not got back what it showed
   bool answers_now_ = false;                         // what was received is answered in the same iteration

@@ -215,43 +215,46 @@ TEST_CASE("what any of many ends has sent to a former connection is not taken by
   CHECK(f.count(Count::kResponderMessages) == 1);
 }
 
+/// A QP whose peer is in the same loop.
+void connect_within(LoopFixture& f, transport::RcQp& qp, const transport::RcQp& peer) {
+  QpAttr attr;
+  attr.dest_qpn = peer.context().qpn;
+  attr.dgid = LoopFixture::local_v4();
+  attr.sgid_index = 1;
+  attr.timeout = kShortest;
+  attr.retry_cnt = 0;
+  attr.path_mtu = PathMtu::k1024;
+  REQUIRE(to_rts(f.loop, qp, attr, {.gid_count = 2}, f.now()));
+}
+
+void post_within(transport::RcQp& from, transport::RcQp& to) {
+  REQUIRE(to.context().receives.own.put({.wr_id = 1}, 0));
+  to.context().receives.own.publish(1);
+  REQUIRE(from.context().sq.put({.wr_id = 2}, 0));
+  from.context().sq.publish(1);
+}
+
 TEST_CASE("timers wait for what QPs of one loop have for each other", "[engine][loop][timer][local]") {
   LoopFixture f;
   constexpr std::size_t kPairs = 8;
   constexpr std::uint64_t kEach = 16;  // packets: of all pairs as many as there is room for
   std::vector<std::unique_ptr<transport::RcQp>> qps;
-  const auto connect = [&f](transport::RcQp& qp, const transport::RcQp& peer) {
-    QpAttr attr;
-    attr.dest_qpn = peer.context().qpn;
-    attr.dgid = LoopFixture::local_v4();
-    attr.sgid_index = 1;
-    attr.timeout = kShortest;
-    attr.retry_cnt = 0;
-    attr.path_mtu = PathMtu::k1024;
-    REQUIRE(to_rts(f.loop, qp, attr, {.gid_count = 2}, f.now()));
-  };
   for (std::size_t i = 0; i < 2 * kPairs; ++i) qps.push_back(f.make_qp(0x10 + static_cast<std::uint32_t>(i)));
-  for (std::size_t i = 0; i < 2 * kPairs; ++i) connect(*qps[i], *qps[i ^ 1]);
-  const auto post = [](transport::RcQp& from, transport::RcQp& to) {
-    REQUIRE(to.context().receives.own.put({.wr_id = 1}, 0));
-    to.context().receives.own.publish(1);
-    REQUIRE(from.context().sq.put({.wr_id = 2}, 0));
-    from.context().sq.publish(1);
-  };
+  for (std::size_t i = 0; i < 2 * kPairs; ++i) connect_within(f, *qps[i], *qps[i ^ 1]);
   std::size_t expected = 0;
   SECTION("a request that left before the pause") {
     struct Clock {
       [[nodiscard]] Ticks now() const { return time; }
       Ticks time;
     };
-    post(*qps[0], *qps[1]);
+    post_within(*qps[0], *qps[1]);
     f.loop.post(*qps[0], Clock{f.now()});
     REQUIRE(qps[0]->in_flight() == 1);
     expected = 2;
   }
   SECTION("more requests than an iteration takes") {
     for (std::size_t i = 0; i < 2 * kPairs; i += 2) {
-      for (std::uint64_t n = 0; n < kEach; ++n) post(*qps[i], *qps[i + 1]);
+      for (std::uint64_t n = 0; n < kEach; ++n) post_within(*qps[i], *qps[i + 1]);
       f.loop.ring(*qps[i]);
     }
     f.loop.run_once(f.now());
@@ -265,4 +268,32 @@ TEST_CASE("timers wait for what QPs of one loop have for each other", "[engine][
   CHECK(count == expected);
   for (const Wc& wc : std::span(wcs).first(count)) CHECK(wc.ok());
   for (const auto& qp : qps) f.loop.remove(*qp, f.now());
+}
+
+TEST_CASE("timers do not wait for ever for QPs of one loop that always have something for each other",
+          "[engine][loop][timer][local][T27]") {
+  LoopFixture f;
+  const auto from = f.make_qp(0x10);
+  const auto to = f.make_qp(0x11);
+  const auto other = f.make_qp(0x12);
+  connect_within(f, *from, *to);
+  connect_within(f, *to, *from);
+  REQUIRE(f.connect(*other));  // timeout code 8: 1.048576 ms
+  introduce(f);
+  f.post_send(*other);
+  f.run(1000);
+  REQUIRE(f.taken().size() == 1);
+  const std::uint64_t sent = f.now_ns;
+  std::array<Wc, 64> wcs;
+  std::uint64_t under_way = 0;
+  while (f.taken().empty() && f.now_ns < sent + 10'000'000) {
+    for (; under_way < 48; under_way += 2) post_within(*from, *to);
+    f.loop.ring(*from);
+    f.now_ns += 2000;
+    f.loop.run_once(f.now());
+    under_way -= f.cq.poll(wcs);
+  }
+  CHECK(f.now_ns - sent >= 1'048'576 - 2000);
+  CHECK(f.now_ns - sent <= 1'048'576 + 200'000);
+  for (transport::RcQp* const qp : {&*from, &*to, &*other}) f.loop.remove(*qp, f.now());
 }
