@@ -74,7 +74,7 @@ Status Calls::ask(std::uint16_t method, std::uint32_t bytes, Patience& patience)
     if (const auto count = take(bytes); !count) return count.error();
     if (patience.is_over()) return late("there is no room for a call");
   }
-  return await(0, bytes, patience);
+  return await_all(bytes, patience);
 }
 
 Result<std::uint32_t> Calls::take(std::uint32_t bytes, std::size_t most) {
@@ -92,9 +92,9 @@ Result<std::uint32_t> Calls::take(std::uint32_t bytes, std::size_t most) {
   return count;
 }
 
-/// Until so many calls are under way.
-Status Calls::await(std::uint32_t at_most, std::uint32_t bytes, Patience& patience) {
-  while (client_->pending() > at_most) {
+/// Until no call is under way.
+Status Calls::await_all(std::uint32_t bytes, Patience& patience) {
+  while (client_->pending() > 0) {
     const auto count = take(bytes, 1);
     if (!count) return count.error();
     if (*count == 0 && patience.is_over()) return late("a call is not answered");
@@ -138,7 +138,7 @@ Result<Json> Calls::rate(const Sample& sample, Patience& patience) {
     if (*count > 0) answered.add(*count, now_ns());
     if (*count == 0 && patience.is_over()) return late("calls are not answered");
   }
-  if (auto drained = await(0, sample.bytes, patience); !drained) return drained.error();
+  if (auto drained = await_all(sample.bytes, patience); !drained) return drained.error();
   return rate_result(answered);
 }
 

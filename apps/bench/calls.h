@@ -39,7 +39,7 @@ class Calls {
   Status ask(std::uint16_t method, std::uint32_t bytes, Patience& patience);
   /// The ends of calls, `most` at a time; those that brought no reply are a failure.
   Result<std::uint32_t> take(std::uint32_t bytes, std::size_t most = kInFlight);
-  Status await(std::uint32_t at_most, std::uint32_t bytes, Patience& patience);
+  Status await_all(std::uint32_t bytes, Patience& patience);
   Result<Json> round_trips(const Sample& sample, Patience& patience);
   Result<Json> rate(const Sample& sample, Patience& patience);
 

@@ -55,7 +55,7 @@ class HelperTurns {
       if (seen.watch || in_vain_ == kMostInVain || turns_left_ == 0) away_ns_ = kFirstAwayNs;
     } else if (seen.watch || (seen.last_poll.is_set() && seen.last_poll >= since_ + away_ns_ / 2)) {
       away_ns_ = std::min(2 * away_ns_, kLastAwayNs);
-    } else if (posts < kManyPosts || !seen.last_poll.is_set() || now > seen.last_poll + kLongestBurstNs) {
+    } else if (posts < kManyPosts || now > seen.last_poll + kLongestBurstNs) {
       stay(away_ns_ > kFirstAwayNs ? kFirstStay : std::min(2 * stay_, kLastStay));
     } else {
       away_ns_ = kFirstAwayNs;

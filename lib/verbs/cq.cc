@@ -259,9 +259,9 @@ bool Cq::wait(std::chrono::nanoseconds timeout) {
   const auto end = std::chrono::steady_clock::now() + bounded(timeout);
   if (impl_->runner.mode() == Mode::kApp) {
     while (impl_->ring.is_empty()) {
-      static_cast<void>(impl_->runner.run_from_application());
+      const unsigned work = impl_->runner.run_from_application().value_or(0);
       if (std::chrono::steady_clock::now() >= end) return !impl_->ring.is_empty();
-      give_way.after(impl_->ring.is_empty() ? 0 : 1);
+      give_way.after(work);
     }
     return true;
   }
