@@ -127,6 +127,9 @@ class CmChannel {
   /// Ends whatever the id is in. Its events are gone; those of requests that wait at a listener too, and they
   /// are refused. A QP that was given is not touched any more.
   void close(CmId id);
+  /// close() of a request that there is no room for now: it is not refused, and comes again when its peer
+  /// has heard nothing for a while.
+  void drop(CmId id);
 
   struct Impl;
   [[nodiscard]] Impl& impl() const noexcept { return *impl_; }

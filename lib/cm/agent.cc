@@ -408,6 +408,14 @@ void Agent::close(CmId id, Ticks now) {
   if (!goes_on) finish(*c);
 }
 
+void Agent::drop(CmId id, Ticks now) {
+  Conversation* c = get(id);
+  if (c == nullptr || c->closed || c->state != State::kReqRcvd) return close(id, now);
+  c->closed = true;
+  release_port(*c);
+  finish(*c);
+}
+
 bool Agent::is_releasing() const noexcept {
   return std::any_of(conversations_.begin(), conversations_.end(),
                      [](const auto& entry) { return entry.second->state == State::kDreqSent; });

@@ -101,6 +101,8 @@ class Agent {
   Status reply_service(CmId id, const CmServiceReply& answer, Ticks now);
   /// Ends whatever the id is in; it brings no events any more.
   void close(CmId id, Ticks now);
+  /// close(), but a request to connect is as if it had not come: it comes again.
+  void drop(CmId id, Ticks now);
   /// The QP of a connection has failed.
   void on_failure(CmId id, std::string text, Ticks now);
 

@@ -191,6 +191,14 @@ Status CmChannel::migrate(CmId id, CmChannel& to) {
   return {};
 }
 
+void CmChannel::drop(CmId id) {
+  impl_->cm.call([&](cm::Agent& agent, Ticks now) {
+    agent.drop(id, now);
+    impl_->cm.close(id);
+    return true;
+  });
+}
+
 void CmChannel::close(CmId id) {
   impl_->cm.call([&](cm::Agent&, Ticks) {
     impl_->cm.close(id);

@@ -635,4 +635,41 @@ TEST_CASE("librdmacm is told what it knows of, if it is older than ECE and the i
   CHECK(route.ibdev_index == 77);
 }
 
+TEST_CASE("requests beyond a backlog that nobody has read wait for it", "[abi][rdmacm]") {
+  const Own own;
+  const File servers;
+  const File clients;
+  const std::uint32_t listener = servers.create(1);
+  REQUIRE(servers.bind(listener, own.ip, 7000) == 0);
+  REQUIRE(servers.listen(listener, 1) == 0);
+  constexpr unsigned kClients = 3;
+  for (unsigned i = 0; i < kClients; ++i) {
+    REQUIRE(connect(clients, resolved(clients, 2 + i, own.ip, 7000), 0x70 + i, "") == 0);
+  }
+  CHECK_FALSE(clients.is_readable(200));  // none is refused meanwhile
+  for (unsigned i = 0; i < kClients; ++i) {
+    const auto request = servers.next();
+    REQUIRE(request.event == kConnectRequest);
+    REQUIRE(accept(servers, request.id, 3, 0x90 + i) == 0);
+    CHECK(clients.next().event == kConnectResponse);
+  }
+}
+
+TEST_CASE("a request that cannot be accepted is refused", "[abi][rdmacm]") {
+  const Own own;
+  const File file;
+  (void)listening(file, 1, own.ip, 7000);
+  REQUIRE(connect(file, resolved(file, 2, own.ip, 7000), 0x70, "") == 0);
+  const auto request = file.next();
+  REQUIRE(request.event == kConnectRequest);
+  rdma_ucm_accept body{};
+  body.id = request.id;
+  body.conn_param.valid = 1;
+  body.conn_param.private_data_len = 197;
+  CHECK(file.say(RDMA_USER_CM_CMD_ACCEPT, body) == EINVAL);
+  const auto answer = file.next();
+  CHECK(answer.event == kRejected);
+  CHECK(answer.status == 28);
+}
+
 }  // namespace uroce::test

@@ -69,7 +69,17 @@ int Ucm::connect(const Call& call) {
   return errno_of(asked);
 }
 
-/// Takes a request; on the side that asked, and without parameters, the reply.
+/// Who asked does not wait for an answer that will not come.
+void Ucm::refuse(const UcmId& id) {
+  if (id.is_datagram()) {
+    static_cast<void>(channel_->reply_service(*id.cm, {.status = 2}));
+  } else {
+    static_cast<void>(channel_->reject(*id.cm));
+  }
+}
+
+/// Takes a request; on the side that asked, and without parameters, the reply. A request that cannot be taken
+/// is refused, as the kernel does.
 int Ucm::accept(const Call& call) {
   const auto cmd = body_of<rdma_ucm_accept>(call.in);
   UcmId* id = find(call, cmd.id);
@@ -84,7 +94,9 @@ int Ucm::accept(const Call& call) {
                                         .private_data = bytes})
                         : channel_->accept(*id->cm, {.terms = terms_of(cmd.conn_param, cmd.ece, id->type),
                                                      .private_data = bytes});
-  if (!accepted) id->uid = before;
+  if (accepted) return 0;
+  id->uid = before;
+  refuse(*id);
   return errno_of(accepted);
 }
 

@@ -139,7 +139,8 @@ void Ucm::deliver_request(const CmEvent& event) {
   UcmId& listener = *found->second;
   const auto unread = std::count_if(listener.file->events.begin(), listener.file->events.end(),
                                     [&](const UcmEvent& e) { return e.id == &listener; });
-  if (static_cast<std::size_t>(unread) >= listener.backlog) return channel_->close(event.id);
+  // As the kernel does: a burst of requests takes longer, and fails nobody.
+  if (static_cast<std::size_t>(unread) >= listener.backlog) return channel_->drop(event.id);
   UcmId& id = make_id(*listener.file);
   id.space = listener.space;
   id.type = listener.type;

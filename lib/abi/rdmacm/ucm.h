@@ -170,6 +170,7 @@ class Ucm {
   // connect_commands.cc
   int connect(const Call& call);
   int accept(const Call& call);
+  void refuse(const UcmId& id);
   int reject(const Call& call);
   int disconnect(const Call& call);
   int notify(const Call& call);

@@ -361,6 +361,18 @@ TEST_CASE("a full backlog refuses, and takes again what is asked once there is r
   a.quiet();
 }
 
+TEST_CASE("a request that is dropped is not answered, and is a new one when it comes again",
+          "[cm][backlog]") {
+  Station a;
+  const CmId listener = a.listener(1);
+  a.agent.drop(a.asked(peer_req(1, Qpn{101})), a.now);
+  a.quiet();
+  CHECK(a.agent.find(listener)->waiting == 0);
+  const CmId again = a.asked(peer_req(1, Qpn{101}));
+  a.accept(again);
+  a.out<CmRep>();
+}
+
 TEST_CASE("no more ids than configured", "[cm]") {
   Station a({.ca_guid = kOwnGuid, .max_ids = 2});
   a.listener();
