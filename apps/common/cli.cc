@@ -60,6 +60,10 @@ std::string check_port(const std::string& text) {
   return fmt::format("{} is no port that the other end could be told: they are 1 to 65535", text);
 }
 
+std::string check_host(const std::string& text) {
+  return text.empty() ? "the server's name is empty; leave it out to be the server" : "";
+}
+
 namespace {
 
 /// With what it may be, and what it is if nobody sets it.

@@ -59,6 +59,8 @@ void set_conventions(CLI::App& command);
 /// For Option::check(): the number of a port at which the other end is to find this one.
 /// @return what is wrong with it; empty: nothing.
 [[nodiscard]] std::string check_port(const std::string& text);
+/// Likewise of the other end's name: a variable that is not set is no wish to be the server.
+[[nodiscard]] std::string check_host(const std::string& text);
 
 /// A note, where --mtu was given what perftest and ibv_rc_pingpong mean by it: a path MTU. For commands that
 /// have -m.

@@ -54,9 +54,10 @@ class RateMeter {
   [[nodiscard]] double average() const noexcept {
     return last_ == first_ ? 0.0 : static_cast<double>(total_) * 1e9 / static_cast<double>(last_ - first_);
   }
-  /// The best window; what is not several windows has no best one.
+  /// The best window; 0 where there are not several: the time before the first units is not known, and what
+  /// came behind them may have come at once.
   [[nodiscard]] double peak() const {
-    return rates_.size() < 2 ? average() : *std::max_element(rates_.begin(), rates_.end());
+    return rates_.size() < 2 ? 0.0 : *std::max_element(rates_.begin(), rates_.end());
   }
 
  private:

@@ -257,7 +257,7 @@ void add_needless_options(CLI::App& command, Command& own) {
 
 void add_local_options(CLI::App& command, Command& own) {
   LocalOptions& local = own.local;
-  command.add_option("host", local.host, "the server; without it, be the server");
+  command.add_option("host", local.host, "the server; without it, be the server")->check(check_host);
   command
       .add_option("-p,--tcp-port", local.tcp_port,
                   "port on which the two sides agree: of TCP, with -R of RDMA-CM")

@@ -203,7 +203,7 @@ void add_pingpong(CLI::App& program, int& exit_code) {
       "pingpong", "SEND ping-pong; talks to ibv_rc_pingpong and its like, which must be started with -g");
   const auto shared = std::make_shared<SharedOptions>(*command);
   const auto options = std::make_shared<PingPongOptions>();
-  command->add_option("host", options->host, "the server; without it, be the server");
+  command->add_option("host", options->host, "the server; without it, be the server")->check(check_host);
   command->add_option("--type", options->type_name, "transport, as in the name ibv_TYPE_pingpong")
       ->check(CLI::IsMember({"rc", "uc", "ud", "srq"}));
   command->add_option("-q,--num-qp", options->num_qp, "srq: RC QPs that share their receives")

@@ -419,6 +419,11 @@ class Perf(Case):
         client = uroce("perf", "send_bw", *common, "localhost")
         self.assert_fails(client, 10, "localhost is the kernel's", "which servers print")
 
+    def test_an_empty_name_makes_no_server(self):
+        for words in (["perf", "send_lat"], ["pingpong"]):
+            with self.subTest(words=words):
+                self.assert_fails(uroce(*words, "--no-huge", ""), USAGE, "name is empty")
+
     def test_a_tcp_port_in_use_is_told(self):
         with socket.socket(socket.AF_INET6) as other:
             other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
