@@ -2,8 +2,8 @@
 """Compiles every header alone, so that each can be the first include of a file.
 
 Usage: headers.py SOURCE_ROOT COMPILER [ARGUMENT...]
-The build has done so with a header that is the first include of a source of lib or drivers: those are compiled one by
-one. Headers below drivers/dpdk are left out where DPDK's own are not installed.
+The build has done so with a header that is the first include of a source of lib or drivers, which it compiles
+one by one. Headers below drivers/dpdk are left out where DPDK's own are not installed.
 """
 import concurrent.futures
 import os
@@ -68,7 +68,8 @@ def main():
     failures += [(header, job.result()) for header, job in jobs if job.result()]
     for header, text in failures:
         print(f"{header} does not compile alone:\n{text}")
-    print(f"{count - len(failures)} of {count} headers compile alone, {count - len(jobs)} of them first in a source")
+    good, elsewhere = count - len(failures), count - len(jobs)
+    print(f"{good} of {count} headers compile alone, {elsewhere} of them first in a source")
     return 1 if failures else 0
 
 
