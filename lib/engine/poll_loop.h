@@ -42,9 +42,10 @@ inline constexpr std::uint64_t kShowNs = 100'000'000;
 /// Bytes that a port may hold back behind full bursts, with 64 for each frame: behind those is no answer
 /// that a timer which is due now should have waited for.
 inline constexpr std::uint64_t kRxBacklog = 4U << 20U;
-/// Each iteration that has but frames of the device itself counts as so many at least: its rings hold 128,
-/// and two that always have something for each other are to hold nobody up for long.
-inline constexpr std::uint64_t kInnerTurn = kRxBacklog / 64;
+/// Each iteration that has but frames of the device itself counts as so many more: two QPs that always have
+/// something for each other are to hold nobody up for long. An answer may have to wait until all that was
+/// posted before has gone through a ring of 128 frames, 32 an iteration.
+inline constexpr std::uint64_t kInnerTurn = kRxBacklog / 256;
 
 /// Where a loop stands among the loops of its device.
 struct LoopPlace {
