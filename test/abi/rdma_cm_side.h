@@ -114,9 +114,8 @@ class File {
   int resolve_route(std::uint32_t id) const {
     return say(RDMA_USER_CM_CMD_RESOLVE_ROUTE, rdma_ucm_resolve_route{.id = id, .timeout_ms = 10'000});
   }
-  int listen(std::uint32_t id, int backlog = 8) const {
-    return say(RDMA_USER_CM_CMD_LISTEN,
-               rdma_ucm_listen{.id = id, .backlog = static_cast<std::uint32_t>(backlog)});
+  int listen(std::uint32_t id, std::uint32_t backlog = 8) const {
+    return say(RDMA_USER_CM_CMD_LISTEN, rdma_ucm_listen{.id = id, .backlog = backlog});
   }
   int set_option(std::uint32_t id, std::uint32_t name, const void* value, std::uint32_t bytes) const {
     const rdma_ucm_set_option body{.optval = reinterpret_cast<std::uint64_t>(value),

@@ -69,13 +69,11 @@ int Ucm::connect(const Call& call) {
   return errno_of(asked);
 }
 
-/// Who asked does not wait for an answer that will not come.
-void Ucm::refuse(const UcmId& id) {
-  if (id.is_datagram()) {
-    static_cast<void>(channel_->reply_service(*id.cm, {.status = 2}));
-  } else {
-    static_cast<void>(channel_->reject(*id.cm));
-  }
+/// A request, or the reply on the side that asked.
+Status Ucm::refuse(const UcmId& id, std::span<const std::byte> private_data) {
+  constexpr std::uint8_t kRefused = 2;  // IBA 12.11.2
+  if (!id.is_datagram()) return channel_->reject(*id.cm, private_data);
+  return channel_->reply_service(*id.cm, {.status = kRefused, .private_data = private_data});
 }
 
 /// Takes a request; on the side that asked, and without parameters, the reply. A request that cannot be taken
@@ -96,7 +94,7 @@ int Ucm::accept(const Call& call) {
                                                      .private_data = bytes});
   if (accepted) return 0;
   id->uid = before;
-  refuse(*id);
+  static_cast<void>(refuse(*id, {}));  // who asked would wait
   return errno_of(accepted);
 }
 
@@ -107,12 +105,7 @@ int Ucm::reject(const Call& call) {
   constexpr std::uint8_t kNoSuchOption = 35;
   constexpr std::uint8_t kConsumer = 28;
   if (cmd.reason != 0 && cmd.reason != kConsumer && cmd.reason != kNoSuchOption) return EINVAL;
-  const auto bytes = private_data(cmd.private_data, cmd.private_data_len);
-  constexpr std::uint8_t kRefused = 2;  // IBA 12.11.2
-  if (id->is_datagram()) {
-    return errno_of(channel_->reply_service(*id->cm, {.status = kRefused, .private_data = bytes}));
-  }
-  return errno_of(channel_->reject(*id->cm, bytes));
+  return errno_of(refuse(*id, private_data(cmd.private_data, cmd.private_data_len)));
 }
 
 /// As in the kernel, which does not mind that there is no connection yet, if there is somebody to have it

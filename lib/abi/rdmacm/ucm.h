@@ -170,7 +170,7 @@ class Ucm {
   // connect_commands.cc
   int connect(const Call& call);
   int accept(const Call& call);
-  void refuse(const UcmId& id);
+  Status refuse(const UcmId& id, std::span<const std::byte> private_data);
   int reject(const Call& call);
   int disconnect(const Call& call);
   int notify(const Call& call);

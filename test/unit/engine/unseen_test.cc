@@ -228,6 +228,17 @@ void connect_within(LoopFixture& f, transport::RcQp& qp, const transport::RcQp& 
   REQUIRE(to_rts(f.loop, qp, attr, {.gid_count = 2}, f.now()));
 }
 
+/// So many pairs of QPs of one loop, one behind the other.
+std::vector<std::unique_ptr<transport::RcQp>> pairs_within(LoopFixture& f, std::size_t pairs,
+                                                           bool sq_sig_all) {
+  std::vector<std::unique_ptr<transport::RcQp>> qps;
+  for (std::size_t i = 0; i < 2 * pairs; ++i) {
+    qps.push_back(f.make_qp(0x10 + static_cast<std::uint32_t>(i), sq_sig_all));
+  }
+  for (std::size_t i = 0; i < 2 * pairs; ++i) connect_within(f, *qps[i], *qps[i ^ 1]);
+  return qps;
+}
+
 void post_within(transport::RcQp& from, transport::RcQp& to) {
   REQUIRE(to.context().receives.own.put({.wr_id = 1}, 0));
   to.context().receives.own.publish(1);
@@ -235,13 +246,20 @@ void post_within(transport::RcQp& from, transport::RcQp& to) {
   from.context().sq.publish(1);
 }
 
+/// So many from the first one of each pair to the other one.
+void post_each(LoopFixture& f, const std::vector<std::unique_ptr<transport::RcQp>>& qps,
+               std::uint64_t count) {
+  for (std::size_t i = 0; i < qps.size(); i += 2) {
+    for (std::uint64_t n = 0; n < count; ++n) post_within(*qps[i], *qps[i + 1]);
+    f.loop.ring(*qps[i]);
+  }
+}
+
 TEST_CASE("timers wait for what QPs of one loop have for each other", "[engine][loop][timer][local]") {
   LoopFixture f;
   constexpr std::size_t kPairs = 8;
   constexpr std::uint64_t kEach = 16;  // packets: of all pairs as many as there is room for
-  std::vector<std::unique_ptr<transport::RcQp>> qps;
-  for (std::size_t i = 0; i < 2 * kPairs; ++i) qps.push_back(f.make_qp(0x10 + static_cast<std::uint32_t>(i)));
-  for (std::size_t i = 0; i < 2 * kPairs; ++i) connect_within(f, *qps[i], *qps[i ^ 1]);
+  const auto qps = pairs_within(f, kPairs, true);
   std::size_t expected = 0;
   SECTION("a request that left before the pause") {
     struct Clock {
@@ -254,10 +272,7 @@ TEST_CASE("timers wait for what QPs of one loop have for each other", "[engine][
     expected = 2;
   }
   SECTION("more requests than an iteration takes") {
-    for (std::size_t i = 0; i < 2 * kPairs; i += 2) {
-      for (std::uint64_t n = 0; n < kEach; ++n) post_within(*qps[i], *qps[i + 1]);
-      f.loop.ring(*qps[i]);
-    }
+    post_each(f, qps, kEach);
     f.loop.run_once(f.now());
     expected = 2 * kPairs * kEach;
   }
@@ -276,15 +291,8 @@ TEST_CASE("timers wait for answers that come behind all that QPs of one loop hav
   LoopFixture f;
   constexpr std::size_t kPairs = 64;
   constexpr std::uint64_t kEach = 60;
-  std::vector<std::unique_ptr<transport::RcQp>> qps;
-  for (std::size_t i = 0; i < 2 * kPairs; ++i) {
-    qps.push_back(f.make_qp(0x10 + static_cast<std::uint32_t>(i), false));
-  }
-  for (std::size_t i = 0; i < 2 * kPairs; ++i) connect_within(f, *qps[i], *qps[i ^ 1]);
-  for (std::size_t i = 0; i < 2 * kPairs; i += 2) {
-    for (std::uint64_t n = 0; n < kEach; ++n) post_within(*qps[i], *qps[i + 1]);
-    f.loop.ring(*qps[i]);
-  }
+  const auto qps = pairs_within(f, kPairs, false);
+  post_each(f, qps, kEach);
   f.loop.run_once(f.now());
   f.now_ns += kPauseNs;
   std::array<Wc, 256> wcs;
